@@ -1,0 +1,246 @@
+"""What an upstream's tool or prompt is called towards callers, and how a called name finds its way back.
+
+A prefixed name is `server__tool` in the characters every client accepts, at most 48 of them; a name that had to be
+changed or cut ends in `_xxxx`, four characters of a digest of the true pair, so it stays the same from run to run. Two
+things that would be called alike, or that look alike to a person or a model, are refused *both*: to serve one of them
+would let the other's server take its calls. Nothing here knows what a tool is or whether a caller may see it. The
+merged catalog builds the table; listing and dispatch both read it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import assert_never
+
+Pair = tuple[str, str]
+
+MAX_WIRE_NAME = 48
+SEPARATOR = "__"
+
+# Names that the gateway itself answers to. A tool of an upstream may never stand in their place.
+RESERVED_NAMES = frozenset(
+    [
+        "add_server",
+        "await_activity",
+        "call_tool",
+        "cancel_elicitation_request",
+        "cancel_sampling_request",
+        "cancel_task",
+        "delete_timer",
+        "describe_tool",
+        "execute_tool",
+        "get_elicitations",
+        "get_logs",
+        "get_notifications",
+        "get_prompt",
+        "get_sampling_requests",
+        "get_task",
+        "get_task_result",
+        "list_prompts",
+        "list_resource_templates",
+        "list_resources",
+        "list_servers",
+        "list_tasks",
+        "list_timers",
+        "list_tools",
+        "read_resource",
+        "reconnect_server",
+        "remove_server",
+        "respond_to_elicitation",
+        "respond_to_sampling",
+        "search_tools",
+        "set_timer",
+        "subscribe_resource",
+        "unsubscribe_resource",
+    ]
+)
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
+_SUFFIX_LENGTH = 5
+_SERVER_ROOM = 16
+_ALIAS_MAX = 1024
+
+
+class NameStyle(StrEnum):
+    """How a scope names what it shows: with the server in front, or exactly as the upstream does."""
+
+    PREFIXED = "prefixed"
+    PLAIN = "plain"
+
+
+class CollisionReason(StrEnum):
+    """Why a group of pairs was refused."""
+
+    SAME_NAME = "same_name"
+    TWIN = "twin"
+    RESERVED = "reserved"
+    ALIAS = "alias"
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """Pairs that are not served because their names cannot be told apart, or belong to the gateway."""
+
+    wire: str
+    pairs: tuple[Pair, ...]
+    reason: CollisionReason
+
+    def __str__(self) -> str:
+        who = ", ".join(f"{name!r} of server {server!r}" for server, name in self.pairs)
+        return f"{who}: {_explained(self.reason, self.wire)}"
+
+
+def _explained(reason: CollisionReason, wire: str) -> str:
+    match reason:
+        case CollisionReason.SAME_NAME:
+            return f"all would be called {wire!r}, so none is served. Rename one, or use prefixed names."
+        case CollisionReason.TWIN:
+            return f"the names look alike ({wire!r}), so none is served. Rename one of them."
+        case CollisionReason.RESERVED:
+            return f"{wire!r} is a name of the gateway's own tools, so it is not served. Use prefixed names."
+        case CollisionReason.ALIAS:
+            return f"{wire!r} reads as the alias of another tool, so none is served. Rename one of them."
+        case _:
+            assert_never(reason)
+
+
+def wire_name(server: str, name: str) -> str:
+    """The prefixed name of one pair: `server__tool`, or a shortened form that ends in a digest of the pair."""
+    clean_server, clean_name = _FOREIGN.sub("_", server) or "_", _FOREIGN.sub("_", name) or "_"
+    full = f"{clean_server}{SEPARATOR}{clean_name}"
+    faithful = clean_server == server and clean_name == name and _splits_one_way(server)
+    if faithful and len(full) <= MAX_WIRE_NAME:
+        return full
+    room = MAX_WIRE_NAME - _SUFFIX_LENGTH - len(SEPARATOR)
+    head = clean_server[: max(_SERVER_ROOM, room - len(clean_name))]
+    return f"{head}{SEPARATOR}{clean_name[: room - len(head)]}_{_digest4(server, name)}"
+
+
+def encode_alias(server: str, name: str) -> str:
+    """The reversible name `mcp__<base64>__<base64>`, for callers that want to read server and tool out of the name."""
+    return f"mcp__{_b64(server)}__{_b64(name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NameTable:
+    """Both directions of naming for one set of tools or prompts. Build it anew when the set changes."""
+
+    style: NameStyle
+    to_wire: Mapping[Pair, str]
+    from_wire: Mapping[str, Pair]
+    refused: tuple[Collision, ...] = field(default=())
+
+    @classmethod
+    def build(
+        cls, entries: Iterable[Pair], style: NameStyle = NameStyle.PREFIXED, reserved: Iterable[str] = RESERVED_NAMES
+    ) -> NameTable:
+        """Name every pair, or refuse it together with whatever it would be confused with."""
+        candidate = {pair: _styled(pair, style) for pair in dict.fromkeys(entries)}
+        refused = tuple(_collisions(candidate, style, frozenset(map(_fold, reserved))))
+        out = {pair for collision in refused for pair in collision.pairs}
+        to_wire = {pair: wire for pair, wire in candidate.items() if pair not in out}
+        return cls(style, to_wire, {wire: pair for pair, wire in to_wire.items()}, refused)
+
+    def resolve(self, wire: str) -> Pair | None:
+        """The pair a called name stands for: the name we gave, or one of its two aliases. A refused pair has none."""
+        found = self.from_wire.get(wire)
+        if found is not None:
+            return found
+        known = {pair for pair in _alias_readings(wire) if pair in self.to_wire}
+        return known.pop() if len(known) == 1 else None
+
+
+def _styled(pair: Pair, style: NameStyle) -> str:
+    match style:
+        case NameStyle.PREFIXED:
+            return wire_name(*pair)
+        case NameStyle.PLAIN:
+            return pair[1]
+        case _:
+            assert_never(style)
+
+
+def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: frozenset[str]) -> Iterator[Collision]:
+    same: dict[str, list[Pair]] = {}
+    twins: dict[str, list[Pair]] = {}
+    for pair, wire in candidate.items():
+        same.setdefault(wire, []).append(pair)
+        twins.setdefault(_fold(wire), []).append(pair)
+        # A replaced character hides a twin behind two different digests, so the true names are compared as well. The
+        # separator cannot be part of a folded name: what folding drops includes control characters.
+        if style is NameStyle.PREFIXED:
+            twins.setdefault(f"{_fold(pair[0])}\0{_fold(pair[1])}", []).append(pair)
+    for wire, pairs in same.items():
+        if len(pairs) > 1:
+            yield Collision(wire, tuple(pairs), CollisionReason.SAME_NAME)
+    for pairs in twins.values():
+        if len({candidate[pair] for pair in pairs}) > 1:
+            yield Collision(candidate[pairs[0]], tuple(pairs), CollisionReason.TWIN)
+    for pair, wire in candidate.items():
+        if _fold(wire) in reserved:
+            yield Collision(wire, (pair,), CollisionReason.RESERVED)
+        hijacked = [other for other in _alias_readings(wire) if other != pair and other in candidate]
+        if hijacked:
+            yield Collision(wire, (pair, *dict.fromkeys(hijacked)), CollisionReason.ALIAS)
+
+
+def _splits_one_way(server: str) -> bool:
+    # `acme_` + `status` and `acme` + `_status` must not meet: a server part may neither hold the separator nor touch
+    # it.
+    return SEPARATOR not in server and not server.startswith("_") and not server.endswith("_")
+
+
+def _digest4(server: str, name: str) -> str:
+    digest = hashlib.sha256(f"{len(server)}:{server}:{name}".encode("utf-8", "surrogatepass")).digest()
+    return base64.b32encode(digest[:5]).decode("ascii")[:4].lower()
+
+
+def _fold(text: str) -> str:
+    """What a reader makes of a name: letter case, compatibility forms and unseen characters tell nothing apart."""
+    if text.isascii() and text.isprintable():
+        return text.lower()
+    # Twice, because normalizing can bring forth letters that fold again.
+    seen = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.casefold()).casefold())
+    return "".join(c for c in seen if unicodedata.category(c) not in ("Cf", "Cc", "Mn"))
+
+
+def _alias_readings(wire: str) -> Iterator[Pair]:
+    # Both halves of an alias may themselves hold the separator, so every way to cut it is tried; the table decides.
+    if len(wire) > _ALIAS_MAX:
+        return
+    if wire.startswith("mcp__"):
+        for left, right in _cuts(wire[len("mcp__") :], "__"):
+            server, name = _unb64(left), _unb64(right)
+            if server is not None and name is not None:
+                yield server, name
+    elif wire.startswith("mcp."):
+        yield from _cuts(wire[len("mcp.") :], ".")
+
+
+def _cuts(text: str, separator: str) -> Iterator[tuple[str, str]]:
+    at = text.find(separator)
+    while at != -1:
+        left, right = text[:at], text[at + len(separator) :]
+        if left and right:
+            yield left, right
+        at = text.find(separator, at + 1)
+
+
+def _b64(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii").rstrip("=")
+
+
+def _unb64(text: str) -> str | None:
+    try:
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return None
+    # Only the canonical spelling counts, so that one pair has exactly one alias.
+    return decoded if _b64(decoded) == text else None

@@ -1,0 +1,111 @@
+"""The pattern language: truth tables, bad input, and agreement between one pattern and a set of them."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.patterns import Pattern, PatternError, PatternKind, PatternSet
+
+
+@pytest.mark.parametrize(
+    ("pattern", "server", "name", "expected"),
+    [
+        ("*", "files", "anything", True),
+        ("read_*", "files", "read_file", True),
+        ("read_*", "files", "Read_file", False),
+        ("read_*", "files", "unread_file", False),
+        ("*_file", "files", "read_file", True),
+        ("r?ad", "files", "read", True),
+        ("r?ad", "files", "rad", False),
+        ("a*b*c", "files", "a1b2b3c", True),
+        ("a*b*c", "files", "a1c", False),
+        ("a**b", "files", "ab", True),
+        ("[rw]ead", "files", "read", True),
+        ("[!rw]ead", "files", "read", False),
+        ("[a-f]x", "files", "ex", True),
+        ("[a-f]x", "files", "gx", False),
+        ("[]]x", "files", "]x", True),
+        ("[[]x", "files", "[x", True),
+        ("[a-]x", "files", "-x", True),
+        ("a.b", "files", "aXb", False),
+        ("*", "files", "two\nlines", True),
+        ("files:read_*", "files", "read_file", True),
+        ("files:read_*", "reports", "read_file", False),
+        ("f*:read_*", "files", "read_file", True),
+        ("*:ns:tool", "files", "ns:tool", True),
+        ("tool:read", "files", "read", True),
+    ],
+)
+def test_what_a_pattern_matches(pattern: str, server: str, name: str, expected: bool) -> None:
+    assert Pattern.compile(pattern).matches(server, name) is expected
+    assert PatternSet.of([pattern]).matches(server, name) is expected
+    assert PatternSet.of([pattern]).for_server(server)(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kind", "server", "name", "expected"),
+    [
+        ("resource:file:///tmp/*", PatternKind.RESOURCE, "files", "file:///tmp/a/b", True),
+        ("resource:file:///tmp/*", PatternKind.TOOL, "files", "file:///tmp/a/b", False),
+        ("prompt:greet*", PatternKind.PROMPT, "files", "greeting", True),
+        ("files:prompt:greet*", PatternKind.PROMPT, "reports", "greeting", False),
+        ("files:resource:*", PatternKind.RESOURCE, "files", "x://y", True),
+        ("read_*", PatternKind.PROMPT, "files", "read_me", False),
+    ],
+)
+def test_resources_and_prompts_are_named_by_kind(
+    pattern: str, kind: PatternKind, server: str, name: str, expected: bool
+) -> None:
+    assert Pattern.compile(pattern).matches(server, name, kind) is expected
+    assert PatternSet.of([pattern]).for_server(server, kind)(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("", "is empty"),
+        (" read", "spaces around"),
+        ("re\x00ad", "cannot be seen"),
+        ("[abc", "never closed"),
+        ("[]", "never closed"),
+        ("[z-a]", "wrong way round"),
+        (":read", "one side of the colon"),
+        ("files:", "one side of the colon"),
+        ("resource:", "one side of the colon"),
+        ("x" * 513, "longer than 512"),
+    ],
+)
+def test_a_bad_pattern_says_what_is_wrong(pattern: str, problem: str) -> None:
+    with pytest.raises(PatternError, match=problem) as caught:
+        Pattern.compile(pattern)
+    assert caught.value.error_type == "bad_pattern"
+
+
+def test_patterns_are_values() -> None:
+    assert Pattern.compile("a*") == Pattern.compile("a*")
+    assert len({Pattern.compile("a*"), Pattern.compile("a*")}) == 1
+    assert PatternSet.of(["a", "a"]) == PatternSet.of(["a"])
+
+
+def test_an_empty_set_matches_nothing() -> None:
+    assert not PatternSet.of([]).matches("files", "read")
+    assert not PatternSet.of([]).for_server("files")("read")
+    assert not PatternSet.of(["other:*"]).for_server("files")("read")
+
+
+def test_a_hostile_name_does_not_cost_exponential_time() -> None:
+    assert not Pattern.compile("*a" * 40 + "b").matches("s", "a" * 5000)
+
+
+_glob = st.text(st.sampled_from("ab*?.-"), min_size=1, max_size=6).filter(lambda text: not text.startswith(":"))
+
+
+@given(st.lists(_glob, max_size=6), st.text(st.sampled_from("ab.-"), max_size=8))
+def test_a_set_agrees_with_its_patterns_and_with_the_standard_library(globs: list[str], name: str) -> None:
+    expected = any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+    assert PatternSet.of(globs).matches("s", name) is expected
+    assert PatternSet.of(globs).for_server("s")(name) is expected
