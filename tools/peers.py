@@ -1,9 +1,10 @@
 """Installs the real MCP peers that the tests and the benchmark talk to, each in its own environment under `.peers/`.
 
-Run by `make test` before pytest and by `make bench`; it is idempotent and returns at once when everything is there. It uses the ordinary
-`pip` and `npm` clients with whatever indexes the machine has configured, and the pins live here. What cannot be installed is
-printed with the reason and recorded in `.peers/absent.json`; the tests read that file and name the absent peers at the end of
-their run. It installs nothing of Taskgate itself, and the exit code is 0 even when a peer is absent: a machine without npm can still run the rest.
+Run by `make test` before pytest and by `make bench`; it is idempotent and returns at once when everything is there. It
+uses the ordinary `pip` and `npm` clients with whatever indexes the machine has configured, and the pins live here. What
+cannot be installed is printed with the reason and recorded in `.peers/absent.json`; the tests read that file and name
+the absent peers at the end of their run. It installs nothing of Taskgate itself, and the exit code is 0 even when a
+peer is absent: a machine without npm can still run the rest.
 
     python tools/peers.py              # everything the tests need
     python tools/peers.py --bench      # also the proxies that only the benchmark compares with
@@ -153,7 +154,7 @@ def npm_install(folder: Path, packages: tuple[str, ...]) -> None:
 
 
 def provide_node() -> Path | CannotInstall:
-    """The path of a Node that is new enough: the machine's own, or the binary that the npm package for this platform carries."""
+    """The path of a Node that is new enough: the machine's own, or the binary that an npm package carries."""
     link = HOME / "node"
     if link.exists() and new_enough(link):
         return link

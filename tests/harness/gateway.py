@@ -1,0 +1,120 @@
+"""A real gateway process for tests: its own configuration file, state directory and port, ended by SIGTERM.
+
+`running_gateway` gives the test a handle to stop, kill or restart it, and to change its file. Ending by SIGTERM matters: coverage of
+the child is written on the way out. Used by the conversation, conformance and chaos tests and by the benchmark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.harness.programs import Program, free_port, start, until_ready
+
+
+@dataclass(slots=True)
+class Gateway:
+    """A running `taskgate serve` and what a test may do to it."""
+
+    folder: Path
+    port: int
+    env: dict[str, str] = field(default_factory=dict)
+    program: Program | None = None
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/mcp"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "taskgate.yaml"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def pid(self) -> int:
+        assert self.program is not None
+        return self.program.pid
+
+    @property
+    def log(self) -> str:
+        return self.program.said(100_000) if self.program else ""
+
+    def write(self, config: Mapping[str, Any] | str) -> None:
+        self.config.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config), sort_keys=False))
+
+    async def start(self) -> None:
+        command = [sys.executable, "-m", "taskgate", "serve", "-c", self.config]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        env = {"TASKGATE_STATE_DIR": str(self.state), **self.env}
+        self.program = await start(command, env, self.folder / "gateway.log")
+        await until_ready(self.program, self.is_ready)
+
+    async def is_ready(self) -> bool:
+        """Whether /ready answers 200; a raw request, so that no HTTP library sits between the test and the truth."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        try:
+            writer.write(f"GET /ready HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n\r\n".encode())
+            return b" 200 " in await asyncio.wait_for(reader.readline(), 5)
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            writer.close()
+
+    async def stop(self) -> int:
+        """Drain and end; returns the exit code."""
+        assert self.program is not None
+        return await self.program.end(signal.SIGTERM, within=30)
+
+    async def kill(self) -> None:
+        """End without a chance to clean up; only the process itself, as a crash would."""
+        assert self.program is not None
+        os.kill(self.program.pid, signal.SIGKILL)
+        await self.program.process.wait()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def reload(self, config: Mapping[str, Any] | str) -> None:
+        self.write(config)
+        os.kill(self.pid, signal.SIGHUP)
+
+
+@asynccontextmanager
+async def running_gateway(
+    config: Mapping[str, Any] | str, folder: Path | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Gateway]:
+    """A gateway on a free port, ready to serve `config`."""
+    place = folder or Path(tempfile.mkdtemp(prefix="gateway-"))
+    place.mkdir(parents=True, exist_ok=True)
+    gateway = Gateway(place, free_port(), dict(env or {}))
+    gateway.state.mkdir(exist_ok=True)
+    gateway.write(config)
+    try:
+        await gateway.start()
+        yield gateway
+    finally:
+        if gateway.program is not None and gateway.program.alive:
+            await gateway.stop()
+        elif gateway.program is not None:
+            gateway.program.end_group(signal.SIGKILL)

@@ -1,0 +1,144 @@
+"""Starts a program in its own process group, waits until it is ready, and ends the group again.
+
+Standard error is kept in a file, so that a failing test can show what the program said. Used for peer servers, for the gateway and by the
+benchmark; one-shot clients use `run_to_end`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_DEADLINE = 20.0
+END_DEADLINE = 10.0
+
+
+class NotReady(Exception):
+    """The program ended, or did not become reachable in time; the text holds what it wrote."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(slots=True)
+class Program:
+    """A running child process and the file its standard error goes to."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None
+
+    def said(self, last: int = 4000) -> str:
+        return self.log.read_text(errors="replace")[-last:]
+
+    async def end(self, sign: signal.Signals = signal.SIGTERM, within: float = END_DEADLINE) -> int:
+        """Ask the process to end, and end its whole group when it does not."""
+        if self.alive:
+            self.process.send_signal(sign)
+        try:
+            code = await asyncio.wait_for(self.process.wait(), within)
+        except TimeoutError:
+            self.end_group(signal.SIGKILL)
+            code = await self.process.wait()
+        self.end_group(signal.SIGKILL)
+        return code
+
+    def end_group(self, sign: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, sign)
+        except ProcessLookupError:
+            return
+
+
+async def start(
+    command: Sequence[str | Path], env: Mapping[str, str] | None = None, log: Path | None = None
+) -> Program:
+    path = log or Path(tempfile.mkstemp(prefix="program-", suffix=".log")[1])
+    with path.open("ab") as sink:
+        process = await asyncio.create_subprocess_exec(
+            *map(str, command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+    return Program(process, path)
+
+
+@asynccontextmanager
+async def running(
+    command: Sequence[str | Path],
+    ready: Callable[[], Awaitable[bool]],
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> AsyncIterator[Program]:
+    """The program, from the moment `ready` says yes until the block ends."""
+    program = await start(command, env, log)
+    try:
+        await until_ready(program, ready)
+        yield program
+    finally:
+        await program.end()
+
+
+async def until_ready(program: Program, ready: Callable[[], Awaitable[bool]], within: float = START_DEADLINE) -> None:
+    deadline = time.monotonic() + within
+    while not await ready():
+        if not program.alive:
+            raise NotReady(f"the program ended with code {program.process.returncode}:\n{program.said()}")
+        if time.monotonic() > deadline:
+            raise NotReady(f"not reachable within {within} s:\n{program.said()}")
+        await asyncio.sleep(0.02)
+
+
+def listening(port: int) -> Callable[[], Awaitable[bool]]:
+    async def connects() -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    return connects
+
+
+async def run_to_end(
+    command: Sequence[str | Path], env: Mapping[str, str] | None = None, within: float = 60.0
+) -> tuple[int, str, str]:
+    """Run a one-shot program and return its exit code and what it wrote to both outputs."""
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+        start_new_session=True,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), within)
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = await process.communicate()
+        return -1, out.decode(errors="replace"), err.decode(errors="replace") + f"\nended after {within} s"
+    return process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace")
