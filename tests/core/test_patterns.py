@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.patterns import Pattern, PatternError, PatternKind, PatternSet
+from taskgate.core.patterns import Glob, Pattern, PatternError, PatternKind, PatternSet
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,10 @@ from taskgate.core.patterns import Pattern, PatternError, PatternKind, PatternSe
         ("a*b*c", "files", "a1b2b3c", True),
         ("a*b*c", "files", "a1c", False),
         ("a**b", "files", "ab", True),
+        ("ab*ba", "files", "aba", False),
+        ("**", "files", "x", True),
+        ("*?b*", "files", "ab", True),
+        ("*a?b**c", "files", "xaxbyc", True),
         ("[rw]ead", "files", "read", True),
         ("[!rw]ead", "files", "read", False),
         ("[a-f]x", "files", "ex", True),
@@ -85,10 +89,25 @@ def test_a_bad_pattern_says_what_is_wrong(pattern: str, problem: str) -> None:
     assert caught.value.error_type == "bad_pattern"
 
 
+def test_a_glob_alone_has_the_same_limit() -> None:
+    with pytest.raises(PatternError, match="longer than 512"):
+        Glob.compile("x" * 513)
+
+
 def test_patterns_are_values() -> None:
     assert Pattern.compile("a*") == Pattern.compile("a*")
     assert len({Pattern.compile("a*"), Pattern.compile("a*")}) == 1
     assert PatternSet.of(["a", "a"]) == PatternSet.of(["a"])
+
+
+def test_sets_join() -> None:
+    joined = PatternSet.of(["a", "b"]) | PatternSet.of(["b", "c*"])
+    assert [pattern.text for pattern in joined.patterns] == ["a", "b", "c*"]
+
+
+def test_a_glob_knows_whether_it_names_one_thing() -> None:
+    assert Glob.compile("files").literal
+    assert not Glob.compile("files*").literal
 
 
 def test_an_empty_set_matches_nothing() -> None:
@@ -99,6 +118,7 @@ def test_an_empty_set_matches_nothing() -> None:
 
 def test_a_hostile_name_does_not_cost_exponential_time() -> None:
     assert not Pattern.compile("*a" * 40 + "b").matches("s", "a" * 5000)
+    assert not Pattern.compile("*a?" * 40 + "b").matches("s", "a" * 5000)
 
 
 _glob = st.text(st.sampled_from("ab*?.-"), min_size=1, max_size=6).filter(lambda text: not text.startswith(":"))

@@ -19,6 +19,8 @@ from taskgate.core.errors import CallerError
 
 MAX_PATTERN = 512
 
+NameTest = Callable[[str], bool]
+
 
 class PatternError(CallerError):
     """A pattern that cannot be read. The message quotes it and says what is wrong."""
@@ -36,16 +38,43 @@ class PatternKind(StrEnum):
     PROMPT = "prompt"
 
 
+class _Shape(StrEnum):
+    """Shapes for which one string operation does; only character classes and `?` need a regular expression."""
+
+    ALL = "all"
+    EXACT = "exact"
+    HEAD = "head"
+    TAIL = "tail"
+    GENERAL = "general"
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """One compiled glob over a name. Equal texts are equal globs."""
+
+    text: str
+    shape: _Shape = field(compare=False, repr=False)
+    matches: NameTest = field(compare=False, repr=False)
+
+    @classmethod
+    def compile(cls, text: str) -> Glob:
+        """Read a glob, or raise PatternError."""
+        return _compile_glob(text)
+
+    @property
+    def literal(self) -> bool:
+        """Whether this glob names exactly one thing."""
+        return self.shape is _Shape.EXACT
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """One compiled pattern. Equal texts are equal patterns."""
 
     text: str
     kind: PatternKind = field(compare=False)
-    server: str = field(compare=False)
-    glob: str = field(compare=False)
-    _server: re.Pattern[str] | None = field(compare=False, repr=False)
-    _name: re.Pattern[str] | None = field(compare=False, repr=False)
+    server: Glob = field(compare=False)
+    name: Glob = field(compare=False)
 
     @classmethod
     def compile(cls, text: str) -> Pattern:
@@ -54,51 +83,50 @@ class Pattern:
 
     def matches(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> bool:
         """Whether this pattern speaks about `name` (a tool's or prompt's own name, or a URI) of that server."""
-        return (
-            kind is self.kind
-            and self.concerns(server)
-            and (self._name is None or self._name.fullmatch(name) is not None)
-        )
-
-    def concerns(self, server: str) -> bool:
-        """Whether this pattern can match anything of that server."""
-        return self._server is None or self._server.fullmatch(server) is not None
+        return kind is self.kind and self.server.matches(server) and self.name.matches(name)
 
 
 @dataclass(frozen=True, slots=True)
 class PatternSet:
     """Several patterns of which any one may match. Reduced to one quick test per server, because catalogs are large."""
 
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[Pattern, ...] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> PatternSet:
         """Compile a list of texts, dropping repetitions."""
         return cls(tuple(Pattern.compile(text) for text in dict.fromkeys(texts)))
 
+    def __or__(self, other: PatternSet) -> PatternSet:
+        return PatternSet(tuple(dict.fromkeys(self.patterns + other.patterns)))
+
     def matches(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> bool:
         """Whether any pattern matches."""
         return any(pattern.matches(server, name, kind) for pattern in self.patterns)
 
-    def for_server(self, server: str, kind: PatternKind = PatternKind.TOOL) -> Callable[[str], bool]:
+    def for_server(self, server: str, kind: PatternKind = PatternKind.TOOL) -> NameTest:
         """A test of names of one server, for whoever has many names to ask about."""
-        globs = frozenset(p.glob for p in self.patterns if p.kind is kind and p.concerns(server))
-        return _name_test(globs)
+        return _any_of(tuple(p.name for p in self.patterns if p.kind is kind and p.server.matches(server)))
+
+
+def everything(_: str) -> bool:
+    """The test that `*` stands for. Compare with `is` to see that a list constrains nothing."""
+    return True
+
+
+def nothing(_: str) -> bool:
+    """The test that an empty list stands for. Compare with `is` to see that a list admits nothing."""
+    return False
 
 
 @lru_cache(maxsize=4096)
 def _compile(text: str) -> Pattern:
-    if not text:
-        raise PatternError(text, "is empty; write * to match everything")
     if len(text) > MAX_PATTERN:
         raise PatternError(text, f"is longer than {MAX_PATTERN} characters")
-    if text != text.strip() or not text.isprintable():
-        raise PatternError(text, "has spaces around it or characters that cannot be seen")
     server, kind, glob = _parts(text)
-    if not server or not glob:
+    if text and (not server or not glob):
         raise PatternError(text, "has nothing on one side of the colon")
-    server_test = None if server == "*" else _regex(text, server)
-    return Pattern(text, kind, server, glob, server_test, None if glob == "*" else _regex(text, glob))
+    return Pattern(text, kind, Glob.compile(server), Glob.compile(glob))
 
 
 def _parts(text: str) -> tuple[str, PatternKind, str]:
@@ -113,51 +141,78 @@ def _parts(text: str) -> tuple[str, PatternKind, str]:
     return head, PatternKind.TOOL, rest
 
 
-def _regex(text: str, glob: str) -> re.Pattern[str]:
-    return re.compile(_translate(text, glob), re.DOTALL)
+@lru_cache(maxsize=4096)
+def _compile_glob(text: str) -> Glob:
+    if not text:
+        raise PatternError(text, "is empty; write * to match everything")
+    if len(text) > MAX_PATTERN:
+        raise PatternError(text, f"is longer than {MAX_PATTERN} characters")
+    if text != text.strip() or not text.isprintable():
+        raise PatternError(text, "has spaces around it or characters that cannot be seen")
+    if "?" in text or "[" in text:
+        pattern = re.compile(_translate(text), re.DOTALL)
+        return Glob(text, _Shape.GENERAL, lambda name: pattern.fullmatch(name) is not None)
+    segments = re.split(r"\*+", text)
+    if len(segments) == 1:
+        return Glob(text, _Shape.EXACT, lambda name: name == text)
+    return _starred(text, segments)
 
 
-def _translate(text: str, glob: str) -> str:
-    out: list[str] = []
-    at = 0
-    while at < len(glob):
-        char = glob[at]
-        at += 1
-        if char == "*":
-            if out[-1:] != [".*"]:
-                out.append(".*")
-        elif char == "?":
-            out.append(".")
-        elif char == "[":
-            piece, at = _character_class(text, glob, at)
-            out.append(piece)
-        else:
-            out.append(re.escape(char))
-    return _without_backtracking(out)
+def _starred(text: str, segments: list[str]) -> Glob:
+    head, *middle, tail = segments
+    if middle:
+        return Glob(text, _Shape.GENERAL, lambda name: _in_order(name, head, middle, tail))
+    if not head and not tail:
+        return Glob(text, _Shape.ALL, everything)
+    if not tail:
+        return Glob(text, _Shape.HEAD, lambda name: name.startswith(head))
+    if not head:
+        return Glob(text, _Shape.TAIL, lambda name: name.endswith(tail))
+    return Glob(text, _Shape.GENERAL, lambda name: _in_order(name, head, middle, tail))
 
 
-def _without_backtracking(pieces: list[str]) -> str:
+def _in_order(name: str, head: str, middle: list[str], tail: str) -> bool:
+    at, end = len(head), len(name) - len(tail)
+    if at > end or not name.startswith(head) or not name.endswith(tail):
+        return False
+    for segment in middle:
+        found = name.find(segment, at, end)
+        if found < 0:
+            return False
+        at = found + len(segment)
+    return True
+
+
+def _translate(text: str) -> str:
     # Every star but the last is matched lazily and for good (an atomic group), which is right for globs and keeps
     # hostile names from costing exponential time.
     segments: list[str] = [""]
-    for piece in pieces:
-        if piece == ".*":
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char == "*":
             segments.append("")
-        else:
+        elif char == "?":
+            segments[-1] += "."
+        elif char == "[":
+            piece, at = _character_class(text, at)
             segments[-1] += piece
+        else:
+            segments[-1] += re.escape(char)
     if len(segments) == 1:
         return segments[0]
     first, *middle, last = segments
-    return first + "".join(f"(?>.*?{segment})" for segment in middle) + f".*{last}"
+    return first + "".join(f"(?>.*?{segment})" for segment in middle if segment) + f".*{last}"
 
 
-def _character_class(text: str, glob: str, at: int) -> tuple[str, int]:
-    negated = glob[at : at + 1] == "!"
+def _character_class(text: str, at: int) -> tuple[str, int]:
+    negated = text[at : at + 1] == "!"
     start = at + 1 if negated else at
-    end = glob.find("]", start + 1)
+    end = text.find("]", start + 1)
     if end == -1:
         raise PatternError(text, "opens a [ that is never closed; write [[] for the character itself")
-    members = glob[start:end]
+    members = text[start:end]
     parts: list[str] = []
     at = 0
     while at < len(members):
@@ -174,37 +229,18 @@ def _character_class(text: str, glob: str, at: int) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=4096)
-def _name_test(globs: frozenset[str]) -> Callable[[str], bool]:
-    """One function for any number of globs: exact names and plain heads and tails cost no regular expression."""
-    if "*" in globs:
-        return _everything
+def _any_of(globs: tuple[Glob, ...]) -> NameTest:
+    """One test for any number of globs, in which exact names, heads and tails cost one operation together."""
+    if any(glob.shape is _Shape.ALL for glob in globs):
+        return everything
     if not globs:
-        return _nothing
-    exact, heads, tails, rest = _sorted_by_shape(globs)
-    pattern = re.compile("|".join(f"(?:{piece})" for piece in rest), re.DOTALL).fullmatch if rest else None
-    if pattern is None:
+        return nothing
+    exact = frozenset(glob.text for glob in globs if glob.shape is _Shape.EXACT)
+    heads = tuple(glob.text.rstrip("*") for glob in globs if glob.shape is _Shape.HEAD)
+    tails = tuple(glob.text.lstrip("*") for glob in globs if glob.shape is _Shape.TAIL)
+    rest = tuple(glob.matches for glob in globs if glob.shape is _Shape.GENERAL)
+    if not rest:
         return lambda name: name in exact or name.startswith(heads) or name.endswith(tails)
-    search = pattern
-    return lambda name: name in exact or name.startswith(heads) or name.endswith(tails) or search(name) is not None
-
-
-def _sorted_by_shape(globs: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...], list[str]]:
-    exact, heads, tails, rest = [], [], [], []
-    for glob in sorted(globs):
-        if not any(c in glob for c in "*?["):
-            exact.append(glob)
-        elif not any(c in glob[:-1] for c in "*?[") and glob[-1] == "*":
-            heads.append(glob[:-1])
-        elif not any(c in glob[1:] for c in "*?[") and glob[0] == "*":
-            tails.append(glob[1:])
-        else:
-            rest.append(_translate(glob, glob))
-    return frozenset(exact), tuple(heads), tuple(tails), rest
-
-
-def _everything(_: str) -> bool:
-    return True
-
-
-def _nothing(_: str) -> bool:
-    return False
+    return lambda name: (
+        name in exact or name.startswith(heads) or name.endswith(tails) or any(test(name) for test in rest)
+    )
