@@ -1,0 +1,51 @@
+"""Ids of tasks and of everything else Taskgate hands out: a prefix and a ULID.
+
+A ULID is 48 bits of milliseconds and 80 random bits in Crockford's base 32. Time and randomness are passed in,
+because the core has neither. The random part is never counted up: a task id must not be guessable from its
+neighbour.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TASK_PREFIX: Final = "tg_"
+RANDOM_BYTES: Final = 10
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
+_LENGTH: Final = 26
+_MAX_MS: Final = (1 << 48) - 1
+
+
+def ulid(now_ms: int, randomness: bytes) -> str:
+    """26 characters that sort by time."""
+    if len(randomness) != RANDOM_BYTES:
+        raise ValueError(f"a ULID needs {RANDOM_BYTES} random bytes, not {len(randomness)}")
+    if not 0 <= now_ms <= _MAX_MS:
+        raise ValueError(f"{now_ms} ms does not fit the 48 bits of a ULID")
+    number = (now_ms << 80) | int.from_bytes(randomness, "big")
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5))
+
+
+def task_id(now_ms: int, randomness: bytes) -> str:
+    return TASK_PREFIX + ulid(now_ms, randomness)
+
+
+def is_task_id(text: str) -> bool:
+    """Whether this looks like an id of ours. Says nothing about whether such a task exists."""
+    return born_ms(text) is not None
+
+
+def born_ms(text: str) -> int | None:
+    """The millisecond in which an id of ours was made, or None if it is not one."""
+    if not text.startswith(TASK_PREFIX):
+        return None
+    body = text[len(TASK_PREFIX) :]
+    # The first letter holds only three bits: anything above 7 would overflow the 48 bits of time.
+    if len(body) != _LENGTH or body[0] > "7" or any(letter not in _VALUES for letter in body):
+        return None
+    milliseconds = 0
+    for letter in body[:10]:
+        milliseconds = (milliseconds << 5) | _VALUES[letter]
+    return milliseconds

@@ -1,0 +1,23 @@
+"""How long we ask a caller to wait between two looks at a task.
+
+The interval grows with the number of open tasks, so that all pollers together stay near a fixed rate, and is long
+while a person is being waited for. A caller that polls earlier is held, not refused; that is the gateway's work.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskgate.core.tasks.state import TaskState
+
+FASTEST_MS: Final = 1_000
+FASTEST_FOR_APPROVAL_MS: Final = 15_000
+SLOWEST_MS: Final = 60_000
+POLLS_PER_SECOND: Final = 500
+
+
+def poll_interval_ms(state: TaskState, open_tasks: int) -> int:
+    """The interval for one task when `open_tasks` tasks are open in the whole gateway."""
+    shared = open_tasks * 1_000 // POLLS_PER_SECOND
+    floor = FASTEST_FOR_APPROVAL_MS if state is TaskState.AWAITING_APPROVAL else FASTEST_MS
+    return min(max(shared, floor), SLOWEST_MS)

@@ -1,0 +1,144 @@
+"""The states of a task, what can happen to one, and the one table of legal moves.
+
+Everything else about a task's life follows from `MOVES`: `transition.apply` looks moves up in it, the diagrams in
+the documentation and in the diagrams resource are drawn from it, and the tests walk it. Nothing here knows a wire
+format, a store or a clock; what a caller is *shown* for a state is decided by the projections beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class TaskState(StrEnum):
+    """Where a task stands. The last six are final."""
+
+    QUEUED = "queued"
+    AWAITING_APPROVAL = "awaiting_approval"
+    APPROVED = "approved"
+    RUNNING = "running"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+class HappeningKind(StrEnum):
+    """The names of what can happen to a task, as the table and the diagrams use them."""
+
+    APPROVAL_ASKED = "approval_asked"
+    APPROVAL_GRANTED = "approval_granted"
+    APPROVAL_DENIED = "approval_denied"
+    APPROVAL_EXPIRED = "approval_expired"
+    REFUSED = "refused"
+    DISPATCHED = "dispatched"
+    ATTEMPT_VOIDED = "attempt_voided"
+    UPSTREAM_TASK_KNOWN = "upstream_task_known"
+    NOTED = "noted"
+    INPUT_ASKED = "input_asked"
+    INPUT_PARTLY_SETTLED = "input_partly_settled"
+    INPUT_SETTLED = "input_settled"
+    RESULT_CAME = "result_came"
+    ERROR_CAME = "error_came"
+    CONTACT_LOST = "contact_lost"
+    CANCELLED = "cancelled"
+
+
+TERMINAL: Final = frozenset(
+    {
+        TaskState.COMPLETED,
+        TaskState.FAILED,
+        TaskState.CANCELLED,
+        TaskState.REJECTED,
+        TaskState.EXPIRED,
+        TaskState.OUTCOME_UNKNOWN,
+    }
+)
+
+OPEN: Final = frozenset(TaskState) - TERMINAL
+
+# A task is born in one of these: `running` is for a call that was already in flight when it became a task.
+BIRTH: Final = (TaskState.QUEUED, TaskState.AWAITING_APPROVAL, TaskState.RUNNING)
+
+_S = TaskState
+_H = HappeningKind
+
+MOVES: Final[Mapping[TaskState, Mapping[HappeningKind, TaskState]]] = MappingProxyType(
+    {
+        _S.QUEUED: {
+            _H.APPROVAL_ASKED: _S.AWAITING_APPROVAL,
+            _H.REFUSED: _S.REJECTED,
+            _H.DISPATCHED: _S.RUNNING,
+            _H.NOTED: _S.QUEUED,
+            _H.ERROR_CAME: _S.FAILED,
+            _H.CANCELLED: _S.CANCELLED,
+        },
+        _S.AWAITING_APPROVAL: {
+            _H.APPROVAL_GRANTED: _S.APPROVED,
+            _H.APPROVAL_DENIED: _S.REJECTED,
+            _H.APPROVAL_EXPIRED: _S.EXPIRED,
+            _H.REFUSED: _S.REJECTED,
+            _H.NOTED: _S.AWAITING_APPROVAL,
+            _H.CANCELLED: _S.CANCELLED,
+        },
+        _S.APPROVED: {
+            # Something changed since the decision: a person must look again.
+            _H.APPROVAL_ASKED: _S.AWAITING_APPROVAL,
+            # A decision stays good for a while only; nobody came to fetch the run.
+            _H.APPROVAL_EXPIRED: _S.EXPIRED,
+            _H.REFUSED: _S.REJECTED,
+            _H.DISPATCHED: _S.RUNNING,
+            _H.NOTED: _S.APPROVED,
+            _H.ERROR_CAME: _S.FAILED,
+            _H.CANCELLED: _S.CANCELLED,
+        },
+        _S.RUNNING: {
+            # A further attempt; `transition` refuses it where sending again is not safe.
+            _H.DISPATCHED: _S.RUNNING,
+            _H.ATTEMPT_VOIDED: _S.RUNNING,
+            _H.UPSTREAM_TASK_KNOWN: _S.RUNNING,
+            _H.NOTED: _S.RUNNING,
+            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
+            _H.RESULT_CAME: _S.COMPLETED,
+            _H.ERROR_CAME: _S.FAILED,
+            _H.CONTACT_LOST: _S.OUTCOME_UNKNOWN,
+            _H.CANCELLED: _S.CANCELLED,
+        },
+        _S.INPUT_REQUIRED: {
+            _H.UPSTREAM_TASK_KNOWN: _S.INPUT_REQUIRED,
+            _H.NOTED: _S.INPUT_REQUIRED,
+            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
+            _H.INPUT_PARTLY_SETTLED: _S.INPUT_REQUIRED,
+            _H.INPUT_SETTLED: _S.RUNNING,
+            _H.RESULT_CAME: _S.COMPLETED,
+            _H.ERROR_CAME: _S.FAILED,
+            _H.CONTACT_LOST: _S.OUTCOME_UNKNOWN,
+            _H.CANCELLED: _S.CANCELLED,
+        },
+        **{state: {} for state in TERMINAL},
+    }
+)
+
+
+def mermaid() -> str:
+    """The table as a mermaid state diagram; notes that leave the state as it is are left out to keep it readable."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"    [*] --> {state}" for state in BIRTH]
+    for state in TaskState:
+        reached: dict[TaskState, list[str]] = {}
+        for kind, after in MOVES[state].items():
+            if kind is not HappeningKind.NOTED:
+                reached.setdefault(after, []).append(kind.value)
+        lines += [f"    {state} --> {after} : {', '.join(kinds)}" for after, kinds in reached.items()]
+    lines += [f"    {state} --> [*]" for state in TaskState if state.is_terminal]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,130 @@
+"""A task and its parts, as values.
+
+A task is the durable record of one call. These values say nothing about where they are kept (`ports.task_store`) nor
+how a peer sees them (the projections). Times are whole milliseconds since 1970 by the store's clock. Only
+`transition.apply` makes the next value of a task; everybody else reads.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from taskgate.core.errors import Executed
+from taskgate.core.generations import Generation
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.state import TaskState
+
+
+class RunOn(StrEnum):
+    """What starts the run of a task. Anything but `ONCE_ALLOWED` matters only for tasks that waited for an approver."""
+
+    ONCE_ALLOWED = "once_allowed"
+    DEMAND = "demand"
+    RESULT = "result"
+
+
+class AttemptState(StrEnum):
+    """What is known about one try to send a call."""
+
+    DISPATCHING = "dispatching"
+    VOID = "void"
+    ANSWERED = "answered"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One try to send a call upstream. `VOID` means: proven not to have reached the tool."""
+
+    number: int
+    fence: int
+    byte_hash: str
+    upstream: str
+    sent_at_ms: int
+    state: AttemptState = AttemptState.DISPATCHING
+
+
+class UpstreamHandle(msgspec.Struct, frozen=True):
+    """The task an upstream made of our call, with everything needed to ask for it again after a restart."""
+
+    upstream: str
+    task_id: str
+    session_id: str | None
+    generation: Generation
+
+
+class OutcomeKind(StrEnum):
+    RESULT = "result"
+    ERROR = "error"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a task ended: the exact bytes of a result or of a JSON-RPC error object, here or in a file beside the store.
+
+    `body` is None while the bytes live in the spill file named by `spill`; the store's `result_bytes` reads them.
+    """
+
+    kind: OutcomeKind
+    body: bytes | None = None
+    is_error: bool = False
+    spill: str | None = None
+    size: int = 0
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The durable record of one call."""
+
+    id: str
+    # Who the task belongs to, for good: never a session.
+    principal: str
+    # Under which name lists, limits and events are kept: the principal, or for anonymous callers their session or
+    # scope.
+    caller: str
+    scope: str
+    server: str
+    tool: str
+    wire_name: str
+    # The arguments exactly as they were judged and as they will be sent.
+    arguments: bytes
+    # The other members of the call's params, which travel with it.
+    params_rest: bytes = b"{}"
+    digest: str
+    definition_digest: str = ""
+    policy_revision: str = ""
+    tool_class: ToolClass = ToolClass.ONCE
+    generation: Generation
+    correlation_id: str = ""
+    state: TaskState = TaskState.QUEUED
+    run_on: RunOn = RunOn.ONCE_ALLOWED
+    status_message: str | None = None
+    progress: float | None = None
+    progress_total: float | None = None
+    created_ms: int = 0
+    updated_ms: int = 0
+    finished_ms: int | None = None
+    ttl_ms: int
+    execution_budget_ms: int
+    approval_deadline_ms: int | None = None
+    execution_deadline_ms: int | None = None
+    approval_id: str | None = None
+    last_attempt: Attempt | None = None
+    upstream_handle: UpstreamHandle | None = None
+    # An upstream's opaque `requestState`: with it a waiting question of a stateless upstream outlives our process.
+    request_state: bytes | None = None
+    question_keys: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    executed: Executed | None = None
+    # Cancelled while the call was out: the upstream still has to be told, also by the next owner after a crash.
+    cancel_owed: bool = False
+    owner: str = ""
+    fence: int = 0
+    revision: int = 0
+
+    @property
+    def attempts(self) -> int:
+        return self.last_attempt.number if self.last_attempt is not None else 0
+
+    @property
+    def may_have_been_sent(self) -> bool:
+        """True from the moment an intent is written until an attempt is proven void."""
+        return self.last_attempt is not None and self.last_attempt.state is not AttemptState.VOID

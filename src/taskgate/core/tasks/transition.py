@@ -1,0 +1,176 @@
+"""The one function that moves a task: `apply(task, happening, now)` gives the next value, or says why not.
+
+Pure. The stores call it inside the transaction that writes the result, so that the table in `state` is the law in
+every store. A refusal is a value, not an exception: a late answer to a cancelled task is everyday life.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from taskgate.core.errors import Executed
+from taskgate.core.tasks.happening import (
+    ApprovalAsked,
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalGranted,
+    AttemptVoided,
+    Cancelled,
+    ContactLost,
+    Dispatched,
+    ErrorCame,
+    Happening,
+    InputAsked,
+    InputSettled,
+    Noted,
+    Refused,
+    ResultCame,
+    UpstreamTaskKnown,
+    kind_of,
+)
+from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
+from taskgate.core.tasks.task import Attempt, AttemptState, Outcome, OutcomeKind, Task
+
+MAX_ATTEMPTS: Final = 3
+
+
+class AlreadyOver(msgspec.Struct, frozen=True):
+    """The task is in a final state; nothing can happen to it any more."""
+
+    state: TaskState
+
+
+class NotPossible(msgspec.Struct, frozen=True):
+    """The table has no such move."""
+
+    state: TaskState
+    kind: HappeningKind
+
+
+class MayNotRepeat(msgspec.Struct, frozen=True):
+    """Sending again could run the tool twice, or was tried often enough."""
+
+    attempts: int
+
+
+Refusal = AlreadyOver | NotPossible | MayNotRepeat
+
+
+def apply(task: Task, happening: Happening, now_ms: int) -> Task | Refusal:
+    """The task after `happening`, or the reason why it cannot happen."""
+    if task.state.is_terminal:
+        return AlreadyOver(task.state)
+    kind = kind_of(task, happening)
+    after = MOVES[task.state].get(kind)
+    if after is None:
+        return NotPossible(task.state, kind)
+    if isinstance(happening, Dispatched) and not may_send(task):
+        return MayNotRepeat(task.attempts)
+    moved = replace(_with_details(task, happening, now_ms), state=after, updated_ms=now_ms, revision=task.revision + 1)
+    return _finished(moved, now_ms) if after.is_terminal else moved
+
+
+def may_send(task: Task) -> bool:
+    """Whether one more attempt is safe: never after a possible execution of a `ONCE` call, and at most three of the
+    others.
+    """
+    if not task.may_have_been_sent:
+        return True
+    return task.tool_class.may_repeat and task.upstream_handle is None and task.attempts < MAX_ATTEMPTS
+
+
+def _finished(task: Task, now_ms: int) -> Task:
+    attempt = task.last_attempt
+    if attempt is not None and task.state in (TaskState.COMPLETED, TaskState.FAILED):
+        attempt = replace(attempt, state=AttemptState.ANSWERED)
+    return replace(task, finished_ms=now_ms, last_attempt=attempt, question_keys=())
+
+
+def _with_details(task: Task, happening: Happening, now_ms: int) -> Task:
+    """What the happening brings, apart from the state. Text that says nothing new leaves the old text."""
+    match happening:
+        case ApprovalAsked(approval_id, deadline_ms, message):
+            return replace(task, approval_id=approval_id, approval_deadline_ms=deadline_ms, status_message=message)
+        case ApprovalGranted(good_until_ms, message):
+            return replace(task, approval_deadline_ms=good_until_ms, status_message=message)
+        case ApprovalDenied(error, message) | ApprovalExpired(error, message) | Refused(error, message):
+            return _ended_by_error(task, error, message, Executed.NO)
+        case Dispatched():
+            return _sent(task, happening, now_ms)
+        case AttemptVoided():
+            return replace(task, last_attempt=_voided(task.last_attempt))
+        case UpstreamTaskKnown(handle):
+            return replace(task, upstream_handle=handle)
+        case Noted(message, progress, total):
+            return replace(
+                task,
+                status_message=message if message is not None else task.status_message,
+                progress=progress if progress is not None else task.progress,
+                progress_total=total if total is not None else task.progress_total,
+            )
+        case InputAsked() | InputSettled():
+            return _questions_changed(task, happening)
+        case ResultCame(body, is_error, message):
+            outcome = Outcome(OutcomeKind.RESULT, body, is_error=is_error, size=len(body))
+            return replace(task, outcome=outcome, status_message=message, executed=Executed.YES)
+        case ErrorCame(error, message, executed):
+            return _ended_by_error(task, error, message, executed)
+        case ContactLost(error, message):
+            return _ended_by_error(task, error, message, Executed.MAYBE)
+        case Cancelled():
+            return _cancelled(task, happening)
+        case _:
+            assert_never(happening)
+
+
+def _ended_by_error(task: Task, error: bytes, message: str, executed: Executed) -> Task:
+    outcome = Outcome(OutcomeKind.ERROR, error, is_error=True, size=len(error))
+    return replace(task, outcome=outcome, status_message=message, executed=executed)
+
+
+def _sent(task: Task, happening: Dispatched, now_ms: int) -> Task:
+    attempt = Attempt(
+        number=task.attempts + 1,
+        fence=happening.fence,
+        byte_hash=happening.byte_hash,
+        upstream=happening.upstream,
+        sent_at_ms=now_ms,
+    )
+    # A further attempt does not buy more time: the deadline counts from the first one.
+    deadline = (
+        task.execution_deadline_ms if task.execution_deadline_ms is not None else now_ms + task.execution_budget_ms
+    )
+    return replace(task, last_attempt=attempt, execution_deadline_ms=deadline, status_message=happening.message)
+
+
+def _voided(attempt: Attempt | None) -> Attempt | None:
+    return None if attempt is None else replace(attempt, state=AttemptState.VOID)
+
+
+def _questions_changed(task: Task, happening: InputAsked | InputSettled) -> Task:
+    message = happening.message if happening.message is not None else task.status_message
+    if isinstance(happening, InputAsked):
+        fresh = tuple(key for key in dict.fromkeys(happening.keys) if key not in task.question_keys)
+        state = happening.request_state if happening.request_state is not None else task.request_state
+        return replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
+    left = tuple(key for key in task.question_keys if key not in happening.keys)
+    return replace(task, question_keys=left, status_message=message)
+
+
+def _cancelled(task: Task, happening: Cancelled) -> Task:
+    sent = task.may_have_been_sent
+    message = f"Cancelled: {happening.reason}" if happening.reason else "Cancelled"
+    message += ". The call had been sent and may have taken effect." if sent else ". The tool was not run."
+    outcome = None
+    if happening.error is not None:
+        outcome = Outcome(OutcomeKind.ERROR, happening.error, is_error=True, size=len(happening.error))
+    return replace(
+        task,
+        outcome=outcome,
+        status_message=message,
+        executed=Executed.MAYBE if sent else Executed.NO,
+        cancel_owed=sent,
+    )

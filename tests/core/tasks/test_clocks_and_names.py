@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_task import NOW, a_task, an_attempt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.errors import CallerError
+from taskgate.core.tasks import expiry, ids
+from taskgate.core.tasks.classes import ToolClass, fix_class
+from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.state import TaskState
+
+
+def test_a_ttl_is_defaulted_kept_or_clamped() -> None:
+    assert expiry.read_ttl(None) == expiry.Ttl(600_000)
+    assert expiry.read_ttl(1) == expiry.Ttl(1)
+    assert expiry.read_ttl(86_400_000) == expiry.Ttl(86_400_000)
+    assert expiry.read_ttl(10**30) == expiry.Ttl(86_400_000, clamped=True)
+    assert expiry.read_ttl(None, default_ms=10, max_ms=5) == expiry.Ttl(5)
+
+
+@pytest.mark.parametrize("asked", [0, -1, 1.0, 1.5, "600000", True, False, [], {}])
+def test_a_ttl_that_is_not_a_positive_whole_number_is_the_callers_error(asked: Any) -> None:
+    with pytest.raises(CallerError) as caught:
+        expiry.read_ttl(asked)
+    assert caught.value.error_type == "invalid_params"
+
+
+def test_an_open_task_is_never_gone() -> None:
+    assert expiry.kept_until_ms(a_task()) is None
+    assert not expiry.is_gone(a_task(), NOW + 10**12)
+
+
+def test_a_finished_task_is_kept_for_its_ttl_and_at_least_a_minute() -> None:
+    early = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 5)
+    assert expiry.kept_until_ms(early) == NOW + 600_000
+    late = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000)
+    assert expiry.kept_until_ms(late) == NOW + 960_000
+    assert not expiry.is_gone(late, NOW + 959_999)
+    assert expiry.is_gone(late, NOW + 960_000)
+
+
+@pytest.mark.parametrize("state", list(TaskState))
+def test_the_approval_clock_runs_only_while_an_approval_matters(state: TaskState) -> None:
+    over = expiry.approval_is_over(a_task(state=state, approval_deadline_ms=NOW), NOW)
+    assert over == (state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED))
+    assert not expiry.approval_is_over(a_task(state=state), NOW)
+    assert not expiry.approval_is_over(a_task(state=state, approval_deadline_ms=NOW + 1), NOW)
+
+
+@pytest.mark.parametrize("state", list(TaskState))
+def test_the_execution_clock_runs_only_while_the_call_is_out(state: TaskState) -> None:
+    over = expiry.execution_is_over(a_task(state=state, execution_deadline_ms=NOW), NOW)
+    assert over == (state in (TaskState.RUNNING, TaskState.INPUT_REQUIRED))
+    assert not expiry.execution_is_over(a_task(state=state), NOW)
+
+
+def test_the_resend_window_counts_from_the_last_attempt() -> None:
+    assert expiry.may_resend_until_ms(a_task()) is None
+    assert expiry.may_resend_until_ms(a_task(last_attempt=an_attempt())) == NOW + 600_000
+
+
+def test_polling_slows_down_with_load_and_for_people() -> None:
+    assert poll_interval_ms(TaskState.RUNNING, 0) == 1_000
+    assert poll_interval_ms(TaskState.RUNNING, 10_000) == 20_000
+    assert poll_interval_ms(TaskState.RUNNING, 10**9) == 60_000
+    assert poll_interval_ms(TaskState.AWAITING_APPROVAL, 0) == 15_000
+    assert poll_interval_ms(TaskState.AWAITING_APPROVAL, 10_000) == 20_000
+
+
+CLASS_TABLE = [
+    ({}, ToolClass.ONCE),
+    ({"annotations": {"readOnlyHint": True}}, ToolClass.ONCE),
+    ({"annotations": {"readOnlyHint": True}, "trust_annotations": True}, ToolClass.READ),
+    ({"annotations": {"readOnlyHint": "yes"}, "trust_annotations": True}, ToolClass.ONCE),
+    ({"annotations": {"idempotentHint": True}, "trust_annotations": True}, ToolClass.REPEATABLE),
+    ({"annotations": {"idempotentHint": True}, "key_argument": "key"}, ToolClass.KEYED),
+    ({"annotations": None, "trust_annotations": True, "key_argument": ""}, ToolClass.ONCE),
+    (
+        {"override": ToolClass.ONCE, "annotations": {"readOnlyHint": True}, "trust_annotations": True},
+        ToolClass.ONCE,
+    ),
+    ({"override": ToolClass.READ}, ToolClass.READ),
+]
+
+
+@pytest.mark.parametrize("said, expected", CLASS_TABLE)
+def test_the_class_of_a_tool_is_the_operators_word_then_trusted_hints_then_once(
+    said: dict[str, Any], expected: ToolClass
+) -> None:
+    assert fix_class(**said) is expected
+    assert expected.may_repeat == (expected is not ToolClass.ONCE)
+
+
+@given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
+def test_an_id_tells_when_it_was_made(now_ms: int, randomness: bytes) -> None:
+    made = ids.task_id(now_ms, randomness)
+    assert len(made) == 29
+    assert ids.is_task_id(made)
+    assert ids.born_ms(made) == now_ms
+
+
+@given(st.integers(0, 2**48 - 2), st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))
+def test_later_ids_sort_later(now_ms: int, one: bytes, two: bytes) -> None:
+    assert ids.ulid(now_ms, one) < ids.ulid(now_ms + 1, two)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tg_",
+        "abc-123",
+        "01JCQ3Z5W00000000000000000",
+        "tg_8JCQ3Z5W000000000000000000",
+        "tg_01JCQ3Z5W0000000000000000U",
+        "tg_01jcq3z5w00000000000000000",
+        "tg_550e8400-e29b-41d4-a716-446655440000",
+    ],
+)
+def test_anything_else_is_not_an_id_of_ours(text: str) -> None:
+    assert not ids.is_task_id(text)
+
+
+def test_a_ulid_refuses_the_wrong_amount_of_randomness_and_impossible_times() -> None:
+    with pytest.raises(ValueError, match="random bytes"):
+        ids.ulid(0, b"short")
+    with pytest.raises(ValueError, match="48 bits"):
+        ids.ulid(2**48, bytes(10))

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from a_task import NOW, a_task
+
+from taskgate.core.tasks import stateful_face, stateless_face, tool_face, vendor_face
+from taskgate.core.tasks.state import OPEN, TaskState
+from taskgate.core.tasks.task import Outcome, OutcomeKind
+
+RESULT = b'{"content":[{"type":"text","text":"ok"}],"x":12345678901234567890123}'
+FINE = Outcome(OutcomeKind.RESULT, RESULT)
+SAD = Outcome(OutcomeKind.RESULT, RESULT, is_error=True)
+ERROR = Outcome(OutcomeKind.ERROR, b'{"code":-32000,"message":"gone"}', is_error=True)
+
+STATUS_TABLE = [
+    # state, outcome, stateful, stateless, tools, vendor
+    (TaskState.QUEUED, None, "working", "working", "working", "pending"),
+    (TaskState.AWAITING_APPROVAL, None, "input_required", "working", "working", "working"),
+    (TaskState.APPROVED, None, "working", "working", "working", "working"),
+    (TaskState.RUNNING, None, "working", "working", "working", "working"),
+    (TaskState.INPUT_REQUIRED, None, "input_required", "input_required", "working", "working"),
+    (TaskState.COMPLETED, FINE, "completed", "completed", "completed", "completed"),
+    (TaskState.COMPLETED, SAD, "failed", "completed", "failed", "failed"),
+    (TaskState.FAILED, ERROR, "failed", "failed", "failed", "failed"),
+    (TaskState.CANCELLED, None, "cancelled", "cancelled", "cancelled", "cancelled"),
+    (TaskState.REJECTED, ERROR, "failed", "failed", "failed", "failed"),
+    (TaskState.EXPIRED, ERROR, "failed", "failed", "expired", "failed"),
+    (TaskState.OUTCOME_UNKNOWN, ERROR, "failed", "failed", "failed", "failed"),
+]
+
+
+@pytest.mark.parametrize("state, outcome, stateful, stateless, tools, vendor", STATUS_TABLE)
+def test_each_face_has_its_own_word_for_a_state(
+    state: TaskState, outcome: Outcome | None, stateful: str, stateless: str, tools: str, vendor: str
+) -> None:
+    task = a_task(state=state, outcome=outcome, finished_ms=NOW if state.is_terminal else None)
+    assert stateful_face.status(task) == stateful
+    assert stateless_face.status(task) == stateless
+    assert tool_face.status(task, NOW) == tools
+    assert vendor_face.status(task) == vendor
+    assert state in tool_face.states_shown_as(tools)
+
+
+def test_the_table_of_words_is_complete() -> None:
+    assert {row[0] for row in STATUS_TABLE} == set(TaskState)
+    assert tool_face.states_shown_as("working") == OPEN
+    assert tool_face.states_shown_as("nonsense") == frozenset()
+
+
+def test_a_new_stateful_task_starts_in_working_and_is_shown_twice() -> None:
+    created = stateful_face.create_result(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), 15_000)
+    assert created["task"] == {
+        "taskId": a_task().id,
+        "status": "working",
+        "statusMessage": "Awaiting",
+        "createdAt": "2027-01-15T08:00:00.000Z",
+        "lastUpdatedAt": "2027-01-15T08:00:00.000Z",
+        "ttl": 600_000,
+        "pollInterval": 15_000,
+    }
+    flat = {key: value for key, value in created.items() if key != "task"}
+    assert flat == {"taskId": a_task().id, "status": "working", "statusMessage": "Awaiting", "pollInterval": 15_000}
+
+
+def test_a_list_row_names_the_tool_as_the_caller_knows_it() -> None:
+    row = stateful_face.list_row(a_task(), 1000)
+    assert row["toolName"] == "reports__build"
+    assert "statusMessage" not in row
+
+
+def test_a_failed_stateful_task_always_has_a_message() -> None:
+    assert stateful_face.status_message(a_task(state=TaskState.COMPLETED, outcome=SAD)) is not None
+    assert stateful_face.status_message(a_task(state=TaskState.COMPLETED, outcome=FINE)) is None
+
+
+def test_a_stateless_create_result_is_flat_and_has_no_key_of_our_own() -> None:
+    created = stateless_face.create_result(a_task(status_message="Queued"), 1000)
+    assert created == {
+        "resultType": "task",
+        "taskId": a_task().id,
+        "status": "working",
+        "statusMessage": "Queued",
+        "createdAt": "2027-01-15T08:00:00.000Z",
+        "lastUpdatedAt": "2027-01-15T08:00:00.000Z",
+        "ttlMs": 600_000,
+        "pollIntervalMs": 1000,
+    }
+
+
+def encoded(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def test_a_completed_stateless_task_inlines_the_result_byte_for_byte() -> None:
+    task = a_task(state=TaskState.COMPLETED, outcome=SAD)
+    assert b'"result":' + RESULT in encoded(stateless_face.get_result(task, 1000, outcome=RESULT))
+
+
+def test_a_failed_stateless_task_inlines_the_error() -> None:
+    task = a_task(state=TaskState.REJECTED, outcome=ERROR)
+    shown = stateless_face.get_result(task, 1000, outcome=ERROR.body)
+    assert shown["resultType"] == "complete"
+    assert b'"error":{"code":-32000' in encoded(shown)
+
+
+def test_a_stateless_task_that_asks_lists_its_questions() -> None:
+    task = a_task(state=TaskState.INPUT_REQUIRED, question_keys=("q1",))
+    shown = stateless_face.detailed(task, 1000, questions={"q1": b'{"method":"elicitation/create"}'})
+    assert b'"inputRequests":{"q1":{"method":"elicitation/create"}}' in encoded(shown)
+    assert stateless_face.detailed(task, 1000)["inputRequests"] == {}
+
+
+def test_a_working_stateless_task_inlines_nothing() -> None:
+    shown = stateless_face.detailed(a_task(), 1000, outcome=RESULT)
+    assert {"result", "error", "inputRequests"}.isdisjoint(shown)
+
+
+def test_the_tool_face_speaks_snake_case() -> None:
+    assert tool_face.proxy_task(a_task(), NOW) == {
+        "task_id": a_task().id,
+        "status": "working",
+        "created_at": "2027-01-15T08:00:00.000Z",
+        "server": "reports",
+        "tool": "build",
+    }
+
+
+def test_the_tool_face_says_for_whom_a_task_waits() -> None:
+    approval = tool_face.task_object(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), NOW)
+    assert (approval["waiting_for"], approval["status_message"]) == ("approval", "Awaiting")
+    question = tool_face.task_object(a_task(state=TaskState.INPUT_REQUIRED), NOW)
+    assert question["waiting_for"] == "input"
+    assert "waiting_for" not in tool_face.task_object(a_task(), NOW)
+
+
+def test_the_tool_face_calls_expired_what_is_gone() -> None:
+    task = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW)
+    assert tool_face.status(task, NOW + 599_999) == "completed"
+    assert tool_face.status(task, NOW + 600_000) == "expired"
+
+
+def test_the_vendor_face_has_whole_numbers_for_times() -> None:
+    assert vendor_face.created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
+    open_task = vendor_face.task_object(a_task())
+    assert open_task["updatedAt"] == NOW
+    assert {"result", "error"}.isdisjoint(open_task)
+    done = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW + 1)
+    assert b'"result":' + RESULT in encoded(vendor_face.task_object(done, outcome=RESULT))
+    failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1)
+    assert b'"error":{' in encoded(vendor_face.task_object(failed, outcome=ERROR.body))
+    assert vendor_face.result(done, RESULT)["completedAt"] == NOW + 1
+    assert vendor_face.cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from a_task import NOW, a_task, an_attempt
+
+from taskgate.core.generations import Generation
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.outcome_text import gave_up, iso, outcome_unknown, past_deadline
+from taskgate.core.tasks.recovery import Action, next_action
+from taskgate.core.tasks.state import TERMINAL, TaskState
+from taskgate.core.tasks.task import AttemptState, UpstreamHandle
+
+OUT = an_attempt()
+LONG_AGO = an_attempt(sent_at_ms=NOW - 600_000)
+STATEFUL_TASK = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
+STATELESS_TASK = UpstreamHandle("reports", "up-1", None, Generation.STATELESS)
+REPEATABLE = (ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED)
+
+TABLE: list[tuple[str, dict[str, Any], Action]] = [
+    ("accepted, no attempt", {"state": TaskState.QUEUED}, Action.RUN),
+    (
+        "awaiting approval",
+        {"state": TaskState.AWAITING_APPROVAL, "approval_deadline_ms": NOW + 1},
+        Action.KEEP_WAITING_FOR_APPROVAL,
+    ),
+    (
+        "awaiting approval, too late",
+        {"state": TaskState.AWAITING_APPROVAL, "approval_deadline_ms": NOW},
+        Action.EXPIRE_APPROVAL,
+    ),
+    ("approved", {"state": TaskState.APPROVED, "approval_deadline_ms": NOW + 1}, Action.RECHECK_THEN_RUN),
+    ("approved, no longer good", {"state": TaskState.APPROVED, "approval_deadline_ms": NOW}, Action.EXPIRE_APPROVAL),
+    (
+        "dispatching, upstream task known",
+        {"state": TaskState.RUNNING, "last_attempt": OUT, "upstream_handle": STATEFUL_TASK},
+        Action.POLL_UPSTREAM,
+    ),
+    (
+        "dispatching, once",
+        {"state": TaskState.RUNNING, "last_attempt": OUT, "tool_class": ToolClass.ONCE},
+        Action.REPORT_UNKNOWN,
+    ),
+    (
+        "dispatching, once, but the attempt is proven void",
+        {"state": TaskState.RUNNING, "last_attempt": an_attempt(state=AttemptState.VOID)},
+        Action.RESEND,
+    ),
+    (
+        "dispatching, read, third attempt",
+        {"state": TaskState.RUNNING, "last_attempt": an_attempt(number=3), "tool_class": ToolClass.READ},
+        Action.REPORT_FAILED,
+    ),
+    (
+        "dispatching, read, too long ago",
+        {
+            "state": TaskState.RUNNING,
+            "last_attempt": an_attempt(sent_at_ms=NOW - 600_000),
+            "tool_class": ToolClass.READ,
+        },
+        Action.REPORT_FAILED,
+    ),
+    (
+        "dispatching, read, out of its budget",
+        {
+            "state": TaskState.RUNNING,
+            "last_attempt": OUT,
+            "tool_class": ToolClass.READ,
+            "execution_deadline_ms": NOW,
+        },
+        Action.REPORT_FAILED,
+    ),
+    (
+        "waiting for input, stateless by request state",
+        {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "request_state": b'"s"'},
+        Action.KEEP_WAITING_FOR_INPUT,
+    ),
+    (
+        "waiting for input, stateless upstream task",
+        {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "upstream_handle": STATELESS_TASK},
+        Action.KEEP_WAITING_FOR_INPUT,
+    ),
+    (
+        "waiting for input, stateful upstream task",
+        {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "upstream_handle": STATEFUL_TASK},
+        Action.POLL_UPSTREAM,
+    ),
+    (
+        "waiting for input, stateful, once",
+        {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT},
+        Action.WITHDRAW_THEN_REPORT_UNKNOWN,
+    ),
+    (
+        "waiting for input, stateful, read",
+        {"state": TaskState.INPUT_REQUIRED, "last_attempt": OUT, "tool_class": ToolClass.READ},
+        Action.WITHDRAW_THEN_RESEND,
+    ),
+    (
+        "waiting for input, stateful, read, third attempt",
+        {"state": TaskState.INPUT_REQUIRED, "last_attempt": an_attempt(number=3), "tool_class": ToolClass.READ},
+        Action.WITHDRAW_THEN_REPORT_FAILED,
+    ),
+    ("cancelled before dispatch", {"state": TaskState.CANCELLED}, Action.NOTHING),
+    (
+        "cancelled during dispatch, upstream not told",
+        {"state": TaskState.CANCELLED, "cancel_owed": True},
+        Action.TELL_UPSTREAM_CANCELLED,
+    ),
+]
+
+
+@pytest.mark.parametrize("facts, action", [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_the_next_owner_does_what_the_recovery_table_says(facts: dict[str, Any], action: Action) -> None:
+    assert next_action(a_task(**facts), NOW) is action
+
+
+@pytest.mark.parametrize("tool_class", REPEATABLE)
+def test_a_repeatable_call_that_was_out_is_sent_again(tool_class: ToolClass) -> None:
+    task = a_task(state=TaskState.RUNNING, last_attempt=OUT, tool_class=tool_class)
+    assert next_action(task, NOW) is Action.RESEND
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_a_finished_task_is_left_alone(state: TaskState) -> None:
+    assert next_action(a_task(state=state), NOW) is Action.NOTHING
+
+
+@pytest.mark.parametrize("tool_class", REPEATABLE)
+@pytest.mark.parametrize("state", list(TaskState))
+def test_unknown_is_said_only_of_calls_that_may_not_be_repeated(state: TaskState, tool_class: ToolClass) -> None:
+    task = a_task(state=state, last_attempt=OUT, tool_class=tool_class)
+    unknown = (Action.REPORT_UNKNOWN, Action.WITHDRAW_THEN_REPORT_UNKNOWN)
+    assert next_action(task, NOW) not in unknown
+
+
+def test_the_text_of_an_unknown_outcome_names_tool_server_time_and_reference() -> None:
+    text = outcome_unknown(a_task(state=TaskState.RUNNING, last_attempt=OUT))
+    assert text == (
+        f"Outcome unknown. Taskgate sent `build` to `reports` at {iso(NOW)} and lost contact before a result arrived. "
+        "The call may or may not have taken effect. It was not sent again because this tool is not known to be safe to "
+        "repeat. Check the target system before trying again. Ref tg_01JCQ3Z5W00000000000000000, attempt 1."
+    )
+    assert iso(NOW) in outcome_unknown(a_task())
+
+
+def test_the_other_sad_texts_name_the_task() -> None:
+    assert a_task().id in gave_up(a_task(last_attempt=an_attempt(number=3)))
+    assert "60 s" in past_deadline(a_task())
+
+
+def test_times_are_shown_in_utc_with_milliseconds() -> None:
+    assert iso(0) == "1970-01-01T00:00:00.000Z"

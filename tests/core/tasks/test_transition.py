@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import pytest
+from a_task import NOW, a_task, an_attempt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.errors import Executed
+from taskgate.core.generations import Generation
+from taskgate.core.tasks import happening as h
+from taskgate.core.tasks import stateful_face, stateless_face, tool_face, vendor_face
+from taskgate.core.tasks.birth import AlreadySent, AskingFirst, born
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.events import TaskEvent, event_data, event_of
+from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, HappeningKind, TaskState, mermaid
+from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
+
+HANDLE = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
+DISPATCHED = h.Dispatched(fence=1, byte_hash="b1", upstream="reports")
+
+EVERY_HAPPENING: list[h.Happening] = [
+    h.ApprovalAsked("ap_1", NOW + 1000),
+    h.ApprovalGranted(NOW + 2000),
+    h.ApprovalDenied(b'{"code":1}', "denied"),
+    h.ApprovalExpired(b'{"code":2}'),
+    h.Refused(b'{"code":3}', "no longer allowed"),
+    DISPATCHED,
+    h.AttemptVoided(),
+    h.UpstreamTaskKnown(HANDLE),
+    h.Noted("half way", 0.5, 1.0),
+    h.Noted(),
+    h.InputAsked(("q1", "q2"), "two questions", b'"state"'),
+    h.InputAsked(("q2", "q3")),
+    h.InputSettled(("q1",)),
+    h.InputSettled(("q1", "q2", "q3"), "answered"),
+    h.ResultCame(b'{"content":[]}'),
+    h.ResultCame(b'{"content":[],"isError":true}', is_error=True),
+    h.ErrorCame(b'{"code":-1}', "broken", Executed.YES),
+    h.ContactLost(b'{"code":4}', "unknown"),
+    h.Cancelled("changed my mind"),
+    h.Cancelled(error=b'{"code":5}'),
+]
+
+
+def moved(task: Task, *happenings: h.Happening, now: int = NOW + 1) -> Task:
+    for happening in happenings:
+        after = apply(task, happening, now)
+        assert isinstance(after, Task), after
+        task = after
+    return task
+
+
+def test_the_table_names_every_state_and_final_states_lead_nowhere() -> None:
+    assert set(MOVES) == set(TaskState)
+    assert all(not MOVES[state] for state in TERMINAL)
+    assert {kind for moves in MOVES.values() for kind in moves} == set(HappeningKind)
+
+
+def test_every_state_can_be_reached() -> None:
+    assert {after for moves in MOVES.values() for after in moves.values()} | set(BIRTH) == set(TaskState)
+
+
+def test_every_open_state_can_be_cancelled() -> None:
+    assert all(MOVES[state][HappeningKind.CANCELLED] is TaskState.CANCELLED for state in OPEN)
+
+
+def test_a_call_that_needs_nobody_runs_to_its_result() -> None:
+    done = moved(a_task(), DISPATCHED, h.ResultCame(b'{"content":[]}'), now=NOW + 5)
+    assert done.state is TaskState.COMPLETED
+    assert done.outcome is not None
+    assert done.outcome.body == b'{"content":[]}'
+    assert done.finished_ms == NOW + 5
+    assert done.revision == 3
+    assert done.last_attempt is not None
+    assert done.last_attempt.state is AttemptState.ANSWERED
+
+
+def test_the_execution_deadline_counts_from_the_first_attempt() -> None:
+    first = moved(a_task(tool_class=ToolClass.READ), DISPATCHED, now=NOW + 10)
+    assert first.execution_deadline_ms == NOW + 10 + 60_000
+    assert moved(first, DISPATCHED, now=NOW + 500).execution_deadline_ms == NOW + 10 + 60_000
+
+
+@pytest.mark.parametrize("tool_class", list(ToolClass))
+def test_only_repeatable_classes_are_sent_again_and_at_most_three_times(tool_class: ToolClass) -> None:
+    task = moved(a_task(tool_class=tool_class), DISPATCHED)
+    sent = 1
+    while isinstance(after := apply(task, DISPATCHED, NOW), Task):
+        task, sent = after, sent + 1
+    assert isinstance(after, MayNotRepeat)
+    assert sent == (1 if tool_class is ToolClass.ONCE else 3)
+
+
+def test_an_attempt_proven_void_may_be_followed_by_another_for_every_class() -> None:
+    task = moved(a_task(tool_class=ToolClass.ONCE), DISPATCHED, h.AttemptVoided(), DISPATCHED)
+    assert task.attempts == 2
+    assert isinstance(apply(task, DISPATCHED, NOW), MayNotRepeat)
+
+
+def test_a_call_with_an_upstream_task_is_never_sent_again() -> None:
+    task = moved(a_task(tool_class=ToolClass.READ), DISPATCHED, h.UpstreamTaskKnown(HANDLE))
+    assert task.upstream_handle == HANDLE
+    assert isinstance(apply(task, DISPATCHED, NOW), MayNotRepeat)
+
+
+def test_voiding_without_an_attempt_changes_nothing() -> None:
+    assert moved(a_task(state=TaskState.RUNNING), h.AttemptVoided()).last_attempt is None
+
+
+def test_a_denied_task_says_that_the_tool_did_not_run() -> None:
+    denied = moved(a_task(), h.ApprovalAsked("ap_1", NOW + 9), h.ApprovalDenied(b"{}", "denied by ann"))
+    assert (denied.state, denied.executed) == (TaskState.REJECTED, Executed.NO)
+
+
+def test_an_approved_task_may_be_asked_about_again() -> None:
+    again = moved(
+        a_task(), h.ApprovalAsked("ap_1", NOW + 9), h.ApprovalGranted(NOW + 90), h.ApprovalAsked("ap_2", NOW + 99)
+    )
+    assert (again.state, again.approval_id) == (TaskState.AWAITING_APPROVAL, "ap_2")
+
+
+def test_cancelling_says_whether_the_call_had_left() -> None:
+    early = moved(a_task(), h.Cancelled())
+    assert (early.executed, early.cancel_owed) == (Executed.NO, False)
+    late = moved(a_task(), DISPATCHED, h.Cancelled("enough", b'{"code":1}'))
+    assert (late.executed, late.cancel_owed) == (Executed.MAYBE, True)
+    assert late.status_message == "Cancelled: enough. The call had been sent and may have taken effect."
+    assert late.outcome is not None
+    assert late.outcome.kind is OutcomeKind.ERROR
+
+
+def test_questions_come_and_go_and_the_task_runs_on_when_none_is_left() -> None:
+    task = moved(a_task(), DISPATCHED, h.InputAsked(("a", "b"), "who?", b'"s"'), h.InputAsked(("b", "c")))
+    assert task.question_keys == ("a", "b", "c")
+    assert task.request_state == b'"s"'
+    task = moved(task, h.InputSettled(("a", "c")))
+    assert (task.state, task.question_keys, task.status_message) == (TaskState.INPUT_REQUIRED, ("b",), "who?")
+    task = moved(task, h.InputSettled(("b",), "thanks"))
+    assert (task.state, task.question_keys, task.status_message) == (TaskState.RUNNING, (), "thanks")
+
+
+def test_progress_without_text_keeps_the_old_text() -> None:
+    task = moved(a_task(), DISPATCHED, h.Noted("half way", 1, 2), h.Noted(progress=1.5))
+    assert (task.status_message, task.progress, task.progress_total) == ("half way", 1.5, 2)
+
+
+def test_a_move_that_is_not_in_the_table_is_refused_by_name() -> None:
+    refusal = apply(a_task(), h.ResultCame(b"{}"), NOW)
+    assert refusal == NotPossible(TaskState.QUEUED, HappeningKind.RESULT_CAME)
+
+
+def test_a_finished_task_refuses_everything() -> None:
+    done = moved(a_task(), h.Cancelled())
+    assert all(apply(done, each, NOW) == AlreadyOver(TaskState.CANCELLED) for each in EVERY_HAPPENING)
+
+
+BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), AskingFirst("ap_1", 1000)]
+
+
+@given(
+    st.sampled_from(BIRTHS),
+    st.sampled_from(list(ToolClass)),
+    st.lists(st.sampled_from(EVERY_HAPPENING), max_size=12),
+)
+def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
+    birth: AlreadySent | AskingFirst | None, tool_class: ToolClass, happenings: list[h.Happening]
+) -> None:
+    draft = a_task(tool_class=tool_class)
+    task = born(draft, birth, now_ms=NOW, owner="node", fence=7)
+    possible_runs = 1 if task.may_have_been_sent else 0
+    for at, happening in enumerate(happenings, start=NOW):
+        after = apply(task, happening, at)
+        if not isinstance(after, Task):
+            continue
+        assert not task.state.is_terminal
+        assert after.state in MOVES[task.state].values()
+        assert after.revision == task.revision + 1
+        possible_runs += isinstance(happening, h.Dispatched)
+        possible_runs -= isinstance(happening, h.AttemptVoided) and task.may_have_been_sent
+        check_shown(task, after)
+        task = after
+    assert (task.finished_ms is not None) == task.state.is_terminal
+    if tool_class is ToolClass.ONCE:
+        assert possible_runs <= 1
+    if task.state in (TaskState.REJECTED, TaskState.EXPIRED):
+        assert task.executed is Executed.NO
+        assert task.attempts == 0
+
+
+def check_shown(before: Task, task: Task) -> None:
+    stateful = {"working", "input_required", "completed", "failed", "cancelled"}
+    assert stateful_face.status(task) in stateful
+    assert stateless_face.status(task) in stateful
+    assert tool_face.status(task, task.updated_ms) in tool_face.STATUSES
+    assert vendor_face.status(task) in {"pending", "working", "completed", "failed", "cancelled"}
+    if stateless_face.status(task) == "input_required":
+        assert task.question_keys
+    if stateful_face.status(task) == "failed":
+        assert stateful_face.status_message(task)
+    event = event_of(before, task)
+    assert (event is None) == (before.state is task.state)
+
+
+def test_a_promoted_call_is_born_running_with_its_attempt() -> None:
+    task = born(a_task(), AlreadySent("b1", "reports", NOW - 50), now_ms=NOW, owner="n", fence=7)
+    assert task.state is TaskState.RUNNING
+    assert task.last_attempt == an_attempt(fence=7, sent_at_ms=NOW - 50)
+    assert task.execution_deadline_ms == NOW - 50 + 60_000
+
+
+def test_a_call_that_needs_an_approver_is_born_waiting() -> None:
+    task = born(a_task(), AskingFirst("ap_1", 1000), now_ms=NOW, owner="n", fence=7)
+    assert (task.state, task.approval_deadline_ms) == (TaskState.AWAITING_APPROVAL, NOW + 1000)
+    assert task.status_message == "Awaiting approval"
+
+
+def test_events_are_named_as_callers_know_them() -> None:
+    queued = a_task()
+    running = moved(queued, DISPATCHED)
+    assert event_of(None, queued) is TaskEvent.CREATED
+    assert event_of(queued, running) is TaskEvent.STATUS
+    assert event_of(running, moved(running, h.ResultCame(b"{}"))) is TaskEvent.COMPLETED
+    assert event_of(running, moved(running, h.ResultCame(b"{}", is_error=True))) is TaskEvent.FAILED
+    assert event_of(running, moved(running, h.ContactLost(b"{}", "lost"))) is TaskEvent.FAILED
+    assert event_of(queued, moved(queued, h.Cancelled())) is TaskEvent.CANCELLED
+    waiting = moved(queued, h.ApprovalAsked("ap_1", NOW))
+    assert event_of(waiting, moved(waiting, h.ApprovalExpired(b"{}"))) is TaskEvent.EXPIRED
+
+
+def test_an_event_tells_names_and_state_but_no_arguments() -> None:
+    data = event_data(a_task(status_message="Awaiting approval"))
+    assert data == {"task_id": a_task().id, "tool": "build", "state": "queued", "message": "Awaiting approval"}
+    assert "message" not in event_data(a_task())
+
+
+def test_the_diagram_shows_every_state_and_every_way_in_and_out() -> None:
+    drawn = mermaid()
+    assert drawn.startswith("stateDiagram-v2\n")
+    for state in TaskState:
+        assert f"    {state} --> [*]\n" in drawn if state.is_terminal else f"    {state} --> cancelled" in drawn
+    assert "    [*] --> queued\n" in drawn
+    assert "noted" not in drawn
