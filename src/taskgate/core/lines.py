@@ -1,0 +1,78 @@
+"""Cuts a byte stream into lines, with a limit on how long a line may be.
+
+A line that is too long is skipped up to its newline and only counted, so that a hostile or broken writer cannot fill
+our memory nor stop the lines after it. Empty lines are ignored and a CR before the LF is dropped. Used for the output
+of child processes and for the stdio door.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Oversize(msgspec.Struct, frozen=True):
+    """Stands where a line was that is longer than allowed."""
+
+    skipped_bytes: int
+
+
+class LineSplitter:
+    """Push parser: chunks in, whole lines out."""
+
+    __slots__ = ("_limit", "_partial", "_partial_bytes", "_skipped")
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._limit = max_line_bytes
+        self._partial: list[bytes] = []
+        self._partial_bytes = 0
+        self._skipped = 0
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How many bytes came since the last newline: at the end of the stream, a half line that counts for nothing."""
+        return self._partial_bytes + self._skipped
+
+    def feed(self, chunk: bytes) -> list[bytes | Oversize]:
+        """The lines that this chunk completes, in order."""
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        found: list[bytes | Oversize] = []
+        if lines:
+            self._end_first_line(lines[0], found)
+            for line in lines[1:]:
+                self._add_line(line, found)
+        if rest:
+            self._keep_rest(rest)
+        return found
+
+    def _end_first_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
+        if self._skipped:
+            found.append(Oversize(self._skipped + len(line)))
+            self._skipped = 0
+            return
+        if self._partial:
+            self._partial.append(line)
+            line = b"".join(self._partial)
+            self._partial.clear()
+            self._partial_bytes = 0
+        self._add_line(line, found)
+
+    def _add_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
+        if len(line) > self._limit:
+            found.append(Oversize(len(line)))
+            return
+        if line[-1:] == b"\r":
+            line = line[:-1]
+        if line:
+            found.append(line)
+
+    def _keep_rest(self, rest: bytes) -> None:
+        if self._skipped:
+            self._skipped += len(rest)
+            return
+        self._partial.append(rest)
+        self._partial_bytes += len(rest)
+        if self._partial_bytes > self._limit:
+            self._skipped = self._partial_bytes
+            self._partial.clear()
+            self._partial_bytes = 0
