@@ -1,0 +1,133 @@
+"""The audit trail as a chain: each row carries the hash of the row before it, so that nothing can be changed or taken
+out unseen.
+
+Pure: it says what the bytes of a row are, what the next hash is and where a sequence breaks. Stores append rows in
+the transaction of the change they record; `taskgate audit verify` and `export` read them back. Arguments are in a row
+only as a digest and, where the operator wants them, redacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+from taskgate.core.governance.digest import canonical, digest_of_bytes
+
+GENESIS = "sha256:" + "0" * 64
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One fact worth proving later. Empty strings mean "does not apply"."""
+
+    at_ms: int
+    event: str
+    principal: str = ""
+    scope: str = ""
+    server: str = ""
+    name: str = ""
+    kind: str = "tool"
+    arguments_digest: str = ""
+    arguments: Any = None
+    hidden: tuple[str, ...] = ()
+    rule: str = ""
+    decision: str = ""
+    policy_revision: str = ""
+    approval_id: str = ""
+    approvers: tuple[str, ...] = ()
+    reason: str = ""
+    task_id: str = ""
+    outcome: str = ""
+    executed: str = "no"
+    correlation_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An entry in its place in the chain. Numbers start at 1 and have no gaps."""
+
+    number: int
+    previous: str
+    hash: str
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The sequence is unbroken; `head` is the hash to remember somewhere safe."""
+
+    rows: int
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The first row that does not fit, and why."""
+
+    number: int
+    problem: str
+
+
+Verified: TypeAlias = Whole | Broken
+
+
+def row_bytes(number: int, previous: str, entry: Entry) -> bytes:
+    """The canonical bytes of a row, over which its hash is taken."""
+    return canonical({"format": FORMAT, "number": number, "previous": previous, "entry": _plain(entry)})
+
+
+def next_row(last: Row | None, entry: Entry) -> Row:
+    """The row that records `entry` after `last`."""
+    number, previous = (1, GENESIS) if last is None else (last.number + 1, last.hash)
+    return Row(number, previous, digest_of_bytes(row_bytes(number, previous, entry)), entry)
+
+
+def chain(last: Row | None, entries: Iterable[Entry]) -> Iterator[Row]:
+    """Several rows in a row, for batches."""
+    for entry in entries:
+        last = next_row(last, entry)
+        yield last
+
+
+def verify(rows: Iterable[Row], *, after: Row | None = None) -> Verified:
+    """Walk a sequence from its beginning (or from a row already trusted) and name the first row that does not fit."""
+    number, previous = (0, GENESIS) if after is None else (after.number, after.hash)
+    for row in rows:
+        if row.number != number + 1:
+            return Broken(number + 1, f"row {number + 1} is missing: the next row found is {row.number}")
+        if row.previous != previous:
+            return Broken(row.number, "it does not continue the row before it")
+        if digest_of_bytes(row_bytes(row.number, row.previous, row.entry)) != row.hash:
+            return Broken(row.number, "its content was changed after it was written")
+        number, previous = row.number, row.hash
+    return Whole(number, previous)
+
+
+def export_line(row: Row) -> bytes:
+    """One line of the JSONL export: canonical, so that the hash can be recomputed from the line alone."""
+    line = {
+        "format": FORMAT,
+        "number": row.number,
+        "previous": row.previous,
+        "hash": row.hash,
+        "entry": _plain(row.entry),
+    }
+    return canonical(line) + b"\n"
+
+
+def from_export(line: Mapping[str, Any]) -> Row:
+    """A row from a parsed line of the export."""
+    known = {field.name for field in fields(Entry)}
+    said = line["entry"]
+    unknown = set(said) - known
+    if unknown:
+        raise ValueError(f"the entry has fields this version does not know: {', '.join(sorted(unknown))}")
+    entry = {**said, "hidden": tuple(said["hidden"]), "approvers": tuple(said["approvers"])}
+    return Row(line["number"], line["previous"], line["hash"], Entry(**entry))
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    plain = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+    return {**plain, "hidden": list(entry.hidden), "approvers": list(entry.approvers)}

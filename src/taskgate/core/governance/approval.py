@@ -1,0 +1,327 @@
+"""A held call waiting for people: the value, who may decide, and how each happening changes it.
+
+`apply` is a pure compare-and-set: it takes the approval as it is stored and one happening, and gives either the next
+value or a refusal. A store applies it inside a transaction, so of two hundred racing votes exactly one ends the
+approval. Silence ends in a denial, one denial outweighs any number of approvals, and an approval is spent by the one
+dispatch it was given for. Re-checking before dispatch is in `recheck`, standing permissions are in `grants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from taskgate.core.patterns import Glob, PatternKind
+
+DEFAULT_WORKFLOW = "default"
+APPROVER_ROLE = "approver"
+ROLE_PREFIX = "role:"
+MAX_REASON_LENGTH = 2_000
+APPROVAL_REJECTED = "approval_rejected"
+APPROVAL_EXPIRED = "approval_expired"
+
+
+class OnTimeout(StrEnum):
+    """What silence means. Approving by silence must be spelt `unsafe_on_timeout: approve` in the configuration."""
+
+    DENY = "deny"
+    APPROVE = "approve"
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """Who is asked, how many must agree, and for how long. Channels are named here and configured elsewhere."""
+
+    name: str
+    timeout_ms: int = 600_000
+    approvals_needed: int = 1
+    approvers: tuple[str, ...] = ("*",)
+    self_approval: bool = False
+    on_timeout: OnTimeout = OnTimeout.DENY
+    redact_fields: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ("inbox",)
+    decision_valid_ms: int = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """A person, identified by a session, a token or a channel's own check; never by what a request body claims."""
+
+    id: str
+    roles: frozenset[str] = frozenset()
+    operator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Everything the people agreed to. If any of it differs at dispatch, they did not agree to that call."""
+
+    principal: str
+    server: str
+    tool: str
+    arguments_digest: str
+    definition_digest: str
+    policy_revision: str
+    expires_at_ms: int
+    kind: PatternKind = PatternKind.TOOL
+    scope: str = ""
+
+
+class State(StrEnum):
+    """Where an approval stands. Only `open` and `approved` can still change."""
+
+    OPEN = "open"
+    APPROVED = "approved"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    INVALID = "invalid"
+    USED = "used"
+
+
+class Verdict(StrEnum):
+    """What a person can say."""
+
+    APPROVE = "approve"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One person's recorded word."""
+
+    approver: str
+    verdict: Verdict
+    at_ms: int
+    reason: str = ""
+    channel: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One held call. `decided_at_ms` and `reason` are set once it left `open`; `error_type` is what its caller is
+    told."""
+
+    id: str
+    workflow: str
+    rule: str
+    binding: Binding
+    asked_at_ms: int
+    state: State = State.OPEN
+    votes: tuple[Vote, ...] = ()
+    decided_at_ms: int | None = None
+    reason: str = ""
+    valid_until_ms: int | None = None
+    error_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """A person said yes or no through some channel."""
+
+    by: Approver
+    verdict: Verdict
+    at_ms: int
+    reason: str = ""
+    channel: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Somebody looked at the clock: a sweep, a read, a dispatch."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The caller gave up, or the operator cancelled the call."""
+
+    at_ms: int
+    reason: str = "the call was cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """What was agreed to no longer is what would be sent. `error_type` is `policy_drift` or `request_drift`."""
+
+    at_ms: int
+    error_type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """The call this approval was given for is about to be sent."""
+
+    at_ms: int
+
+
+Happening: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | Dispatched
+
+
+class Refusal(StrEnum):
+    """Why a happening changed nothing."""
+
+    ALREADY_DECIDED = "already_decided"
+    ALREADY_VOTED = "already_voted"
+    NOT_AN_APPROVER = "not_an_approver"
+    OWN_CALL = "own_call"
+    EXPIRED = "expired"
+    NOT_APPROVED = "not_approved"
+    NOT_DUE = "not_due"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The next value. `ended` is true when this happening took the approval out of `open`."""
+
+    approval: Approval
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing changed. `approval` is what it is, or what the passing of time made of it (`time_ended_it`): store
+    that."""
+
+    why: Refusal
+    approval: Approval
+    time_ended_it: bool = False
+
+
+Outcome: TypeAlias = Changed | Refused
+
+
+def ask(approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_ms: int) -> Approval:
+    """Open an approval; its deadline is the earlier of the workflow's timeout and what the binding allows."""
+    deadline = now_ms + workflow.timeout_ms
+    if binding.expires_at_ms > 0:
+        deadline = min(deadline, binding.expires_at_ms)
+    return Approval(approval_id, workflow.name, rule, replace(binding, expires_at_ms=deadline), now_ms)
+
+
+def apply(approval: Approval, workflow: Workflow, happening: Happening) -> Outcome:
+    """What a happening makes of an approval."""
+    current = as_of(approval, workflow, happening.at_ms)
+    aged = current is not approval
+    outcome = _apply_now(current, workflow, happening)
+    if isinstance(outcome, Refused) and aged:
+        if isinstance(happening, TimePassed):
+            return Changed(current, ended=True)
+        late = current.state is State.EXPIRED and outcome.why is not Refusal.NOT_AN_APPROVER
+        why = Refusal.EXPIRED if late else outcome.why
+        return Refused(why, current, time_ended_it=True)
+    return outcome
+
+
+def as_of(approval: Approval, workflow: Workflow, now_ms: int) -> Approval:
+    """The approval as the clock has made it; the same object if time changed nothing."""
+    if approval.state is State.OPEN and now_ms >= approval.binding.expires_at_ms:
+        approval = _by_silence(approval, workflow)
+    if approval.state is State.APPROVED and approval.valid_until_ms is not None and now_ms >= approval.valid_until_ms:
+        return replace(
+            approval, state=State.EXPIRED, error_type=APPROVAL_EXPIRED, reason="the approval was not used in time"
+        )
+    return approval
+
+
+def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal | None:
+    """The one place that says whether a person may decide on a call, for every door and channel."""
+    if who.id == binding.principal and not workflow.self_approval:
+        return Refusal.OWN_CALL
+    if not (who.operator or APPROVER_ROLE in who.roles):
+        return Refusal.NOT_AN_APPROVER
+    if who.operator or any(_names(pattern, who) for pattern in workflow.approvers):
+        return None
+    return Refusal.NOT_AN_APPROVER
+
+
+def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mapping[str, Approver]) -> int:
+    """How many different people who may decide *today* have said yes."""
+    people = {vote.approver for vote in approval.votes if vote.verdict is Verdict.APPROVE}
+    known = (standing[person] for person in people if person in standing)
+    return sum(1 for who in known if may_decide(workflow, approval.binding, who) is None)
+
+
+def _apply_now(approval: Approval, workflow: Workflow, happening: Happening) -> Outcome:
+    match happening:
+        case Voted():
+            return _vote(approval, workflow, happening)
+        case TimePassed():
+            return Refused(Refusal.NOT_DUE, approval)
+        case Withdrawn():
+            return _close(approval, State.CANCELLED, happening.at_ms, happening.reason, APPROVAL_REJECTED)
+        case Drifted():
+            return _close(approval, State.INVALID, happening.at_ms, happening.reason, happening.error_type)
+        case Dispatched():
+            if approval.state is not State.APPROVED:
+                return Refused(Refusal.NOT_APPROVED, approval)
+            return Changed(replace(approval, state=State.USED), ended=False)
+        case _:
+            assert_never(happening)
+
+
+def _by_silence(approval: Approval, workflow: Workflow) -> Approval:
+    at = approval.binding.expires_at_ms
+    if workflow.on_timeout is OnTimeout.APPROVE:
+        reason = "nobody answered in time, and this workflow approves by silence"
+        return _ended(approval, State.APPROVED, at, reason, valid_until_ms=at + workflow.decision_valid_ms)
+    return _ended(approval, State.EXPIRED, at, "nobody decided in time", error_type=APPROVAL_EXPIRED)
+
+
+def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
+    # Permission first: a stranger must not learn from the answer how an approval ended.
+    refusal = may_decide(workflow, approval.binding, voted.by)
+    if refusal is not None:
+        return Refused(refusal, approval)
+    if approval.state is not State.OPEN:
+        return Refused(Refusal.ALREADY_DECIDED, approval)
+    if voted.verdict is Verdict.APPROVE and any(vote.approver == voted.by.id for vote in approval.votes):
+        return Refused(Refusal.ALREADY_VOTED, approval)
+    reason = voted.reason[:MAX_REASON_LENGTH]
+    vote = Vote(voted.by.id, voted.verdict, voted.at_ms, reason, voted.channel)
+    noted = replace(approval, votes=(*approval.votes, vote))
+    if voted.verdict is Verdict.DENY:
+        denied = _ended(noted, State.DENIED, voted.at_ms, reason, error_type=APPROVAL_REJECTED)
+        return Changed(denied, ended=True)
+    yes = sum(1 for each in noted.votes if each.verdict is Verdict.APPROVE)
+    if yes < workflow.approvals_needed:
+        return Changed(noted, ended=False)
+    until = voted.at_ms + workflow.decision_valid_ms
+    return Changed(_ended(noted, State.APPROVED, voted.at_ms, reason, valid_until_ms=until), ended=True)
+
+
+def _close(approval: Approval, state: State, at_ms: int, reason: str, error_type: str) -> Outcome:
+    if approval.state not in (State.OPEN, State.APPROVED):
+        return Refused(Refusal.ALREADY_DECIDED, approval)
+    closed = _ended(approval, state, at_ms, reason, error_type=error_type)
+    return Changed(closed, ended=approval.state is State.OPEN)
+
+
+def _ended(
+    approval: Approval,
+    state: State,
+    at_ms: int,
+    reason: str,
+    *,
+    valid_until_ms: int | None = None,
+    error_type: str = "",
+) -> Approval:
+    return replace(
+        approval,
+        state=state,
+        decided_at_ms=at_ms,
+        reason=reason,
+        valid_until_ms=valid_until_ms,
+        error_type=error_type,
+    )
+
+
+def _names(pattern: str, who: Approver) -> bool:
+    if pattern.startswith(ROLE_PREFIX):
+        glob = Glob.compile(pattern[len(ROLE_PREFIX) :])
+        return any(glob.matches(role) for role in who.roles)
+    return Glob.compile(pattern).matches(who.id)

@@ -1,0 +1,123 @@
+"""What an approver gets to see, as one value that every channel renders in its own way.
+
+The card holds the exact arguments as text with hidden fields marked, who asked, which rule asked for a person, what
+differs from the last approved call of the same tool, and the history. Characters that can deceive the eye are listed.
+A channel that must shorten the arguments says so and links to the full view; it never offers to approve what it did
+not show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taskgate.core.catalog.pin import deceptive_characters
+from taskgate.core.governance.approval import Approval, State, Verdict, Vote, Workflow
+from taskgate.core.governance.difference import Difference, difference
+from taskgate.core.governance.redaction import Redaction
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One approval, ready to be shown."""
+
+    approval_id: str
+    state: State
+    server: str
+    tool: str
+    requester: str
+    scope: str
+    workflow: str
+    rule: str
+    arguments: str
+    hidden: tuple[str, ...]
+    deceptive: tuple[str, ...]
+    arguments_digest: str
+    changes: Difference | None
+    votes: tuple[Vote, ...]
+    approvals_needed: int
+    asked_at_ms: int
+    expires_at_ms: int
+    reason: str
+    url: str | None
+
+    @property
+    def approvals_given(self) -> int:
+        """How many people have said yes so far."""
+        return sum(1 for vote in self.votes if vote.verdict is Verdict.APPROVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Text cut to a channel's limit. `left_out` counts the characters that are not shown."""
+
+    text: str
+    left_out: int
+
+
+def card(
+    approval: Approval,
+    workflow: Workflow,
+    arguments: Any,
+    redaction: Redaction,
+    *,
+    last_approved: Any | None = None,
+    url: str | None = None,
+) -> Card:
+    """Make the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
+    shown = redaction.redact(arguments)
+    text = show_json(shown.value)
+    bound = approval.binding
+    return Card(
+        approval_id=approval.id,
+        state=approval.state,
+        server=bound.server,
+        tool=bound.tool,
+        requester=bound.principal,
+        scope=bound.scope,
+        workflow=approval.workflow,
+        rule=approval.rule,
+        arguments=text,
+        hidden=shown.hidden,
+        deceptive=deceptive_characters(text),
+        arguments_digest=bound.arguments_digest,
+        changes=None if last_approved is None else difference(last_approved, arguments, redaction),
+        votes=approval.votes,
+        approvals_needed=workflow.approvals_needed,
+        asked_at_ms=approval.asked_at_ms,
+        expires_at_ms=bound.expires_at_ms,
+        reason=approval.reason,
+        url=url,
+    )
+
+
+def show_json(value: Any) -> str:
+    """Indented JSON in which every character that prints nothing, or turns text around, is visible as an escape."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(_visible(character) for character in text)
+
+
+def excerpt(text: str, limit: int) -> Excerpt:
+    """At most `limit` characters from the beginning, and how many were left out."""
+    if len(text) <= limit:
+        return Excerpt(text, 0)
+    return Excerpt(text[:limit], len(text) - limit)
+
+
+def history_line(votes: Sequence[Vote]) -> str:
+    """Who said what, in one line."""
+    return ", ".join(f"{vote.approver}: {vote.verdict.value}" for vote in votes)
+
+
+def _visible(character: str) -> str:
+    if character in "\n " or character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else "".join(f"\\u{half:04x}" for half in _surrogates(code))
+
+
+def _surrogates(code: int) -> tuple[int, int]:
+    above = code - 0x10000
+    return 0xD800 + (above >> 10), 0xDC00 + (above & 0x3FF)

@@ -1,0 +1,115 @@
+"""What the gates can say about a call: four answers, closed.
+
+A decision is a value, not an exception. `Forward` lets the call go, `NeedsApproval` holds it for a person,
+`NeedsPolicy` asks for one evaluation by the policy engine (only the arguments can settle it), `Denied` ends it. Texts
+in here are for the log and the audit trail; `Denied.error_type` is all that a caller learns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TypeAlias
+
+
+class Gate(StrEnum):
+    """Which stage spoke."""
+
+    VISIBILITY = "visibility"
+    RULES = "rules"
+    POLICY = "policy"
+    APPROVAL = "approval"
+
+
+class Action(StrEnum):
+    """What a rule, a record or the defaults may ask for."""
+
+    FORWARD = "forward"
+    APPROVE = "approve"
+    DENY = "deny"
+    POLICY = "policy"
+
+
+class Strictness(IntEnum):
+    """The order in which answers narrow. A later stage may move up, never down."""
+
+    FORWARD = 0
+    POLICY = 1
+    APPROVE = 2
+    DENY = 3
+
+
+class Note(StrEnum):
+    """What production would have done where development let it pass."""
+
+    WOULD_DENY = "WOULD_DENY"
+    WOULD_HOLD = "WOULD_HOLD"
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Send it. `note` is set only in the development profile."""
+
+    rule: str
+    note: Note | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsApproval:
+    """Hold it until the workflow's people have agreed. `reason` is the operator's note for approvers."""
+
+    workflow: str
+    rule: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsPolicy:
+    """Ask the policy engine. `at_least_approve` names the workflow that must agree even if the policy says forward."""
+
+    policy_id: str
+    workflow: str | None
+    rule: str
+    at_least_approve: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Do not send it. `reason` is for the log only; it may name rules."""
+
+    gate: Gate
+    reason: str
+    error_type: str
+    rule: str = ""
+
+
+Decision: TypeAlias = Forward | NeedsApproval | NeedsPolicy | Denied
+Settled: TypeAlias = Forward | NeedsApproval | Denied
+
+
+def strictness(decision: Decision) -> Strictness:
+    """Where a decision stands in the order of narrowing."""
+    match decision:
+        case Forward():
+            return Strictness.FORWARD
+        case NeedsPolicy(at_least_approve=None):
+            return Strictness.POLICY
+        case NeedsPolicy() | NeedsApproval():
+            return Strictness.APPROVE
+        case Denied():
+            return Strictness.DENY
+
+
+def action_of(decision: Decision) -> Action:
+    """The action a decision amounts to, as the annotation matrix and the log lines name it."""
+    match decision:
+        case Forward():
+            return Action.FORWARD
+        case NeedsPolicy():
+            return Action.POLICY
+        case NeedsApproval():
+            return Action.APPROVE
+        case Denied():
+            return Action.DENY

@@ -1,0 +1,95 @@
+"""What changed between two JSON values, said so that a person can judge it: two calls' arguments, or two tool
+definitions.
+
+The answer is a list of changes by path, in a stable order. Values that redaction hides are compared but not shown:
+the approver learns that a hidden value changed, never what it is. No text diff and no rendering happens here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
+
+MAX_CHANGES = 500
+
+
+class ChangeKind(StrEnum):
+    """How one place differs."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place that differs. `before` and `after` are redacted; None where there is nothing on that side."""
+
+    path: str
+    kind: ChangeKind
+    before: Any
+    after: Any
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All changes, or the first of them when there are too many to show (`left_out` counts the rest)."""
+
+    changes: tuple[Change, ...]
+    left_out: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+
+def difference(before: Any, after: Any, redaction: Redaction = NOTHING_HIDDEN) -> Difference:
+    """Everything that differs between two JSON values, as exact values: `1`, `1.0`, `true` and `"1"` all differ."""
+    changes: list[Change] = []
+    left_out = 0
+    for path, kind, old, new in _walk((), before, after):
+        if len(changes) < MAX_CHANGES:
+            changes.append(_shown(path, kind, old, new, redaction))
+        else:
+            left_out += 1
+    return Difference(tuple(changes), left_out)
+
+
+_Found = tuple[tuple[str, ...], ChangeKind, Any, Any]
+
+
+def _walk(path: tuple[str, ...], before: Any, after: Any) -> Iterator[_Found]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        yield from _walk_members(path, before, after)
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _walk_members(path, _by_index(before), _by_index(after))
+    elif type(before) is not type(after) or before != after:
+        yield path, ChangeKind.CHANGED, before, after
+
+
+def _walk_members(path: tuple[str, ...], before: dict[str, Any], after: dict[str, Any]) -> Iterator[_Found]:
+    for key in (*before, *(key for key in after if key not in before)):
+        inner = (*path, key)
+        if key not in before:
+            yield inner, ChangeKind.ADDED, None, after[key]
+        elif key not in after:
+            yield inner, ChangeKind.REMOVED, before[key], None
+        else:
+            yield from _walk(inner, before[key], after[key])
+
+
+def _by_index(items: list[Any]) -> dict[str, Any]:
+    return {str(index): item for index, item in enumerate(items)}
+
+
+def _shown(path: tuple[str, ...], kind: ChangeKind, old: Any, new: Any, redaction: Redaction) -> Change:
+    before = None if kind is ChangeKind.ADDED else redaction.redact(old, under=path)
+    after = None if kind is ChangeKind.REMOVED else redaction.redact(new, under=path)
+    hidden = any(side is not None and side.hidden for side in (before, after))
+    return Change(
+        ".".join(path), kind, None if before is None else before.value, None if after is None else after.value, hidden
+    )

@@ -1,0 +1,233 @@
+"""The one function that decides, used for listing and for calling alike: visibility, rules, policy, approval.
+
+Each stage may only narrow what the stage before it said. `decide` needs no arguments of the call and answers from
+memory after the first time; where a rule hands over to the policy engine it says `NeedsPolicy`, the gateway evaluates
+the policy on the actual arguments and `conclude` turns the answer into the final word. Nothing here talks to anybody:
+the engine, the catalogue and the approval store are the callers' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import assert_never
+
+from taskgate.core.governance.approval import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.governance.decision import (
+    Action,
+    Decision,
+    Denied,
+    Forward,
+    Gate,
+    NeedsApproval,
+    NeedsPolicy,
+    Note,
+    Settled,
+)
+from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
+from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Visibility
+from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.registry import Approval as RecordWish
+from taskgate.core.scoping.registry import ApprovalPolicy
+
+UNKNOWN = "unknown_tool"
+REFUSED = "policy_denied"
+
+
+class Profile(StrEnum):
+    """Production enforces; development forwards what rules, policy and approval would stop, and says so."""
+
+    PRODUCTION = "production"
+    DEVELOPMENT = "development"
+
+
+class PolicyVerdict(StrEnum):
+    """What a policy engine can answer."""
+
+    FORWARD = "forward"
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """The engine's answer. `workflows` are those picked by the policies that asked for approval; `reason` is for the
+    log."""
+
+    verdict: PolicyVerdict
+    reason: str
+    workflows: tuple[str, ...] = ()
+
+
+class UnknownWorkflow(ValueError):
+    """A rule, record or policy names an approval workflow that is not configured."""
+
+
+@dataclass(slots=True)
+class Gates:
+    """Everything a decision needs, compiled for one configuration revision and one scope.
+
+    The memory of answers is the only thing that changes; share a `RuleSet` between the gates of several scopes.
+    """
+
+    revision: str
+    rules: RuleSet
+    visibility: Visibility = EVERYTHING_VISIBLE
+    records: Mapping[str, ApprovalPolicy] = field(default_factory=dict)
+    workflows: Mapping[str, Workflow] = field(default_factory=dict)
+    profile: Profile = Profile.PRODUCTION
+    _answers: dict[tuple[PatternKind, str, str], Decision] = field(default_factory=dict, repr=False)
+
+    def narrowed(self, visibility: Visibility) -> Gates:
+        """Gates for a narrower view (a scope, a session) that share the compiled rules."""
+        return Gates(self.revision, self.rules, visibility, self.records, self.workflows, self.profile)
+
+
+def decide(
+    gates: Gates, kind: PatternKind, server: str, name: str, *, quarantined: Collection[tuple[str, str]] = ()
+) -> Decision:
+    """May this name be used, and how? The same answer serves the list and the call.
+
+    `quarantined` holds the (server, tool) pairs whose definition changed and was not yet accepted.
+    """
+    if quarantined and kind is PatternKind.TOOL and (server, name) in quarantined:
+        return Denied(Gate.VISIBILITY, "its definition changed and is not accepted yet", UNKNOWN)
+    key = (kind, server, name)
+    found = gates._answers.get(key)
+    if found is None:
+        found = _decide_afresh(gates, kind, server, name)
+        if len(gates._answers) >= MAX_REMEMBERED:
+            gates._answers.clear()
+        gates._answers[key] = found
+    return found
+
+
+def conclude(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
+    """The final word once the policy engine has answered."""
+    match answer.verdict:
+        case PolicyVerdict.REJECT:
+            return _enforce(gates, Denied(Gate.POLICY, answer.reason, REFUSED, asked.rule))
+        case PolicyVerdict.FORWARD:
+            if asked.at_least_approve is not None:
+                return _enforce(gates, NeedsApproval(asked.at_least_approve, asked.rule, asked.reason))
+            return Forward(asked.rule, reason=answer.reason)
+        case PolicyVerdict.APPROVE:
+            return _enforce(gates, _approval_by_policy(gates, asked, answer))
+        case _:
+            assert_never(answer.verdict)
+
+
+def listed(decision: Decision) -> bool:
+    """Whether a name with this decision appears in lists (annotation mode `strict` also shows what rules deny)."""
+    return not isinstance(decision, Denied)
+
+
+def check_workflows(gates: Gates, from_policies: Mapping[str, str] | None = None) -> None:
+    """Refuse a configuration that names an unknown workflow; `from_policies` maps a name to the place that uses it."""
+    named = dict(gates.rules.workflows())
+    for server, wishes in gates.records.items():
+        if wishes.workflow is not None:
+            named.setdefault(wishes.workflow, f"servers.{server}.approval_policy")
+    for workflow, where in (from_policies or {}).items():
+        named.setdefault(workflow, where)
+    for workflow, where in named.items():
+        if workflow not in gates.workflows and workflow != DEFAULT_WORKFLOW:
+            known = ", ".join(sorted(gates.workflows)) or "none is configured"
+            raise UnknownWorkflow(f"{where}: there is no approval workflow named {workflow!r} (known: {known})")
+
+
+def workflow_named(gates: Gates, name: str) -> Workflow:
+    """The workflow of that name; the built-in one when `approval` does not define `default` itself."""
+    found = gates.workflows.get(name)
+    return found if found is not None else Workflow(name)
+
+
+def open_gates(revision: str = "0") -> Gates:
+    """Gates without any rule: everything is forwarded."""
+    return Gates(revision, compile_rules(()))
+
+
+def _decide_afresh(gates: Gates, kind: PatternKind, server: str, name: str) -> Decision:
+    hidden = gates.visibility.hides(kind, server, name)
+    if hidden is not None:
+        return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
+    matched = gates.rules.match(kind, server, name)
+    return _enforce_any(gates, _tighten(_by_rule(matched), gates.records.get(server), kind, server, name))
+
+
+def _by_rule(matched: Matched) -> Decision:
+    match matched.action:
+        case Action.FORWARD:
+            return Forward(matched.label)
+        case Action.APPROVE:
+            return NeedsApproval(matched.workflow or DEFAULT_WORKFLOW, matched.label, matched.reason)
+        case Action.DENY:
+            return Denied(Gate.RULES, matched.reason or "denied by rule", REFUSED, matched.label)
+        case Action.POLICY:
+            return NeedsPolicy(matched.policy_id, matched.workflow, matched.label, reason=matched.reason)
+        case _:
+            assert_never(matched.action)
+
+
+def _tighten(decision: Decision, wishes: ApprovalPolicy | None, kind: PatternKind, server: str, name: str) -> Decision:
+    """Apply what a server's own record demands: it can tighten a rule, never loosen one."""
+    if wishes is None or isinstance(decision, Denied):
+        return decision
+    wish = wishes.for_tool(server, name) if kind is PatternKind.TOOL else wishes.default
+    label = f"servers.{server}.approval_policy"
+    match wish:
+        case RecordWish.FORWARD:
+            return decision
+        case RecordWish.DENY:
+            return Denied(Gate.RULES, "denied by the server's record", REFUSED, label)
+        case RecordWish.APPROVE:
+            return _at_least_approve(decision, wishes.workflow or DEFAULT_WORKFLOW, label)
+        case _:
+            assert_never(wish)
+
+
+def _at_least_approve(decision: Forward | NeedsPolicy | NeedsApproval, workflow: str, label: str) -> Decision:
+    match decision:
+        case Forward():
+            return NeedsApproval(workflow, label)
+        case NeedsPolicy():
+            return replace(decision, at_least_approve=workflow)
+        case NeedsApproval():
+            return decision
+        case _:
+            assert_never(decision)
+
+
+def _enforce_any(gates: Gates, decision: Decision) -> Decision:
+    return decision if isinstance(decision, NeedsPolicy) else _enforce(gates, decision)
+
+
+def _enforce(gates: Gates, decision: Settled) -> Settled:
+    if gates.profile is Profile.PRODUCTION:
+        return decision
+    match decision:
+        case Forward():
+            return decision
+        case NeedsApproval():
+            return Forward(decision.rule, Note.WOULD_HOLD, f"workflow {decision.workflow}")
+        case Denied():
+            return Forward(decision.rule, Note.WOULD_DENY, decision.reason)
+        case _:
+            assert_never(decision)
+
+
+def _approval_by_policy(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
+    """Several policies may pick several workflows: the one that needs the most people is asked."""
+    picked: list[str] = list(answer.workflows) or [asked.workflow or DEFAULT_WORKFLOW]
+    if asked.at_least_approve is not None:
+        picked.append(asked.at_least_approve)
+    unknown = [name for name in picked if name not in gates.workflows and name != DEFAULT_WORKFLOW]
+    if unknown:
+        return Denied(Gate.POLICY, f"the policy picked an unknown workflow {unknown[0]!r}", REFUSED, asked.rule)
+    return NeedsApproval(_strictest(gates, picked), asked.rule, asked.reason)
+
+
+def _strictest(gates: Gates, names: Iterable[str]) -> str:
+    # max keeps the first of equals, so the order of the policies decides between equally strict workflows.
+    return max(names, key=lambda name: workflow_named(gates, name).approvals_needed)

@@ -1,0 +1,154 @@
+"""Ordered rules, first match wins, compiled once per configuration revision.
+
+A `RuleSet` answers which rule speaks for a name. Globs are tried only the first time a name is seen; after that an
+answer is one dictionary look-up. What follows from the rule, and whether a later stage narrows it, is decided in
+`pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from taskgate.core.governance.decision import Action
+from taskgate.core.patterns import Pattern, PatternError, PatternKind, PatternSet
+
+# A caller may invent names where unlisted tools are let through, so remembered answers are bounded.
+MAX_REMEMBERED = 50_000
+DEFAULT_RULE = "defaults"
+
+
+class BadRule(ValueError):
+    """A rule that cannot be read or contradicts itself; the message begins with its place in the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule as the operator wrote it."""
+
+    match: str
+    action: Action
+    server: str | None = None
+    approval: str | None = None
+    policy_id: str | None = None
+    reason: str = ""
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The rule that speaks for a name. `label` is for logs, the audit trail and the approver."""
+
+    action: Action
+    workflow: str | None
+    policy_id: str
+    label: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _CompiledRule:
+    pattern: Pattern
+    server: str | None
+    matched: Matched
+
+    def covers(self, kind: PatternKind, server: str, name: str) -> bool:
+        return (self.server is None or self.server == server) and self.pattern.matches(server, name, kind)
+
+
+class RuleSet:
+    """Compiled rules with a memory of the answers given. Immutable in meaning: make a new one for a new
+    configuration."""
+
+    __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_rules")
+
+    def __init__(self, rules: Sequence[_CompiledRule], default: Matched, forced: PatternSet) -> None:
+        self._rules = tuple(rules)
+        self._default = default
+        self._forced = forced
+        self._answers: dict[tuple[PatternKind, str, str], Matched] = {}
+        self._forced_answers: dict[tuple[str, str], bool] = {}
+
+    def match(self, kind: PatternKind, server: str, name: str) -> Matched:
+        """The first rule that covers the name, else the defaults."""
+        key = (kind, server, name)
+        found = self._answers.get(key)
+        if found is None:
+            found = self._first(kind, server, name)
+            if len(self._answers) >= MAX_REMEMBERED:
+                self._answers.clear()
+            self._answers[key] = found
+        return found
+
+    def forced(self, server: str, name: str) -> bool:
+        """Whether `force_required` demands that this tool be called as a task."""
+        key = (server, name)
+        found = self._forced_answers.get(key)
+        if found is None:
+            found = self._forced.matches(server, name)
+            if len(self._forced_answers) >= MAX_REMEMBERED:
+                self._forced_answers.clear()
+            self._forced_answers[key] = found
+        return found
+
+    def workflows(self) -> dict[str, str]:
+        """Every workflow that a rule names, with the label of the first rule that does."""
+        named: dict[str, str] = {}
+        for matched in (*(rule.matched for rule in self._rules), self._default):
+            if matched.workflow is not None:
+                named.setdefault(matched.workflow, matched.label)
+        return named
+
+    def asks_policy(self) -> bool:
+        """Whether any rule hands the decision to the policy engine."""
+        return any(matched.action is Action.POLICY for matched in (*(r.matched for r in self._rules), self._default))
+
+    def _first(self, kind: PatternKind, server: str, name: str) -> Matched:
+        for rule in self._rules:
+            if rule.covers(kind, server, name):
+                return rule.matched
+        return self._default
+
+
+def compile_rules(
+    rules: Iterable[Rule],
+    *,
+    default: Action = Action.FORWARD,
+    default_workflow: str | None = None,
+    default_policy_id: str | None = None,
+    force_required: Iterable[str] = (),
+) -> RuleSet:
+    """Compile rules in order; a bad glob or a rule that contradicts itself is an error that names its place."""
+    compiled = [_compile(index, rule) for index, rule in enumerate(rules)]
+    _check(Rule("*", default, approval=default_workflow, policy_id=default_policy_id), "governance.defaults")
+    return RuleSet(
+        compiled,
+        Matched(default, default_workflow, default_policy_id or "", DEFAULT_RULE),
+        _forced(force_required),
+    )
+
+
+def _compile(index: int, rule: Rule) -> _CompiledRule:
+    label = f"rules[{index}] {rule.match}"
+    where = rule.where or f"governance.rules[{index}]"
+    _check(rule, where)
+    try:
+        pattern = Pattern.compile(rule.match)
+    except PatternError as error:
+        raise BadRule(f"{where}: {error.message}") from error
+    matched = Matched(rule.action, rule.approval, rule.policy_id or "", label, rule.reason)
+    return _CompiledRule(pattern, rule.server, matched)
+
+
+def _forced(patterns: Iterable[str]) -> PatternSet:
+    try:
+        return PatternSet.of(patterns)
+    except PatternError as error:
+        raise BadRule(f"governance.force_required: {error.message}") from error
+
+
+def _check(rule: Rule, where: str) -> None:
+    if rule.policy_id is not None and rule.action is not Action.POLICY:
+        raise BadRule(f"{where}: `policy_id` only makes sense with `action: policy`, not `action: {rule.action}`")
+    if rule.approval is not None and rule.action not in (Action.APPROVE, Action.POLICY):
+        raise BadRule(f"{where}: `approval` only makes sense with `action: approve` or `policy`, not `{rule.action}`")

@@ -1,0 +1,100 @@
+"""Which names exist at all for a caller: a server's `expose` setting, lists of allowed and denied names, and the
+scope.
+
+A hidden name is answered exactly like a name that does not exist. A list restricts tools always, and resources or
+prompts only if it has patterns for them (`resource:GLOB`, `prompt:GLOB`): `tools: ["read_*"]` says nothing about
+resources. Selecting servers for a piece of work is `core.scoping`'s business; `within` puts its answer behind the
+same question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from taskgate.core.patterns import PatternKind, PatternSet
+from taskgate.core.scoping.subset import Subset
+
+
+class Visibility(Protocol):
+    """Anything that can say why a name is hidden."""
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Why the name is hidden, for the log, or None when it is shown."""
+
+
+class ExposeMode(StrEnum):
+    """How a server's `expose.tools` list is read."""
+
+    ALL = "all"
+    ALLOWLIST = "allowlist"
+    BLOCKLIST = "blocklist"
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """One layer of allowing and denying. `allow` None means that this layer allows everything it does not deny."""
+
+    allow: PatternSet | None = None
+    deny: PatternSet = PatternSet()  # noqa: RUF009 - a frozen value
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Why this layer hides the name, or None."""
+        if self.deny.matches(server, name, kind):
+            return "on a deny list"
+        if self.allow is None or self.allow.matches(server, name, kind):
+            return None
+        silent = kind is not PatternKind.TOOL and all(pattern.kind is not kind for pattern in self.allow.patterns)
+        # An empty list names nothing at all, so it is silent about nothing.
+        return None if silent and self.allow.patterns else "not on the allow list"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """All layers that apply: those of each server, and those that hold for every server."""
+
+    per_server: Mapping[str, tuple[Visibility, ...]]
+    everywhere: tuple[Visibility, ...] = ()
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The first reason that any layer has, or None when every layer shows the name."""
+        for layer in (*self.per_server.get(server, ()), *self.everywhere):
+            reason = layer.hides(kind, server, name)
+            if reason is not None:
+                return reason
+        return None
+
+    def narrowed(self, *layers: Visibility) -> Layers:
+        """The same with more layers; layers can only hide more."""
+        return Layers(self.per_server, (*self.everywhere, *layers))
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A scope's subset as a layer."""
+
+    subset: Subset
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The scope's own explanation, or None when the scope admits the name."""
+        if self.subset.admits_kind(server, name, kind):
+            return None
+        excluded = self.subset.explain(server, name, kind)
+        return "outside the scope" if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
+
+
+EVERYTHING_VISIBLE = Layers({})
+
+
+def expose(mode: ExposeMode, tools: Iterable[str]) -> Lists:
+    """A server's `expose` setting as a layer. A bad pattern is a PatternError in every mode."""
+    patterns = PatternSet.of(tools)
+    match mode:
+        case ExposeMode.ALL:
+            return Lists()
+        case ExposeMode.ALLOWLIST:
+            return Lists(allow=patterns)
+        case ExposeMode.BLOCKLIST:
+            return Lists(deny=patterns)
