@@ -1,6 +1,7 @@
 """The conformance fixtures that ask the caller something in the manner of 2026-07-28 (`input_required`).
 
-Keys, messages and result words are those the official suite looks for. `everything_server` lists them; nothing else imports this.
+Keys, messages and result words are those the official suite looks for. `everything_server` lists them; nothing else
+imports this.
 """
 
 from __future__ import annotations

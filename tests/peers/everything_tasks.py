@@ -1,8 +1,8 @@
 """The tasks extension of 2026-07-28 as the official suite exercises it, on the everything-server.
 
-Tasks live in memory and end with the process. A caller that does not declare the extension gets a plain answer, or -32021 for
-a tool that cannot run without one. Behind Taskgate the same tools are also served by a server without this board, because
-there the gateway itself provides the tasks.
+Tasks live in memory and end with the process. A caller that does not declare the extension gets a plain answer, or
+-32021 for a tool that cannot run without one. Behind Taskgate the same tools are also served by a server without this
+board, because there the gateway itself provides the tasks.
 """
 
 from __future__ import annotations

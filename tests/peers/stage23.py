@@ -1,8 +1,9 @@
 """The stage on which our `mcp` 2.3 peer servers stand: one call, one registry, HTTP or stdio.
 
-A tool is an async function of a `Call` that returns a wire dictionary. `Call.ask` hides how a question travels: pushed as a request to
-a stateful client, or as `input_required` with a sealed state to a stateless one, where the tool runs again with the
-answers. It is not an MCP framework; only the peer programs next to it use it, inside the environment that has `mcp` 2.3.
+A tool is an async function of a `Call` that returns a wire dictionary. `Call.ask` hides how a question travels:
+pushed as a request to a stateful client, or as `input_required` with a sealed state to a stateless one, where the
+tool runs again with the answers. It is not an MCP framework; only the peer programs next to it use it, inside the
+environment that has `mcp` 2.3.
 """
 
 from __future__ import annotations
