@@ -1,0 +1,142 @@
+"""Where approvals, grants and pinned definitions are kept. The rules about them are in `core.governance`; here they
+only become durable.
+
+A change of an approval and what it means for its task happen in one transaction: of two hundred racing decisions
+exactly one finds the approval open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from taskgate.core.audit import Entry
+from taskgate.core.catalog.pin import Pin
+from taskgate.core.governance.approval import Approval, Binding, Outcome, Workflow
+from taskgate.core.governance.approval import Happening as ApprovalHappening
+from taskgate.core.governance.grants import Grant
+from taskgate.core.tasks.happening import Happening
+from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True):
+    """What people are asked. `arguments` are the exact bytes they agree to."""
+
+    id: str
+    workflow: Workflow
+    rule: str
+    binding: Binding
+    caller: str
+    wire_name: str
+    arguments: bytes
+
+
+class HeldCall(msgspec.Struct, frozen=True):
+    """An approval with the call it is about. `task_id` is None for calls that never become tasks (resources,
+    prompts).
+    """
+
+    approval: Approval
+    caller: str
+    wire_name: str
+    arguments: bytes
+    task_id: str | None = None
+
+
+class HeldPage(msgspec.Struct, frozen=True):
+    """`after` is where the next page starts, None at the end."""
+
+    held: tuple[HeldCall, ...]
+    after: str | None
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What a happening made of an approval (`core.governance.approval`: changed or refused) and of its task, if it
+    has one.
+    """
+
+    outcome: Outcome
+    held: HeldCall
+    change: Change | None = None
+
+
+class UnknownApproval(msgspec.Struct, frozen=True):
+    approval_id: str
+
+
+class StoredPin(msgspec.Struct, frozen=True):
+    """A tool's definition as it was accepted, by whom and when; `by` is empty for first sight."""
+
+    server: str
+    tool: str
+    pin: Pin
+    by: str
+    at_ms: int
+
+
+Consequence = Callable[[HeldCall, int], Happening | None]
+"""What an approval that has just left `open` means for its task, by the store's time. Called inside the transaction;
+quick.
+"""
+
+AuditOf = Callable[[HeldCall, int], Entry]
+
+
+class ApprovalStore(Protocol):
+    """Approvals, grants and pins."""
+
+    async def hold(
+        self, request: ApprovalRequest, *, pending_limit: int | None = None, audit: Entry | None = None
+    ) -> HeldCall | TooManyOpen | StaleOwner:
+        """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept` or
+        `hold_task`.
+        """
+        ...
+
+    async def hold_task(
+        self, task_id: str, request: ApprovalRequest, *, audit: Entry | None = None
+    ) -> Decided | UnknownApproval | StaleOwner:
+        """Ask (again) about a task that is queued or was approved before something changed."""
+        ...
+
+    async def held(self, approval_id: str) -> HeldCall | None: ...
+
+    async def held_page(self, *, open_only: bool = True, after: str | None = None, limit: int = 50) -> HeldPage:
+        """Oldest first."""
+        ...
+
+    async def pending_count(self, caller: str | None = None) -> int: ...
+
+    async def change_held(
+        self,
+        approval_id: str,
+        workflow: Workflow,
+        happening: ApprovalHappening,
+        *,
+        then: Consequence,
+        audit: AuditOf | None = None,
+    ) -> Decided | UnknownApproval | StaleOwner:
+        """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the happening is set by the store's
+        clock.
+        """
+        ...
+
+    async def last_approved(self, server: str, tool: str, *, before: str | None = None) -> HeldCall | None:
+        """The newest call of this tool that people approved, for showing what is different this time."""
+        ...
+
+    async def add_grant(self, grant: Grant, *, audit: Entry | None = None) -> None: ...
+
+    async def grants(self, *, all_of_them: bool = False) -> tuple[Grant, ...]:
+        """Grants that are neither revoked nor over; with `all_of_them`, the others too."""
+        ...
+
+    async def revoke_grant(self, grant_id: str, by: str, *, audit: Entry | None = None) -> Grant | None: ...
+
+    async def pins(self, server: str | None = None) -> tuple[StoredPin, ...]: ...
+
+    async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: Entry | None = None) -> None: ...
+
+    async def drop_pin(self, server: str, tool: str, *, audit: Entry | None = None) -> None: ...

@@ -1,0 +1,24 @@
+"""The append-only, hash-chained record of what was asked, decided and done. The chain itself is `core.audit`.
+
+Changes of tasks and approvals append their row in their own transaction. `record` is for facts that have no such
+change, above all plain calls that passed through: they ride along with the next commit, because a plain call must
+not wait for the disk.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from taskgate.core.audit import Entry, Row
+
+
+class AuditLog(Protocol):
+    def record(self, entry: Entry) -> None:
+        """Append soon. `at_ms` 0 is replaced by the store's time."""
+        ...
+
+    async def record_now(self, entry: Entry) -> None:
+        """Append and return when it is durable."""
+        ...
+
+    async def audit_rows(self, after: int = 0, limit: int = 1_000) -> tuple[Row, ...]: ...

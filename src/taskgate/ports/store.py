@@ -1,0 +1,14 @@
+"""Everything a durable store offers, in one protocol, for the composition root. Use cases ask for the narrower ones."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from taskgate.ports.approval_store import ApprovalStore
+from taskgate.ports.audit_log import AuditLog
+from taskgate.ports.event_outbox import EventOutbox
+from taskgate.ports.task_store import TaskStore
+
+
+class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, Protocol):
+    """One database, four views of it."""

@@ -1,0 +1,133 @@
+"""What a store answers: durable changes, and the reasons why there is none. Values shared by the store's protocols.
+
+A reason is a value and not an exception, because each of them is an everyday answer that the caller must handle.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from taskgate.core.errors import Executed
+from taskgate.core.governance.approval import Approval
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import Refusal
+from taskgate.ports.event_outbox import StoredEvent
+
+
+class Ownership(msgspec.Struct, frozen=True):
+    """In whose name writes are made."""
+
+    owner: str
+    fence: int
+
+
+class StaleOwner(msgspec.Struct, frozen=True):
+    """Somebody else owns this now; nothing was changed."""
+
+    ours: Ownership
+
+
+class UnknownTask(msgspec.Struct, frozen=True):
+    """There is no such task, or it is no longer kept."""
+
+    task_id: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A durable change: the task as it now is, and the event that tells about it (None if the state stayed)."""
+
+    task: Task
+    event: StoredEvent | None = None
+
+
+class SameCall(msgspec.Struct, frozen=True):
+    """The idempotency key was used before with the same arguments: this is that task."""
+
+    task: Task
+
+
+class KeyTaken(msgspec.Struct, frozen=True):
+    """The idempotency key was used before with other arguments, or for another tool."""
+
+    task_id: str
+
+
+class ResultGone(msgspec.Struct, frozen=True):
+    """The call with this idempotency key was handled, but its result is no longer kept. It must not run again."""
+
+    task_id: str
+    executed: Executed
+
+
+class TooManyOpen(msgspec.Struct, frozen=True):
+    """The caller has as many open tasks, or pending approvals, as it may have."""
+
+    what: str
+    limit: int
+
+
+class IdTaken(msgspec.Struct, frozen=True):
+    """A task with this id exists already."""
+
+    task_id: str
+
+
+class Intended(msgspec.Struct, frozen=True):
+    """The intent is durable: send now."""
+
+    task: Task
+    event: StoredEvent | None = None
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """The last look said no; the task was moved as the look asked. Send nothing."""
+
+    task: Task
+    event: StoredEvent | None = None
+
+
+class ApprovalSpent(msgspec.Struct, frozen=True):
+    """The task's approval is not (or no longer) good for a run; nothing was changed. Send nothing."""
+
+    approval: Approval
+
+
+Accepting = Change | SameCall | KeyTaken | ResultGone | TooManyOpen | IdTaken | StaleOwner
+Advancing = Change | Refusal | UnknownTask | StaleOwner
+Intending = Intended | Stopped | ApprovalSpent | Refusal | UnknownTask | StaleOwner
+
+
+class TaskQuestion(msgspec.Struct, frozen=True):
+    """A question that a task waits for. `request` is the raw request (method and params), as a caller will be shown."""
+
+    key: str
+    server: str
+    method: str
+    request: bytes
+    expires_ms: int | None = None
+    asked_ms: int = 0
+    answer: bytes | None = None
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """Newest first. The tasks of a page carry no arguments. `after` is where the next page starts, None at the end."""
+
+    tasks: tuple[Task, ...]
+    after: str | None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """Ids of tasks whose clock ran out and that somebody must now move."""
+
+    approvals: tuple[str, ...]
+    executions: tuple[str, ...]
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """How much was forgotten because nobody may ask for it any more."""
+
+    tasks: int = 0
+    events: int = 0
+    keys: int = 0
+    approvals: int = 0
+    files: int = 0

@@ -1,0 +1,181 @@
+"""Where tasks are kept. The gateway speaks to this; the adapters under `store/` keep the promise.
+
+The promise: when an awaited write returns, it has been synced, and a power cut cannot take it back. Every write
+carries the writer's ownership (an owner's name and its fence, a number that grows with every change of owner) and is
+stamped by the store's own clock. A writer that has lost its ownership changes nothing and gets `StaleOwner`. The law
+of which move is legal is `core.tasks.transition`; the store applies it inside its transaction, so a refusal is an
+ordinary answer here. If the disk fails, a write raises a `GatewayFault` of type `store_unavailable` and nothing was
+acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from taskgate.core.audit import Entry
+from taskgate.core.governance.approval import Approval
+from taskgate.core.tasks.birth import AlreadySent
+from taskgate.core.tasks.happening import Happening, Noted
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store_answers import (
+    Accepting,
+    Advancing,
+    Due,
+    Intending,
+    Ownership,
+    Swept,
+    TaskPage,
+    TaskQuestion,
+)
+
+
+class AcceptLimits(msgspec.Struct, frozen=True):
+    """Checked in the transaction that accepts. None means no limit."""
+
+    open_tasks: int | None = None
+    pending_approvals: int | None = None
+
+
+NO_LIMITS = AcceptLimits()
+
+
+LastLook = Callable[[Task, Approval | None, int], Happening | None]
+"""Called inside the intent's transaction with the stored task, its approval and the store's time. None means go; a
+happening (refused, expired, asked again) is applied instead of the dispatch. Quick, and touches nothing outside."""
+
+
+def just_go(task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+    """The look that always agrees."""
+    return None
+
+
+class TaskStore(Protocol):
+    """Tasks, their attempts, their questions and their idempotency keys."""
+
+    @property
+    def ownership(self) -> Ownership: ...
+
+    def now_ms(self) -> int:
+        """The store's clock, which stamps everything."""
+        ...
+
+    async def accept(
+        self,
+        draft: Task,
+        *,
+        sent: AlreadySent | None = None,
+        approval: ApprovalRequest | None = None,
+        key: str | None = None,
+        limits: AcceptLimits = NO_LIMITS,
+        audit: Entry | None = None,
+    ) -> Accepting:
+        """Make a call durable. Times, owner, fence and state of the draft are set here.
+
+        `sent` is for a promoted call that is already in flight (accept and intent in one write); `approval` for a call
+        that people must agree to; at most one of the two. `key` is the caller's idempotency key, good for 24 h within
+        its principal.
+        """
+        ...
+
+    async def intend(
+        self,
+        task_id: str,
+        *,
+        byte_hash: str,
+        upstream: str,
+        message: str | None = None,
+        look: LastLook = just_go,
+        audit: Entry | None = None,
+    ) -> Intending:
+        """Write the intent to send. Only `Intended` allows the first byte to go out.
+
+        In the same transaction: the fence is ours, the task is not over, the approval (if there is one) is good and is
+        spent by this, and `look` agrees.
+        """
+        ...
+
+    async def advance(
+        self,
+        task_id: str,
+        happening: Happening,
+        *,
+        questions: Sequence[TaskQuestion] = (),
+        answers: Mapping[str, bytes] | None = None,
+        audit: Entry | None = None,
+    ) -> Advancing:
+        """Apply one happening: an upstream's task id, questions, a result, an error, a cancel, and so on.
+
+        A happening that ends the task withdraws its open approval in the same transaction. Not for `Dispatched`: that
+        is `intend`.
+        """
+        ...
+
+    def note(self, task_id: str, noted: Noted) -> None:
+        """Remember progress or a status text. Readers see it at once; it reaches the disk with the next commit, or
+        not at all.
+        """
+        ...
+
+    async def told_upstream(self, task_id: str) -> None:
+        """The upstream has been told about the cancel; the next owner need not do it again."""
+        ...
+
+    async def get(self, task_id: str) -> Task | None:
+        """The task, or None if it is unknown or no longer kept. The outcome's bytes are not loaded: see
+        `result_bytes`.
+        """
+        ...
+
+    async def result_bytes(self, task_id: str) -> bytes | None:
+        """The exact bytes of a finished task's result or error object."""
+        ...
+
+    async def page(
+        self,
+        caller: str,
+        *,
+        after: str | None = None,
+        limit: int = 50,
+        server: str | None = None,
+        states: frozenset[TaskState] | None = None,
+    ) -> TaskPage: ...
+
+    async def open_count(self, caller: str | None = None) -> int:
+        """Open tasks of one caller, or of all."""
+        ...
+
+    async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
+        """Open questions of a task in the order they were asked; with `answered`, the answered ones instead."""
+        ...
+
+    async def due(self, limit: int = 500) -> Due: ...
+
+    async def sweep(self) -> Swept:
+        """Forget what retention allows to forget. Bounded per call; call again while it still finds something."""
+        ...
+
+    async def claim(self) -> int:
+        """Take over every open task of owners that are dead, under our fence. How many now need a decision by
+        `recovery`.
+        """
+        ...
+
+    async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
+        """Tasks of ours that are open, or whose upstream must still be told about a cancel, in order of id."""
+        ...
+
+    async def keep(self, name: str, value: bytes) -> bytes:
+        """Keep a small secret of this installation; whoever keeps it first wins, and everybody gets that value."""
+        ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the store cannot be written to just now, for readiness checks; None if all is well."""
+        ...

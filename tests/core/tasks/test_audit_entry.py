@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from a_task import NOW, a_task, an_attempt
+from msgspec.structs import replace
+
+from taskgate.core.errors import Executed
+from taskgate.core.tasks.audit_entry import entry_of
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Outcome, OutcomeKind
+
+
+def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
+    queued = a_task()
+    sent = replace(queued, state=TaskState.RUNNING, last_attempt=an_attempt())
+    again = replace(sent, last_attempt=an_attempt(number=2))
+    done = replace(sent, state=TaskState.COMPLETED, outcome=Outcome(OutcomeKind.RESULT, b"{}"), executed=Executed.YES)
+    pairs = [(None, queued), (queued, sent), (sent, again), (sent, done)]
+    entries = [entry_of(before, after, NOW) for before, after in pairs]
+    assert [(e.event, e.executed, e.outcome) for e in entries if e is not None] == [
+        ("task_created", "no", ""),
+        ("task_dispatched", "maybe", ""),
+        ("task_dispatched", "maybe", ""),
+        ("task_completed", "yes", "ok"),
+    ]
+
+
+def test_progress_is_not_worth_proving() -> None:
+    assert entry_of(a_task(), a_task(status_message="half way"), NOW) is None
+
+
+def test_a_final_entry_gives_the_reason_but_never_the_arguments() -> None:
+    rejected = a_task(
+        state=TaskState.REJECTED,
+        status_message="denied",
+        executed=Executed.NO,
+        approval_id="ap_1",
+        outcome=Outcome(OutcomeKind.ERROR, b"{}", is_error=True),
+    )
+    entry = entry_of(a_task(), rejected, NOW)
+    assert entry is not None
+    assert (entry.event, entry.reason, entry.outcome) == ("task_rejected", "denied", "error")
+    assert (entry.arguments, entry.arguments_digest) == (None, "d1")
