@@ -244,3 +244,7 @@ def _any_of(globs: tuple[Glob, ...]) -> NameTest:
     return lambda name: (
         name in exact or name.startswith(heads) or name.endswith(tails) or any(test(name) for test in rest)
     )
+
+
+NO_PATTERNS = PatternSet()
+ALL_TOOLS = PatternSet.of(["*"])

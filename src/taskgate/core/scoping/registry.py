@@ -1,0 +1,157 @@
+"""The platform's word on servers: which exist, what of theirs may ever be used, and within which budgets.
+
+A record is a value made by the configuration loader, wherever it was written down. The registry is an ordered snapshot
+of records with a revision that grows with each change; it is the outermost of the three layers that `subset.compose`
+narrows. How to reach a server (its command, its address, its secrets) is deliberately not here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternSet
+
+MAX_SERVER_ID = 64
+
+_SERVER_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9-])?")
+# Words that already mean something before the colon of a pattern, or in an audit line.
+_RESERVED_IDS = frozenset({"tool", "resource", "prompt", "taskgate", "gateway", "mcp"})
+
+
+class TransportKind(StrEnum):
+    """How a server is reached."""
+
+    STDIO = "stdio"
+    HTTP = "http"
+
+
+class LeftOut(StrEnum):
+    """Why a record that is in the registry cannot be used at all."""
+
+    ENV_MISSING = "env_missing"
+    BAD_RECORD = "bad_record"
+
+
+class Approval(StrEnum):
+    """What a record asks for on top of the rules. The strictest of rule and record wins, so a record only tightens."""
+
+    FORWARD = "forward"
+    APPROVE = "approve"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How much one server may take. None (written as 0 or left out) means the gateway's own default."""
+
+    tool_timeout_ms: int | None = None
+    max_concurrency: int | None = None
+    max_tool_output_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPolicy:
+    """A record's own approval wishes: the first matching entry of `per_tool`, else the default."""
+
+    default: Approval = Approval.FORWARD
+    per_tool: tuple[tuple[PatternSet, Approval], ...] = ()
+    workflow: str | None = None
+
+    def for_tool(self, server: str, tool: str) -> Approval:
+        """What this record asks for when that tool is called."""
+        return next((ask for patterns, ask in self.per_tool if patterns.matches(server, tool)), self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryRecord:
+    """One server as the platform sees it. An empty `allowed_tools` denies every tool."""
+
+    id: str
+    transport: TransportKind = TransportKind.HTTP
+    display_name: str = ""
+    allowed_tools: PatternSet = ALL_TOOLS
+    denied_tools: PatternSet = NO_PATTERNS
+    budgets: Budgets = Budgets()
+    approval_policy: ApprovalPolicy = ApprovalPolicy()
+    tags: frozenset[str] = frozenset()
+    namespace: str = ""
+    enabled: bool = True
+    left_out: LeftOut | None = None
+    left_out_detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryProblem:
+    """A record that could not be taken up. The others are not affected."""
+
+    server: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All usable records, in the order they were given."""
+
+    records: Mapping[str, RegistryRecord]
+    revision: int = 1
+    problems: tuple[RegistryProblem, ...] = field(default=())
+
+    @classmethod
+    def build(cls, records: Iterable[RegistryRecord], revision: int = 1) -> Registry:
+        """Take up every good record; report ill-named ones and the later of two that are called alike."""
+        kept: dict[str, RegistryRecord] = {}
+        folded: dict[str, str] = {}
+        problems: list[RegistryProblem] = []
+        for record in records:
+            looks_like = unicodedata.normalize("NFKC", record.id).casefold()
+            problem = _problem_of(record.id, folded.get(looks_like))
+            if problem is not None:
+                problems.append(RegistryProblem(record.id, problem))
+                continue
+            folded[looks_like] = record.id
+            kept[record.id] = record
+        return cls(kept, revision, tuple(problems))
+
+    def replaced_by(self, records: Iterable[RegistryRecord]) -> Registry:
+        """The next snapshot, or this one if nothing changed, so that reloads of the same file are quiet."""
+        fresh = Registry.build(records, self.revision + 1)
+        same = list(fresh.records.items()) == list(self.records.items()) and fresh.problems == self.problems
+        return self if same else fresh
+
+    def tagged(self, tag: str) -> tuple[str, ...]:
+        """The ids of the servers that bear this tag."""
+        return tuple(record.id for record in self.records.values() if tag in record.tags)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Every tag that some server bears."""
+        return frozenset().union(*(record.tags for record in self.records.values()))
+
+
+def problem_of_server_id(server: str) -> str | None:
+    """What is wrong with a server's id, in a sentence, or None. Ids are parts of tool names, patterns and addresses."""
+    if not _SERVER_ID.fullmatch(server) or "__" in server:
+        return (
+            f"The server id {server[:80]!r} cannot be used: take letters, digits, '-', '.' and single '_', "
+            "beginning and ending with a letter or digit."
+        )
+    if len(server) > MAX_SERVER_ID:
+        return f"The server id {server[:80]!r} is longer than {MAX_SERVER_ID} characters."
+    if server.casefold() in _RESERVED_IDS:
+        return f"The server id {server!r} is reserved: choose another name."
+    return None
+
+
+def _problem_of(server: str, earlier: str | None) -> str | None:
+    problem = problem_of_server_id(server)
+    if problem is not None:
+        return problem
+    if earlier == server:
+        return f"There are two servers with the id {server!r}; the first one is used."
+    if earlier is not None:
+        return f"The server ids {earlier!r} and {server!r} look alike; only the first one is used."
+    return None

@@ -1,0 +1,130 @@
+"""A scope: the policy of one piece of work, the middle of the three layers.
+
+It says which servers the work uses by default, which it may ever use, and which tools of theirs. `check` finds what is
+wrong with a scope before it serves anyone; `subset.compose` gives it effect. How a caller comes to its scope (address
+or token) is decided at the doors.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.patterns import NO_PATTERNS, Glob, PatternSet
+from taskgate.core.scoping.profiles import ResolvedProfile
+from taskgate.core.scoping.registry import Registry
+
+
+class ScopeMode(StrEnum):
+    """What a scope shows: the tools themselves, the facade tools, both, or a search over the tools."""
+
+    DIRECT = "direct"
+    FACADE = "facade"
+    BOTH = "both"
+    SEARCH = "search"
+
+
+class HelperTools(StrEnum):
+    """When the tools for following tasks are listed."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopePolicy:
+    """One scope. Server lists hold ids or globs; without `allowed_servers` the default servers are the limit."""
+
+    name: str = "default"
+    default_servers: tuple[str, ...] = ()
+    allowed_servers: tuple[str, ...] | None = None
+    tool_allowlist: PatternSet | None = None
+    tool_denylist: PatternSet = NO_PATTERNS
+    profile: ResolvedProfile | None = None
+    tags: tuple[str, ...] = ()
+    mode: ScopeMode = ScopeMode.DIRECT
+    names: NameStyle = NameStyle.PREFIXED
+    enabled: bool = True
+    helper_tools: HelperTools = HelperTools.AUTO
+
+    def selected(self, registry: Registry) -> tuple[str, ...]:
+        """The default servers, in the registry's order: those listed or tagged, within the profile's where there is
+        one.
+
+        A scope that has a profile and lists nothing itself takes the profile's selection.
+        """
+        own = _picked(registry, self.default_servers, self.tags)
+        if self.profile is None:
+            return own
+        bundle = _picked(registry, self.profile.servers, self.profile.tags)
+        if self.default_servers or self.tags:
+            return tuple(server for server in own if server in bundle)
+        return bundle
+
+    def ceiling(self, registry: Registry) -> tuple[str, ...]:
+        """Every server that a session of this scope may ask for."""
+        if self.allowed_servers is None:
+            return self.selected(registry)
+        return _picked(registry, self.allowed_servers, ())
+
+    def named_servers(self) -> tuple[str, ...]:
+        """The servers that the scope or its profile names one by one, whether or not they exist."""
+        lists = (self.default_servers, self.allowed_servers or (), self.profile.servers if self.profile else ())
+        return tuple(dict.fromkeys(text for names in lists for text in names if Glob.compile(text).literal))
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeProblem:
+    """Something wrong with a scope. A fatal problem keeps the scope from being served; the others are warnings."""
+
+    scope: str
+    message: str
+    fatal: bool
+
+
+def check(scope: ScopePolicy, registry: Registry) -> tuple[ScopeProblem, ...]:
+    """Everything that is wrong with a scope against the registry as it is now."""
+    return tuple(
+        ScopeProblem(scope.name, f"Scope {scope.name!r}: {message}", fatal)
+        for message, fatal in _problems(scope, registry)
+    )
+
+
+def _problems(scope: ScopePolicy, registry: Registry) -> Iterator[tuple[str, bool]]:
+    if scope.allowed_servers is not None:
+        allowed = [Glob.compile(text) for text in scope.allowed_servers]
+        named = (text for text in scope.default_servers if Glob.compile(text).literal)
+        outside = [text for text in named if not any(glob.matches(text) for glob in allowed)]
+        if outside:
+            yield f"default_servers has {_listed(outside)}, which allowed_servers does not allow.", True
+    for server in scope.named_servers():
+        if server not in registry.records:
+            yield f"there is no server {server!r}.{_near(server, registry.records)}", False
+    for tag in (*scope.tags, *(scope.profile.tags if scope.profile else ())):
+        if tag not in registry.tags:
+            yield f"no server bears the tag {tag!r}.{_near(tag, registry.tags)}", False
+    if scope.enabled and not scope.selected(registry):
+        yield "it selects no server, so its callers see no tools.", False
+
+
+def _picked(registry: Registry, names: tuple[str, ...], tags: tuple[str, ...]) -> tuple[str, ...]:
+    globs = [Glob.compile(name) for name in names]
+    wanted = frozenset(tags)
+    return tuple(
+        record.id
+        for record in registry.records.values()
+        if wanted & record.tags or any(glob.matches(record.id) for glob in globs)
+    )
+
+
+def _near(text: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(text, sorted(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,263 @@
+"""The composition: platform, then scope, then session, each of which can only take away.
+
+`compose` answers, once per session and again after each reload, which servers a session sees and why each other one
+fell out. The `Subset` it returns answers for single tools; listing and dispatch ask that same function, so a tool that
+is listed but refused, or hidden but callable, cannot come about. Whether a call may *run* is governance's question, not
+this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from taskgate.core.errors import CallerError
+from taskgate.core.patterns import NameTest, PatternKind, PatternSet, everything, nothing
+from taskgate.core.scoping.registry import Registry, RegistryRecord
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.scope import ScopePolicy
+
+# A caller may guess names for ever; remembering the answers stops here, answering does not.
+MAX_REMEMBERED = 50_000
+
+
+class Reason(StrEnum):
+    """Why a server or a tool is not in the subset."""
+
+    UNKNOWN_SERVER = "unknown_server"
+    NOT_ALLOWED = "not_allowed"
+    NOT_SELECTED = "not_selected"
+    NOT_REQUESTED = "not_requested"
+    DENY_ALL = "deny_all"
+    ENV_MISSING = "env_missing"
+    BAD_RECORD = "bad_record"
+    DISABLED = "disabled"
+    LIST_TIMEOUT = "list_timeout"
+    LIST_FAILED = "list_failed"
+    TOOL_DENIED = "tool_denied"
+    TOOL_NOT_ALLOWED = "tool_not_allowed"
+    NAME_COLLISION = "name_collision"
+
+
+class NotAllowed(CallerError):
+    """A session asked for servers beyond its scope."""
+
+    def __init__(self, scope: str, servers: Iterable[str]) -> None:
+        asked = sorted(servers)
+        names = ", ".join(repr(server) for server in asked)
+        super().__init__(
+            "not_allowed",
+            f"This scope does not allow the server(s) {names}. Ask for fewer servers, or use another scope.",
+            gate="scope",
+            data={"servers": asked, "scope": scope},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """One line of the decision log. `subject` is a server's id, or `server:tool`."""
+
+    subject: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One list that tools must pass (`allow`) or must not match. `origin` tells people where it is written."""
+
+    origin: str
+    patterns: PatternSet
+    allow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFilter:
+    """All lists that apply to one server, outermost first."""
+
+    server: str
+    layers: tuple[Layer, ...]
+
+    def admits(self, kind: PatternKind = PatternKind.TOOL) -> NameTest:
+        """One test for this server's names of that kind, with the lists that decide nothing left out."""
+        allows = [
+            test for test in (self._test(layer, kind) for layer in self.layers if layer.allow) if test is not everything
+        ]
+        denied = PatternSet()
+        for layer in self.layers:
+            denied = denied if layer.allow else denied | layer.patterns
+        denies = denied.for_server(self.server, kind)
+        return _all_of(tuple(dict.fromkeys(allows)), None if denies is nothing else denies)
+
+    def explain(self, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
+        """The first list that keeps this name out, a denial before any other; None if none does."""
+        subject = f"{self.server}:{name}"
+        for layer in self.layers:
+            if not layer.allow and layer.patterns.matches(self.server, name, kind):
+                return Exclusion(subject, Reason.TOOL_DENIED, f"denied by {layer.origin}")
+        for layer in self.layers:
+            if layer.allow and not self._test(layer, kind)(name):
+                return Exclusion(subject, Reason.TOOL_NOT_ALLOWED, f"not in {layer.origin}")
+        return None
+
+    def _test(self, layer: Layer, kind: PatternKind) -> NameTest:
+        # A list of tools says nothing about resources and prompts unless it names some, or names nothing at all.
+        patterns = layer.patterns.patterns
+        if kind is not PatternKind.TOOL and patterns and all(pattern.kind is not kind for pattern in patterns):
+            return everything
+        return layer.patterns.for_server(self.server, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """What one session sees. `revision` names the decision and is recorded with each call."""
+
+    scope: str
+    servers: tuple[str, ...]
+    filters: Mapping[str, ServerFilter]
+    log: tuple[Exclusion, ...]
+    revision: str
+    _tests: dict[tuple[str, PatternKind], NameTest] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[tuple[str, str], bool] = field(default_factory=dict, compare=False, repr=False)
+
+    def admits(self, server: str, tool: str) -> bool:
+        """Whether this session sees that tool. The first answer is computed, later ones are looked up."""
+        known = self._known.get((server, tool))
+        if known is None:
+            known = self.admits_kind(server, tool, PatternKind.TOOL)
+            if len(self._known) < MAX_REMEMBERED:
+                self._known[server, tool] = known
+        return known
+
+    def admits_kind(self, server: str, name: str, kind: PatternKind) -> bool:
+        """The same for a resource (by URI) or a prompt (by its own name)."""
+        test = self._tests.get((server, kind))
+        if test is None:
+            found = self.filters.get(server)
+            if found is None:
+                return False
+            test = self._tests[server, kind] = found.admits(kind)
+        return test(name)
+
+    def explain(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
+        """Why this session does not see that tool, or None if it does."""
+        found = self.filters.get(server)
+        if found is not None:
+            return found.explain(name, kind)
+        known = next((line for line in self.log if line.subject == server), None)
+        return known or Exclusion(server, Reason.UNKNOWN_SERVER, "no such server in the registry")
+
+    def after_listing(self, failures: Mapping[str, Exclusion]) -> Subset:
+        """The same subset with the servers noted whose listing failed. They stay callable; they just showed nothing."""
+        noted = tuple(line for server, line in failures.items() if server in self.filters)
+        return replace(self, log=self.log + noted) if noted else self
+
+
+def compose(
+    registry: Registry, scope: ScopePolicy, request: SessionRequest | None = None, *, asking: bool = True
+) -> Subset:
+    """The effective subset of one session, and the reason for everything that is not in it.
+
+    With `asking`, servers requested by name beyond the scope's limit raise NotAllowed. After a reload, when nobody asks
+    anew, the caller passes False and they are left out instead: registry and scope may have shrunk under an open
+    session.
+    """
+    wish = request or SessionRequest()
+    ceiling = frozenset(scope.ceiling(registry)) if scope.enabled else frozenset()
+    if asking:
+        _refuse_beyond(scope, ceiling, wish)
+    base = ceiling if wish.server_lists else ceiling & frozenset(scope.selected(registry))
+    filters: dict[str, ServerFilter] = {}
+    log: list[Exclusion] = []
+    for record in registry.records.values():
+        layers = _layers(record, scope, wish)
+        excluded = _exclusion(record, scope, wish, ceiling, base) or _deny_all(record.id, layers)
+        if excluded is None:
+            filters[record.id] = ServerFilter(record.id, layers)
+        else:
+            log.append(excluded)
+    log += _unknown(registry, scope, wish)
+    return Subset(scope.name, tuple(filters), filters, tuple(log), _revision(registry, scope, wish))
+
+
+def _refuse_beyond(scope: ScopePolicy, ceiling: frozenset[str], wish: SessionRequest) -> None:
+    named = frozenset(scope.named_servers()) if scope.enabled else frozenset()
+    # A server that the scope names but the registry lacks is not a fault of the caller: it is left out, with its
+    # reason.
+    beyond = [server for server in wish.named_servers() if server not in ceiling and server not in named]
+    if beyond:
+        raise NotAllowed(scope.name, beyond)
+
+
+def _exclusion(
+    record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest, ceiling: frozenset[str], base: frozenset[str]
+) -> Exclusion | None:
+    server = record.id
+    if not scope.enabled:
+        return Exclusion(server, Reason.DISABLED, f"scope {scope.name!r} is switched off")
+    if server not in ceiling:
+        return Exclusion(server, Reason.NOT_ALLOWED, f"scope {scope.name!r} does not allow this server")
+    if scope.profile is not None and not scope.profile.keeps(server):
+        return Exclusion(server, Reason.NOT_ALLOWED, f"profile {scope.profile.name!r} takes this server out")
+    if server not in base:
+        return Exclusion(server, Reason.NOT_SELECTED, f"allowed, but not a default server of scope {scope.name!r}")
+    if not wish.asks_for(server):
+        return Exclusion(server, Reason.NOT_REQUESTED, "the session asked for other servers")
+    if record.left_out is not None:
+        return Exclusion(server, Reason(record.left_out.value), record.left_out_detail)
+    if not record.enabled:
+        return Exclusion(server, Reason.DISABLED, "this server is switched off")
+    return None
+
+
+def _deny_all(server: str, layers: tuple[Layer, ...]) -> Exclusion | None:
+    empty = next((layer for layer in layers if layer.allow and not layer.patterns.patterns), None)
+    return (
+        None if empty is None else Exclusion(server, Reason.DENY_ALL, f"{empty.origin} is empty: every tool is denied")
+    )
+
+
+def _layers(record: RegistryRecord, scope: ScopePolicy, wish: SessionRequest) -> tuple[Layer, ...]:
+    profile = scope.profile
+    lists = [
+        ("the server's allowed_tools", record.allowed_tools, True),
+        ("the server's denied tools", record.denied_tools, False),
+        *(
+            ("the profile's tool_allowlist", patterns, True)
+            for patterns in (profile.tool_allowlists if profile else ())
+        ),
+        ("the profile's tool_denylist", profile.tool_denylist if profile else PatternSet(), False),
+        ("the scope's tool_allowlist", scope.tool_allowlist, True),
+        ("the scope's tool_denylist", scope.tool_denylist, False),
+        *(("the session's list of tools", patterns, True) for patterns in wish.tool_allowlists),
+        ("the session's denials", wish.tool_denylist, False),
+    ]
+    return tuple(
+        Layer(origin, patterns, allow)
+        for origin, patterns, allow in lists
+        if patterns is not None and (allow or patterns.patterns)
+    )
+
+
+def _unknown(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> list[Exclusion]:
+    named = dict.fromkeys((*scope.named_servers(), *wish.named_servers()))
+    missing = (server for server in named if server not in registry.records)
+    return [Exclusion(server, Reason.UNKNOWN_SERVER, "no such server in the registry") for server in missing]
+
+
+def _revision(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> str:
+    # Equal inputs have equal texts; the digest only has to tell decisions apart in an audit log.
+    text = repr((scope, wish))
+    return f"{registry.revision}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def _all_of(allows: tuple[NameTest, ...], denies: NameTest | None) -> Callable[[str], bool]:
+    if denies is None:
+        return allows[0] if len(allows) == 1 else lambda name: all(test(name) for test in allows)
+    veto = denies
+    if len(allows) == 1:
+        only = allows[0]
+        return lambda name: only(name) and not veto(name)
+    return lambda name: not veto(name) and all(test(name) for test in allows)

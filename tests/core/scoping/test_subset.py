@@ -1,0 +1,324 @@
+"""The composition: platform, scope, session. Each can only take away, and every absence has its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternSet
+from taskgate.core.scoping import subset as subset_module
+from taskgate.core.scoping.explain import ExplainRow, explain
+from taskgate.core.scoping.profiles import Narrowing, ResolvedProfile
+from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.subset import Exclusion, NotAllowed, Reason, Subset, compose
+
+FILES = RegistryRecord("files", tags=frozenset({"local"}))
+REPORTS = RegistryRecord("reports")
+SEARCH = RegistryRecord("search")
+REGISTRY = Registry.build([FILES, REPORTS, SEARCH], revision=7)
+ALL = ScopePolicy("all", default_servers=("*",))
+
+
+def reasons(subset: Subset) -> dict[str, Reason]:
+    return {line.subject: line.reason for line in subset.log}
+
+
+def test_one_scope_with_all_servers_admits_everything() -> None:
+    subset = compose(REGISTRY, ALL)
+    assert subset.servers == ("files", "reports", "search")
+    assert subset.log == ()
+    assert subset.admits("files", "anything")
+    assert not subset.admits("elsewhere", "anything")
+    assert subset.revision.startswith("7-")
+
+
+def test_without_a_request_the_default_servers_are_used() -> None:
+    scope = ScopePolicy("work", ("files",), ("files", "reports"))
+    subset = compose(REGISTRY, scope)
+    assert subset.servers == ("files",)
+    assert reasons(subset) == {"reports": Reason.NOT_SELECTED, "search": Reason.NOT_ALLOWED}
+
+
+def test_a_session_may_choose_within_the_limit() -> None:
+    scope = ScopePolicy("work", ("files",), ("files", "reports"))
+    assert compose(REGISTRY, scope, SessionRequest.parse("reports")).servers == ("reports",)
+    assert compose(REGISTRY, scope, SessionRequest.parse("*")).servers == ("files", "reports")
+    assert reasons(compose(REGISTRY, scope, SessionRequest.parse("reports")))["files"] is Reason.NOT_REQUESTED
+
+
+def test_asking_beyond_the_limit_is_refused_and_names_the_servers() -> None:
+    scope = ScopePolicy("work", ("files",))
+    with pytest.raises(NotAllowed) as caught:
+        compose(REGISTRY, scope, SessionRequest.parse("search,files,nowhere"))
+    assert caught.value.error_type == "not_allowed"
+    assert caught.value.data == {"servers": ["nowhere", "search"], "scope": "work"}
+
+
+def test_the_refusal_reads_the_same_whether_or_not_the_server_exists() -> None:
+    messages = []
+    for asked in ("search", "nowhere"):
+        with pytest.raises(NotAllowed) as caught:
+            compose(REGISTRY, ScopePolicy("work", ("files",)), SessionRequest.parse(asked))
+        messages.append(caught.value.message.replace(asked, "X"))
+    assert messages[0] == messages[1]
+
+
+def test_a_scope_that_shrank_under_an_open_session_leaves_out_instead() -> None:
+    subset = compose(REGISTRY, ScopePolicy("work", ("files",)), SessionRequest.parse("files,search"), asking=False)
+    assert subset.servers == ("files",)
+    assert reasons(subset)["search"] is Reason.NOT_ALLOWED
+
+
+def test_a_server_that_the_scope_names_but_the_registry_lacks_is_no_fault_of_the_caller() -> None:
+    scope = ScopePolicy("work", ("files", "gone"))
+    assert reasons(compose(REGISTRY, scope, SessionRequest.parse("files,gone")))["gone"] is Reason.UNKNOWN_SERVER
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (replace(FILES, allowed_tools=NO_PATTERNS), Reason.DENY_ALL),
+        (replace(FILES, enabled=False), Reason.DISABLED),
+        (replace(FILES, left_out=LeftOut.ENV_MISSING, left_out_detail="TOKEN is not set"), Reason.ENV_MISSING),
+        (replace(FILES, left_out=LeftOut.BAD_RECORD), Reason.BAD_RECORD),
+    ],
+)
+def test_a_server_in_trouble_falls_out_alone(record: RegistryRecord, reason: Reason) -> None:
+    subset = compose(Registry.build([record, REPORTS]), ALL)
+    assert subset.servers == ("reports",)
+    assert reasons(subset) == {"files": reason}
+    found = subset.explain("files", "read")
+    assert found is not None
+    assert found.reason is reason
+
+
+def test_a_scope_that_is_switched_off_shows_nothing_and_allows_nothing() -> None:
+    off = replace(ALL, enabled=False)
+    assert set(reasons(compose(REGISTRY, off)).values()) == {Reason.DISABLED}
+    with pytest.raises(NotAllowed):
+        compose(REGISTRY, replace(off, default_servers=("files",)), SessionRequest.parse("files"))
+
+
+def test_every_list_narrows_and_a_denial_is_final() -> None:
+    record = replace(FILES, allowed_tools=PatternSet.of(["read_*", "write_*"]), denied_tools=PatternSet.of(["*_root"]))
+    profile = ResolvedProfile("p", ("files",), (), (), (), (PatternSet.of(["*"]),), PatternSet.of(["write_log"]))
+    scope = ScopePolicy(
+        "work", profile=profile, tool_allowlist=PatternSet.of(["*_file", "*_root", "write_log", "read_b"]),
+        tool_denylist=PatternSet.of(["files:read_b"]),
+    )  # fmt: skip
+    request = SessionRequest.parse(tools="*,-write_file")
+    subset = compose(Registry.build([record]), scope, request)
+    table = {
+        "read_file": None,
+        "stat": "not in the server's allowed_tools",
+        "read_root": "denied by the server's denied tools",
+        "write_log": "denied by the profile's tool_denylist",
+        "read_a": "not in the scope's tool_allowlist",
+        "read_b": "denied by the scope's tool_denylist",
+        "write_file": "denied by the session's denials",
+    }
+    for tool, detail in table.items():
+        why = subset.explain("files", tool)
+        assert (why.detail if why else None) == detail
+        assert subset.admits("files", tool) is (why is None)
+        assert subset.admits("files", tool) is (why is None), "the remembered answer is the same"
+
+
+def test_a_profile_can_take_servers_out() -> None:
+    profile = ResolvedProfile("p", ("*",)).narrowed(Narrowing(exclude_servers=("reports",)))
+    subset = compose(REGISTRY, ScopePolicy("work", profile=profile))
+    assert subset.servers == ("files", "search")
+    assert reasons(subset) == {"reports": Reason.NOT_ALLOWED}
+
+
+def test_a_session_that_lists_no_tools_sees_none() -> None:
+    subset = compose(REGISTRY, ALL, SessionRequest.parse(tools=""))
+    assert subset.servers == ()
+    assert set(reasons(subset).values()) == {Reason.DENY_ALL}
+
+
+def test_tool_lists_leave_resources_and_prompts_alone_unless_they_name_some() -> None:
+    scope = replace(
+        ALL,
+        tool_allowlist=PatternSet.of(["read_*", "prompt:greet*"]),
+        tool_denylist=PatternSet.of(["resource:file:///etc/*"]),
+    )
+    subset = compose(REGISTRY, scope)
+    assert subset.admits_kind("files", "greeting", PatternKind.PROMPT)
+    assert not subset.admits_kind("files", "other", PatternKind.PROMPT)
+    assert subset.admits_kind("files", "file:///home/a", PatternKind.RESOURCE)
+    assert not subset.admits_kind("files", "file:///etc/passwd", PatternKind.RESOURCE)
+    assert not subset.admits_kind("nowhere", "x", PatternKind.PROMPT)
+    assert subset.explain("files", "other", PatternKind.PROMPT) is not None
+
+
+def test_a_list_of_prompts_alone_admits_no_tools() -> None:
+    assert not compose(REGISTRY, replace(ALL, tool_allowlist=PatternSet.of(["prompt:*"]))).admits("files", "read")
+
+
+def test_an_unknown_server_is_explained_as_such() -> None:
+    assert compose(REGISTRY, ALL).explain("nowhere", "x") == Exclusion(
+        "nowhere", Reason.UNKNOWN_SERVER, "no such server in the registry"
+    )
+
+
+def test_a_failed_listing_is_noted_and_affects_only_its_server() -> None:
+    subset = compose(REGISTRY, ALL)
+    noted = subset.after_listing({"files": Exclusion("files", Reason.LIST_TIMEOUT, "no answer within 5 s")})
+    assert noted.servers == subset.servers
+    assert reasons(noted) == {"files": Reason.LIST_TIMEOUT}
+    assert subset.after_listing({}) is subset
+    assert subset.after_listing({"nowhere": Exclusion("nowhere", Reason.LIST_FAILED, "x")}) is subset
+
+
+def test_remembering_answers_has_a_limit_and_answering_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subset_module, "MAX_REMEMBERED", 2)
+    subset = compose(REGISTRY, replace(ALL, tool_allowlist=PatternSet.of(["t*"])))
+    assert [subset.admits("files", f"t{i}") for i in range(4)] == [True] * 4
+    assert len(subset._known) == 2
+
+
+def test_the_revision_tells_decisions_apart_and_is_stable() -> None:
+    one, same = compose(REGISTRY, ALL), compose(REGISTRY, ALL)
+    other = compose(REGISTRY, ALL, SessionRequest.parse(tools="-x"))
+    assert one.revision == same.revision != other.revision
+
+
+def test_explain_lists_every_server_and_tool_with_its_reason() -> None:
+    scope = ScopePolicy("work", ("files",), tool_denylist=PatternSet.of(["drop_*"]))
+    subset = compose(REGISTRY, scope).after_listing({"files": Exclusion("files", Reason.LIST_FAILED, "broken pipe")})
+    assert explain(subset, {"files": ["read", "drop_all"]})[:3] == (
+        ExplainRow("files", "", True, "list_failed", "broken pipe"),
+        ExplainRow("files", "read", True, "", ""),
+        ExplainRow("files", "drop_all", False, "tool_denied", "denied by the scope's tool_denylist"),
+    )
+    assert [(row.server, row.seen, row.reason) for row in explain(subset)] == [
+        ("files", True, "list_failed"),
+        ("reports", False, "not_allowed"),
+        ("search", False, "not_allowed"),
+    ]
+
+
+SERVERS = ("a", "b", "c")
+TOOLS = ("read", "read_all", "write", "drop")
+_globs = st.lists(st.sampled_from(["*", "read*", "*l*", "drop", "a:*", "b:w*", "write", "c:read", "?rop"]), max_size=4)
+_sets = _globs.map(PatternSet.of)
+_maybe_sets = st.none() | _sets
+_servers = st.lists(st.sampled_from([*SERVERS, "*", "[ab]", "gone"]), max_size=3).map(tuple)
+_records = st.builds(
+    RegistryRecord,
+    st.just("x"),
+    allowed_tools=_sets | st.just(ALL_TOOLS),
+    denied_tools=_sets,
+    tags=st.frozensets(st.sampled_from(["t", "u"])),
+    enabled=st.booleans(),
+    left_out=st.none() | st.sampled_from(LeftOut),
+)
+_registries = st.tuples(_records, _records, _records).map(
+    lambda records: Registry.build(replace(r, id=i) for r, i in zip(records, SERVERS, strict=True))
+)
+_profiles = st.builds(
+    ResolvedProfile, st.just("p"), _servers, st.just(("t",)), st.just(()), _servers, st.tuples(_sets), _sets
+)
+_scopes = st.builds(
+    ScopePolicy,
+    st.just("s"),
+    _servers,
+    st.none() | _servers,
+    _maybe_sets,
+    _sets,
+    st.none() | _profiles,
+    st.sampled_from([(), ("u",)]),
+    enabled=st.sampled_from([True, True, True, False]),
+)
+_requests = st.builds(
+    SessionRequest, st.sampled_from([(), (("a", "b"),), (("*",),)]), st.tuples() | st.tuples(_sets), _sets
+)
+
+
+def seen(registry: Registry, scope: ScopePolicy, request: SessionRequest) -> set[tuple[str, str]]:
+    subset = compose(registry, scope, request, asking=False)
+    return {(server, tool) for server in SERVERS for tool in TOOLS if subset.admits(server, tool)}
+
+
+_registry_constraints = st.sampled_from(["disable", "left_out", "deny", "shorten", "remove"])
+
+
+@given(_registries, _scopes, _requests, _registry_constraints, st.sampled_from(SERVERS), _sets)
+def test_a_constraint_in_the_registry_never_adds_a_tool(
+    registry: Registry, scope: ScopePolicy, request: SessionRequest, how: str, server: str, more: PatternSet
+) -> None:
+    record = registry.records[server]
+    tighter = {
+        "disable": replace(record, enabled=False),
+        "left_out": replace(record, left_out=LeftOut.ENV_MISSING),
+        "deny": replace(record, denied_tools=record.denied_tools | more),
+        "shorten": replace(record, allowed_tools=PatternSet(record.allowed_tools.patterns[1:])),
+        "remove": None,
+    }[how]
+    others = [tighter if r.id == server else r for r in registry.records.values()]
+    after = Registry.build(r for r in others if r is not None)
+    assert seen(after, scope, request) <= seen(registry, scope, request)
+
+
+_scope_constraints = st.sampled_from(
+    ["disable", "allow", "shorten", "deny", "drop_default", "drop_allowed", "narrow", "profile_list"]
+)
+
+
+@given(_registries, _scopes, _requests, _scope_constraints, _sets, _servers)
+def test_a_constraint_in_the_scope_never_adds_a_tool(
+    registry: Registry,
+    scope: ScopePolicy,
+    request: SessionRequest,
+    how: str,
+    more: PatternSet,
+    servers: tuple[str, ...],
+) -> None:
+    profile = scope.profile
+    tighter = {
+        "disable": replace(scope, enabled=False),
+        "allow": replace(scope, tool_allowlist=more if scope.tool_allowlist is None else scope.tool_allowlist),
+        "shorten": replace(
+            scope, tool_allowlist=scope.tool_allowlist and PatternSet(scope.tool_allowlist.patterns[1:])
+        ),
+        "deny": replace(scope, tool_denylist=scope.tool_denylist | more),
+        # An empty default with a profile means "the profile's own": that is a choice, not a constraint.
+        "drop_default": replace(scope, default_servers=scope.default_servers[1:] or scope.default_servers),
+        "drop_allowed": replace(scope, allowed_servers=scope.allowed_servers and scope.allowed_servers[1:]),
+        "narrow": replace(scope, profile=profile and profile.narrowed(Narrowing(servers, servers[:1], more, more))),
+        "profile_list": replace(scope, profile=profile and profile.narrowed(Narrowing(tool_allowlist=more))),
+    }[how]
+    assert seen(registry, tighter, request) <= seen(registry, scope, request)
+
+
+@given(_registries, _scopes, _requests, _servers, _sets, _sets)
+def test_a_constraint_of_the_session_never_adds_a_tool(
+    registry: Registry,
+    scope: ScopePolicy,
+    request: SessionRequest,
+    servers: tuple[str, ...],
+    allow: PatternSet,
+    deny: PatternSet,
+) -> None:
+    tools_only = request.narrowed(SessionRequest((), (allow,), deny))
+    assert seen(registry, scope, tools_only) <= seen(registry, scope, request)
+    # Asking for servers at all chooses within the limit instead of the default; once chosen, more lists only narrow.
+    chosen = request.narrowed(SessionRequest((("*",),)))
+    assert seen(registry, scope, chosen.narrowed(SessionRequest((servers,)))) <= seen(registry, scope, chosen)
+    assert seen(registry, scope, request) <= seen(registry, scope, SessionRequest((("*",),))), "the limit holds for all"
+
+
+@given(_registries, _scopes, _requests)
+def test_what_is_seen_has_no_reason_and_what_is_not_seen_has_one(
+    registry: Registry, scope: ScopePolicy, request: SessionRequest
+) -> None:
+    subset = compose(registry, scope, request, asking=False)
+    for server in SERVERS:
+        for tool in TOOLS:
+            assert subset.admits(server, tool) is (subset.explain(server, tool) is None)
