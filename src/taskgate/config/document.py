@@ -1,0 +1,277 @@
+"""Text of a configuration file (YAML, JSON with comments, TOML) -> a tree with places.
+
+Bounded against hostile input: size, depth and number of nodes have limits (an alias counts as much as what it stands
+for), and the YAML is read as a stream of events, so nesting costs no stack. Duplicate keys are refused in every
+format. It gives no meaning to what it reads.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import yaml
+
+from taskgate.config.json_text import read_json
+from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, from_plain
+
+MAX_DEPTH = 64
+MAX_NODES = 200_000
+MAX_KEY = 512
+_NOTHING = {"", "~", "null", "Null", "NULL"}
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A map or list whose end has not come yet."""
+
+    is_map: bool
+    mark: Mark
+    anchor: str | None
+    entries: dict[str, Entry] = field(default_factory=dict)
+    items: list[Node] = field(default_factory=list)
+    key: tuple[str, Mark] | None = None
+    merges: list[tuple[Mark, Node]] = field(default_factory=list)
+    size: int = 1
+
+    def closed(self) -> Node:
+        if self.is_map:
+            return Mapping(_merged(self.entries, self.merges), self.mark, self.size)
+        return Sequence(tuple(self.items), self.mark, self.size)
+
+
+def read_document(text: str, name: str, kind: str = "yaml") -> Mapping:
+    """The file's root, which must be a map; an empty file is an empty map."""
+    match kind:
+        case "yaml":
+            root = _read_yaml(text, name)
+        case "json":
+            root = read_json(text, name)
+        case "toml":
+            root = _read_toml(text, name)
+        case _:
+            raise ValueError(f"unknown kind of document: {kind}")
+    if root is None or (isinstance(root, Scalar) and root.text is None):
+        return Mapping({}, Mark(name, 1, 1))
+    if not isinstance(root, Mapping):
+        what = "a list" if isinstance(root, Sequence) else "a single value"
+        raise ConfigError(
+            [problem_at(root.mark, "", f"the file holds {what}", "write a map of keys, beginning with `schema: 1`")]
+        )
+    return root
+
+
+def kind_of(name: str) -> str:
+    """The format a file name stands for; YAML unless it says otherwise."""
+    lower = name.lower()
+    if lower.endswith((".json", ".jsonc")):
+        return "json"
+    return "toml" if lower.endswith(".toml") else "yaml"
+
+
+def _read_yaml(text: str, name: str) -> Node | None:
+    try:
+        return _Builder(name).build(yaml.parse(text, Loader=_Loader))
+    except yaml.reader.ReaderError as error:
+        raise ConfigError([_unreadable_character(text, name, error)]) from None
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError([_yaml_problem(name, error)]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem(name, 0, 0, "", f"not readable as YAML ({str(error)[:200]})")]) from None
+
+
+class _Builder:
+    """Turns the stream of YAML events into a tree, without recursion."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, Node] = {}
+        self._size = 0
+        self._root: Node | None = None
+        self._documents = 0
+
+    def build(self, events: Iterator[Any]) -> Node | None:
+        for event in events:
+            self._take(event)
+        return self._root
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case yaml.ScalarEvent():
+                self._scalar(event)
+            case yaml.AliasEvent():
+                self._alias(event)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self._open(event)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                done = self._stack.pop()
+                self._place(done.closed(), done.anchor)
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    raise self._error(
+                        self._mark(event), "a second document begins here", "keep one document, without `---`"
+                    )
+            case _:
+                pass
+
+    def _mark(self, event: Any) -> Mark:
+        return Mark(self._name, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _error(self, mark: Mark, message: str, hint: str = "") -> ConfigError:
+        return ConfigError([problem_at(mark, "", message, hint)])
+
+    def _open(self, event: Any) -> None:
+        mark = self._mark(event)
+        if len(self._stack) >= MAX_DEPTH:
+            raise self._error(mark, f"nested deeper than {MAX_DEPTH} levels", "flatten this part")
+        if self._stack and self._stack[-1].is_map and self._stack[-1].key is None:
+            raise self._error(
+                mark, "a map or list is used as a key", "keys are words; quote text that begins with { or ["
+            )
+        self._stack.append(_Open(isinstance(event, yaml.MappingStartEvent), mark, event.anchor))
+
+    def _scalar(self, event: Any) -> None:
+        mark = self._mark(event)
+        quoted = event.style in ("'", '"', "|", ">")
+        text: str | None = event.value
+        top = self._stack[-1] if self._stack else None
+        if top is not None and top.is_map and top.key is None:
+            self._key(top, event.value, mark)
+            return
+        if not quoted and event.value in _NOTHING:
+            text = None
+        self._place(Scalar(text, mark), event.anchor)
+
+    def _key(self, top: _Open, key: str, mark: Mark) -> None:
+        if len(key) > MAX_KEY:
+            raise self._error(mark, f"a key is longer than {MAX_KEY} characters")
+        if key in top.entries:
+            first = top.entries[key].key_mark
+            raise ConfigError(
+                [problem_at(mark, key, f"written twice (first in line {first.line})", "keep one of the two")]
+            )
+        top.key = (key, mark)
+
+    def _alias(self, event: Any) -> None:
+        mark = self._mark(event)
+        node = self._anchors.get(event.anchor)
+        if node is None:
+            raise self._error(mark, f"*{event.anchor} refers to an anchor that is not finished or not there")
+        top = self._stack[-1] if self._stack else None
+        if top is not None and top.is_map and top.key is None:
+            raise self._error(mark, "an alias is used as a key", "write the key itself")
+        self._place(node, None)
+
+    def _place(self, node: Node, anchor: str | None) -> None:
+        self._count(node)
+        if anchor is not None:
+            self._anchors[anchor] = node
+        if not self._stack:
+            self._root = node
+            return
+        top = self._stack[-1]
+        top.size += node.size
+        if not top.is_map:
+            top.items.append(node)
+            return
+        assert top.key is not None
+        (key, mark), top.key = top.key, None
+        if key == "<<":
+            top.merges.append((mark, node))
+        else:
+            top.entries[key] = Entry(key, mark, node)
+
+    def _count(self, node: Node) -> None:
+        self._size += node.size if isinstance(node, Scalar) else 1
+        if self._size > MAX_NODES or node.size > MAX_NODES:
+            raise self._error(
+                node.mark, f"more than {MAX_NODES} values (aliases count in full)", "split the file or drop the aliases"
+            )
+
+
+def _merged(entries: dict[str, Entry], merges: list[tuple[Mark, Node]]) -> dict[str, Entry]:
+    """Explicit keys win over merged ones, and earlier merged maps over later ones, as YAML has it."""
+    result = dict(entries)
+    for mark, source in merges:
+        for part in source.items if isinstance(source, Sequence) else (source,):
+            if not isinstance(part, Mapping):
+                raise ConfigError([problem_at(mark, "<<", "only a map can be merged in", "write <<: *anchor_of_a_map")])
+            for entry in part:
+                result.setdefault(entry.key, entry)
+    return result
+
+
+def _yaml_problem(name: str, error: yaml.MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    what = (error.problem or error.context or "not readable")[:200]
+    place = Mark(name, mark.line + 1, mark.column + 1) if mark else Mark(name)
+    return problem_at(place, "", f"not valid YAML: {what}", _yaml_hint(what))
+
+
+def _yaml_hint(what: str) -> str:
+    if "\\t" in what:
+        return "indent with spaces, not tabs"
+    if "mapping values are not allowed" in what:
+        return "quote text that holds `: `"
+    if "undefined alias" in what:
+        return "define it first with &name"
+    return "check the indentation and the quotes of this line and the one above"
+
+
+def _unreadable_character(text: str, name: str, error: yaml.reader.ReaderError) -> Problem:
+    position = error.position if isinstance(error.position, int) else 0
+    before = text[:position]
+    line = before.count("\n") + 1
+    column = position - (before.rfind("\n") + 1) + 1
+    return Problem(
+        name,
+        line,
+        column,
+        "",
+        "holds a control character; this does not look like a text file",
+        "save it as plain UTF-8 text",
+    )
+
+
+def _read_toml(text: str, name: str) -> Node:
+    """TOML has no events with places; a key's line is found again by its name, good enough to lead the eye."""
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([Problem(name, 0, 0, "", f"not valid TOML: {str(error)[:200]}")]) from None
+    except RecursionError:
+        raise ConfigError([Problem(name, 0, 0, "", "nested too deeply", "flatten this part")]) from None
+    root = from_plain(value, Mark(name, 1, 1))
+    lines = text.splitlines()
+    return _with_lines(root, name, lines)
+
+
+def _with_lines(node: Node, name: str, lines: list[str]) -> Node:
+    match node:
+        case Mapping():
+            entries = {}
+            for entry in node:
+                mark = _toml_mark(entry.key, name, lines) or entry.key_mark
+                entries[entry.key] = Entry(entry.key, mark, _with_lines(entry.value, name, lines))
+            return Mapping(entries, node.mark)
+        case Sequence():
+            return Sequence(tuple(_with_lines(item, name, lines) for item in node.items), node.mark)
+        case Scalar():
+            return node
+        case _:
+            assert_never(node)
+
+
+def _toml_mark(key: str, name: str, lines: list[str]) -> Mark | None:
+    starts = (f"{key} ", f"{key}=", f'"{key}"', f"[{key}]", f"[[{key}]]")
+    for number, line in enumerate(lines, 1):
+        stripped = line.lstrip()
+        if stripped.startswith(starts) or (stripped.startswith("[") and stripped.rstrip().endswith(f".{key}]")):
+            return Mark(name, number, len(line) - len(stripped) + 1)
+    return None

@@ -1,0 +1,47 @@
+"""Reading small text files safely: regular files only, bounded, UTF-8."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from taskgate.config.problems import ConfigError, Problem
+
+
+def read_text(path: Path, limit: int) -> str:
+    """The text of a file; anything that keeps it from being one is a ConfigError that names it."""
+    name = str(path)
+    try:
+        # Non-blocking, so that a named pipe put in place of the file cannot hang the start.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its rights")]
+        ) from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError([Problem(name, 0, 0, "", "is not a regular file", "give the path of a text file")])
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ConfigError([Problem(name, 0, 0, "", f"is larger than {limit} bytes", "is this the right file?")])
+    return decode(data, name)
+
+
+def decode(data: bytes, name: str) -> str:
+    """UTF-8 text without its byte order mark."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        column = error.start - (data[: error.start].rfind(b"\n") + 1) + 1
+        raise ConfigError(
+            [Problem(name, line, column, "", "is not UTF-8 text", "save it as UTF-8; is this the right file?")]
+        ) from None
+    if "\0" in text[:65536]:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise ConfigError(
+            [Problem(name, line, 1, "", "is not a text file (it holds NUL bytes)", "is this the right file?")]
+        )
+    return text

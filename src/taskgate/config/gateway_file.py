@@ -1,0 +1,89 @@
+"""The root of a configuration file: every key that may stand at the top, in the order the reference lists them.
+
+Attribute names are the keys, except `schema` (`schema_version`) and `validate` (`validate_arguments`), whose words
+pydantic keeps for itself. Values are checked one by one here; how they refer to each other is checked in
+`references`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from taskgate.config.approvals import Workflow
+from taskgate.config.governance import Cedar, Governance
+from taskgate.config.limits import Limits
+from taskgate.config.providers import Provider
+from taskgate.config.scopes import Scope, ScopeProfile, Token
+from taskgate.config.servers import Server
+from taskgate.config.switches import Compat, Completion, Errors, Facade, Listen, Store, Telemetry
+from taskgate.config.tasks import Tasks
+from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
+
+
+def _first_schema(value: Any) -> Any:
+    if value not in (1, "1"):
+        raise ValueError("is a version this Taskgate does not know; write schema: 1")
+    return 1
+
+
+def _off_word(value: Any) -> Any:
+    return "off" if value in ("false", "no", False) else value
+
+
+class GatewayFile(Section):
+    """A whole configuration."""
+
+    schema_version: Annotated[Literal[1], BeforeValidator(_first_schema)] = Field(
+        default=1, alias="schema", description="Version of this file's format."
+    )
+    profile: Literal["production", "development"] = Field(
+        default="production",
+        description="production enforces; development only logs what it would have denied or held, and forwards.",
+    )
+    environment: str | None = Field(
+        default=None, description="Which of `environments` applies; $TASKGATE_ENV wins over it."
+    )
+    servers: dict[ServerId, Server] = Field(
+        default_factory=dict,
+        description="The servers by id. A pasted mcpServers block, VS Code's servers and `sources` are read too.",
+    )
+    registry_dir: str | None = Field(
+        default=None, description="Folder of server records (*.yaml, *.json, *.toml), relative to this file."
+    )
+    governance: Governance = Field(default_factory=Governance, description="Rules.")
+    approval: dict[Name, Workflow] = Field(default_factory=dict, description="Approval workflows by name.")
+    cedar: Cedar = Field(default_factory=Cedar, description="Cedar policies.")
+    profiles: dict[Name, ScopeProfile] = Field(default_factory=dict, description="Bundles of servers for scopes.")
+    scopes: dict[ScopeName, Scope] = Field(
+        default_factory=dict,
+        description="What is served at /mcp/NAME; `default` is /mcp. Without any: one scope with all servers.",
+    )
+    tokens: tuple[Token, ...] = Field(default=(), description="Who may call and who may approve.")
+    tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
+    facade: Facade = Field(default_factory=Facade, description="The facade tools.")
+    providers: dict[Name, Provider] = Field(default_factory=dict, description="Models that may answer sampling.")
+    completion: Completion = Field(default_factory=Completion, description="Argument completion.")
+    limits: Limits = Field(default_factory=Limits, description="Limits.")
+    pins: Annotated[Literal["off", "warn", "enforce", "strict"], BeforeValidator(_off_word)] = Field(
+        default="warn",
+        description="A tool whose definition changed: off, warn, enforce (quarantined), strict (new tools too).",
+    )
+    validate_arguments: Annotated[Literal["off", "warn", "enforce"], BeforeValidator(_off_word)] = Field(
+        default="warn", alias="validate", description="Arguments and structured results against the tools' schemas."
+    )
+    errors: Errors = Field(default_factory=Errors, description="Numbers of errors.")
+    store: Store | None = Field(
+        default=None, description="Where state is kept; default: SQLite in the state directory ($TASKGATE_STATE_DIR)."
+    )
+    listen: Listen = Field(default_factory=Listen, description="Where to listen.")
+    public_url: HttpUrl | None = Field(
+        default=None, description="The address people and callers reach this gateway by."
+    )
+    allowed_hosts: Words = Field(
+        default=(), description="Host headers to accept besides loopback names and public_url."
+    )
+    allowed_origins: Words = Field(default=(), description="Origins to accept besides loopback and public_url.")
+    telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics, traces.")
+    compat: Compat = Field(default_factory=Compat, description="Behaviour for particular peers.")

@@ -1,0 +1,229 @@
+"""JSON, with the comments and trailing commas that editors' settings files have, read with the span of every value.
+
+Two readers need it: configuration (which wants places for messages) and the editing of other programs' settings
+(which wants to change one value and leave every other byte alone). It is a scanner without recursion limits of its
+own beyond `MAX_DEPTH`, and it writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from taskgate.config.problems import ConfigError, Mark, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
+
+MAX_DEPTH = 64
+MAX_NODES = 200_000
+_SKIP = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_WORD = re.compile(r"[-+.A-Za-z0-9_]+")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value stands in the text: first character and one past the last."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One key of an object, from the first quote of the key to the last character of the value."""
+
+    key: str
+    span: Span
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value with its span; exactly one of the three contents is given."""
+
+    span: Span
+    members: tuple[Member, ...] | None = None
+    items: tuple[Value, ...] | None = None
+    scalar: str | int | float | bool | None = None
+
+    def member(self, key: str) -> Member | None:
+        return next((m for m in self.members or () if m.key == key), None)
+
+
+@dataclass(slots=True)
+class _Open:
+    start: int
+    is_object: bool
+    members: list[Member] = field(default_factory=list)
+    items: list[Value] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    key: tuple[str, int] | None = None
+    wants_comma: bool = False
+
+
+class JsonTextError(ValueError):
+    """The text is not JSON; `offset` says where."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+
+
+def scan(text: str) -> Value:
+    """The one value of the text, with spans."""
+    return _Scanner(text).run()
+
+
+def read_json(text: str, name: str) -> Node | None:
+    """The same as a tree with places; an empty text is nothing."""
+    places = Places(text, name)
+    if not _SKIP.sub("", text):
+        return None
+    try:
+        return _node(scan(text), places)
+    except JsonTextError as error:
+        hint = "check quotes, commas and brackets here" if error.message.startswith("expected") else ""
+        raise ConfigError(
+            [problem_at(places.mark(error.offset), "", f"not valid JSON: {error.message}", hint)]
+        ) from None
+
+
+class Places:
+    """Turns offsets into lines and columns."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._starts = [0, *(m.end() for m in re.finditer("\n", text))]
+
+    def mark(self, offset: int) -> Mark:
+        line = bisect_right(self._starts, offset)
+        return Mark(self._name, line, offset - self._starts[line - 1] + 1)
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._stack: list[_Open] = []
+        self._count = 0
+
+    def run(self) -> Value:
+        while True:
+            self._skip()
+            done = self._step()
+            if done is not None and not self._stack:
+                self._skip()
+                if self._at < len(self._text):
+                    raise JsonTextError("expected the end of the file", self._at)
+                return done
+            if done is not None:
+                self._attach(done)
+
+    def _skip(self) -> None:
+        found = _SKIP.match(self._text, self._at)
+        if found:
+            self._at = found.end()
+
+    def _step(self) -> Value | None:
+        """Read one token; a finished value is returned, anything else only moves on."""
+        if self._at >= len(self._text):
+            raise JsonTextError("expected more, but the file ends", self._at)
+        char = self._text[self._at]
+        top = self._stack[-1] if self._stack else None
+        if top is not None and char == ("}" if top.is_object else "]") and top.key is None:
+            self._at += 1
+            self._stack.pop()
+            span = Span(top.start, self._at)
+            return Value(span, members=tuple(top.members)) if top.is_object else Value(span, items=tuple(top.items))
+        if top is not None and top.wants_comma:
+            if char != ",":
+                raise JsonTextError('expected "," or the closing bracket', self._at)
+            self._at += 1
+            top.wants_comma = False
+            return None
+        if top is not None and top.is_object and top.key is None:
+            self._key(top)
+            return None
+        return self._value(char)
+
+    def _key(self, top: _Open) -> None:
+        start = self._at
+        key = self._string("expected a key in double quotes")
+        if key in top.seen:
+            raise JsonTextError(f'the key "{key[:60]}" is written twice', start)
+        top.seen.add(key)
+        self._skip()
+        if self._text[self._at : self._at + 1] != ":":
+            raise JsonTextError('expected ":" after the key', self._at)
+        self._at += 1
+        top.key = (key, start)
+
+    def _value(self, char: str) -> Value | None:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise JsonTextError(f"more than {MAX_NODES} values", self._at)
+        if char in "{[":
+            if len(self._stack) >= MAX_DEPTH:
+                raise JsonTextError(f"nested deeper than {MAX_DEPTH} levels", self._at)
+            self._stack.append(_Open(self._at, char == "{"))
+            self._at += 1
+            return None
+        start = self._at
+        if char == '"':
+            text = self._string("expected a closing quote")
+            return Value(Span(start, self._at), scalar=text)
+        return self._word(start)
+
+    def _word(self, start: int) -> Value:
+        found = _WORD.match(self._text, start)
+        word = found.group() if found else ""
+        self._at = start + len(word)
+        span = Span(start, self._at)
+        if word in ("true", "false"):
+            return Value(span, scalar=word == "true")
+        if word == "null":
+            return Value(span, scalar=None)
+        if _NUMBER.match(word) and len(word) < 400:
+            return Value(span, scalar=json.loads(word))
+        raise JsonTextError("expected a value", start)
+
+    def _string(self, otherwise: str) -> str:
+        found = _STRING.match(self._text, self._at)
+        if not found:
+            raise JsonTextError(otherwise, self._at)
+        try:
+            text = str(json.loads(found.group()))
+        except ValueError:
+            raise JsonTextError("a text holds a bad escape", self._at) from None
+        self._at = found.end()
+        return text
+
+    def _attach(self, value: Value) -> None:
+        top = self._stack[-1]
+        if top.is_object:
+            assert top.key is not None
+            key, start = top.key
+            top.members.append(Member(key, Span(start, value.span.end), value))
+            top.key = None
+        else:
+            top.items.append(value)
+        top.wants_comma = True
+
+
+def _node(value: Value, places: Places) -> Node:
+    mark = places.mark(value.span.start)
+    if value.members is not None:
+        return Mapping(
+            {m.key: Entry(m.key, places.mark(m.span.start), _node(m.value, places)) for m in value.members}, mark
+        )
+    if value.items is not None:
+        return Sequence(tuple(_node(item, places) for item in value.items), mark)
+    if value.scalar is None:
+        return Scalar(None, mark)
+    if isinstance(value.scalar, bool):
+        return Scalar("true" if value.scalar else "false", mark)
+    return Scalar(str(value.scalar), mark)

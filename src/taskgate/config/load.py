@@ -1,0 +1,213 @@
+"""From a file to a configuration that can be served, or to a list of everything that is wrong with it.
+
+`find` says which file, `load` reads it with everything it points to, `load_text` does the same for a text. Nothing is
+started and nothing is written, so `check` and `serve` share this path. The order of the steps is the order of the
+function bodies.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping as Environment
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from taskgate.config.document import kind_of, read_document
+from taskgate.config.files import read_text
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.governance_forms import gather_governance
+from taskgate.config.overlays import apply_overlay
+from taskgate.config.overrides import STATE_DIR, apply_overrides
+from taskgate.config.paths import resolve_paths, unreadable
+from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
+from taskgate.config.references import check_references
+from taskgate.config.registry import Registry, read_registry
+from taskgate.config.scope_forms import gather_scopes
+from taskgate.config.server_forms import gather_servers
+from taskgate.config.tree import Entry, Mapping, key_name
+from taskgate.config.validation import validated
+from taskgate.config.variables import Unset, expand
+
+MAX_FILE_BYTES = 4 << 20
+CONFIG_VARIABLE = "TASKGATE_CONFIG"
+DEMO_SERVER = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
+_OFF = {"false", "no", "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A server that is configured but not served, and why: `env_missing` (detail names the variable) or `disabled`."""
+
+    server: str
+    reason: str
+    detail: str
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration with what was noticed while reading it. `watch` lists the files and folders it depends on."""
+
+    root: GatewayFile
+    path: Path | None = None
+    environment: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    watch: tuple[Path, ...] = ()
+    state_dir: Path = field(default_factory=lambda: state_directory(os.environ))
+
+
+def find(explicit: str | Path | None = None, environment: Environment[str, str] | None = None) -> Path | None:
+    """The file to use: the explicit one, `$TASKGATE_CONFIG`, `./taskgate.yaml`, `~/.config/taskgate/taskgate.yaml`,
+    or none.
+
+    A file that was named is returned even if it is missing, so that loading it gives a clear error.
+    """
+    variables = os.environ if environment is None else environment
+    named = explicit or variables.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    for path in (Path("taskgate.yaml"), home_of(variables) / ".config" / "taskgate" / "taskgate.yaml"):
+        if path.exists():
+            return path
+    return None
+
+
+def load(path: str | Path, environment: Environment[str, str] | None = None) -> LoadedConfig:
+    """The configuration in a file; ConfigError holds every problem."""
+    file = Path(path).expanduser()
+    return load_text(read_text(file, MAX_FILE_BYTES), str(path), file.absolute().parent, environment, file.absolute())
+
+
+def load_or_default(
+    explicit: str | Path | None = None, environment: Environment[str, str] | None = None
+) -> LoadedConfig:
+    """What `find` finds, or the bundled demo server when there is no file at all."""
+    path = find(explicit, environment)
+    return load(path, environment) if path else default_config(environment)
+
+
+def default_config(environment: Environment[str, str] | None = None) -> LoadedConfig:
+    """The configuration without a file: one demo server."""
+    variables = os.environ if environment is None else environment
+    tree = read_document("", "defaults")
+    tree, problems = apply_overrides(tree, variables)
+    root, more = validated(GatewayFile, tree)
+    if root is None or problems:
+        raise ConfigError([*problems, *more])
+    demo = GatewayFile.model_validate({"servers": {"demo": DEMO_SERVER}}).servers
+    return LoadedConfig(root.model_copy(update={"servers": demo}), state_dir=state_directory(variables))
+
+
+def load_text(
+    text: str,
+    name: str = "configuration",
+    folder: Path | None = None,
+    environment: Environment[str, str] | None = None,
+    path: Path | None = None,
+) -> LoadedConfig:
+    """The configuration in a text; relative paths in it start at `folder`."""
+    variables = os.environ if environment is None else environment
+    base = folder or Path.cwd()
+    tree = read_document(text, name, kind_of(name))
+    tree, chosen = apply_overlay(tree, variables)
+    tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
+    tree, problems = apply_overrides(tree, variables)
+    tree, block = gather_servers(tree)
+    tree, unset = _expanded(tree, variables)
+    tree, governance_problems = gather_governance(tree)
+    tree, scope_problems = gather_scopes(tree)
+    left_out: list[LeftOut] = []
+    served = _served(block.servers, variables, left_out)
+    registry = _registry(tree, base, block.servers, variables)
+    left_out += [_env_missing(name, registry.entries[name], unset) for name, unset in registry.missing.items()]
+    whole = tree.with_value("servers", Mapping(served, tree.mark)) if served else tree
+    root, wrong = validated(GatewayFile, whole)
+    references = check_references(tree, {**block.servers, **registry.entries})
+    problems += [*block.problems, *unset, *governance_problems, *scope_problems, *wrong, *references.problems]
+    problems += unreadable(tree, base)
+    if root is None or problems:
+        raise ConfigError(problems)
+    root = resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), base)
+    left_out += [
+        LeftOut(name, "disabled", "", (block.servers.get(name) or registry.entries[name]).key_mark)
+        for name, server in root.servers.items()
+        if not server.enabled
+    ]
+    return LoadedConfig(
+        root,
+        path,
+        chosen,
+        tuple(left_out),
+        (*block.warnings, *registry.warnings, *references.warnings),
+        _watched(root, path, registry),
+        state_directory(variables),
+    )
+
+
+def state_directory(environment: Environment[str, str]) -> Path:
+    """Where state is kept: `$TASKGATE_STATE_DIR`, else `~/.local/state/taskgate`."""
+    given = environment.get(STATE_DIR)
+    if given:
+        return Path(given).expanduser().absolute()
+    return home_of(environment) / ".local" / "state" / "taskgate"
+
+
+def home_of(environment: Environment[str, str]) -> Path:
+    """The home directory as the given environment sees it."""
+    home = environment.get("HOME")
+    return Path(home) if home else Path.home()
+
+
+def _expanded(tree: Mapping, variables: Environment[str, str]) -> tuple[Mapping, list[Problem]]:
+    node, missing = expand(tree, variables)
+    assert isinstance(node, Mapping)
+    return node, [_unset_problem(item) for item in missing]
+
+
+def _unset_problem(item: Unset) -> Problem:
+    key = key_name(item.path)
+    if not item.readable:
+        return problem_at(
+            item.mark, key, f'"${{{item.variable[:60]}}}" is not readable', "write ${NAME} or ${NAME:-default}"
+        )
+    hint = f"set it, or write ${{{item.variable}:-default}}"
+    return problem_at(item.mark, key, f"the variable {item.variable} is not set", hint)
+
+
+def _served(servers: dict[str, Entry], variables: Environment[str, str], left_out: list[LeftOut]) -> dict[str, Entry]:
+    """The servers whose variables are all set; the others are noted."""
+    served: dict[str, Entry] = {}
+    for name, entry in servers.items():
+        value, missing = expand(entry.value, variables)
+        if not missing:
+            served[name] = Entry(name, entry.key_mark, value)
+        elif isinstance(value, Mapping) and (value.text("enabled") or "").lower() in _OFF:
+            left_out.append(LeftOut(name, "disabled", "", entry.key_mark))
+        else:
+            left_out.append(_env_missing(name, entry, missing))
+    return served
+
+
+def _env_missing(name: str, entry: Entry, missing: list[Unset]) -> LeftOut:
+    variables = ", ".join(dict.fromkeys(item.variable for item in missing))
+    return LeftOut(name, "env_missing", variables, missing[0].mark if missing else entry.key_mark)
+
+
+def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], variables: Environment[str, str]) -> Registry:
+    folder = tree.text("registry_dir")
+    if folder is None:
+        return Registry()
+    taken = {name: entry.key_mark for name, entry in servers.items()}
+    return read_registry(base / Path(folder).expanduser(), tree.entries["registry_dir"].key_mark, taken, variables)
+
+
+def _watched(root: GatewayFile, path: Path | None, registry: Registry) -> tuple[Path, ...]:
+    files = [path] if path else []
+    if root.registry_dir:
+        files.append(Path(root.registry_dir))
+    files += [Path(policy) for policy in root.cedar.policies]
+    if root.cedar.entities:
+        files.append(Path(root.cedar.entities))
+    return tuple(files)

@@ -1,0 +1,76 @@
+"""Paths in a configuration: relative ones start at the file's own folder, `~` is the home folder, policies must be
+readable.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.problems import Problem, problem_at
+from taskgate.config.providers import Provider
+from taskgate.config.servers import Server
+from taskgate.config.tree import Mapping, text_of
+
+_SQLITE = "sqlite:///"
+
+
+def absolute(text: str, base: Path) -> str:
+    """A path of the file, from its own folder, without `.` and `..`."""
+    return os.path.normpath(base / Path(text).expanduser())
+
+
+def resolve_paths(root: GatewayFile, base: Path) -> GatewayFile:
+    """The configuration with every path made absolute."""
+    cedar = root.cedar.model_copy(
+        update={
+            "policies": tuple(absolute(policy, base) for policy in root.cedar.policies),
+            "entities": absolute(root.cedar.entities, base) if root.cedar.entities else None,
+        }
+    )
+    store = root.store
+    if store is not None and store.url.startswith(_SQLITE) and store.url != f"{_SQLITE}:memory:":
+        file = absolute(store.url.removeprefix(_SQLITE), base)
+        store = store.model_copy(update={"url": f"{_SQLITE}{file}"})
+    return root.model_copy(
+        update={
+            "cedar": cedar,
+            "store": store,
+            "registry_dir": absolute(root.registry_dir, base) if root.registry_dir else None,
+            "servers": {name: _server(server, base) for name, server in root.servers.items()},
+            "providers": {name: _provider(provider, base) for name, provider in root.providers.items()},
+        }
+    )
+
+
+def unreadable(tree: Mapping, base: Path) -> list[Problem]:
+    """Policy files that cannot be read: better to know at the start than at the first call."""
+    problems = []
+    cedar = tree.map("cedar")
+    named = [(node, f"cedar.policies[{i}]") for i, node in enumerate(cedar.list("policies"))]
+    if (entities := cedar.get("entities")) is not None:
+        named.append((entities, "cedar.entities"))
+    for node, key in named:
+        text = text_of(node)
+        if text is not None and not _readable(absolute(text, base)):
+            problems.append(
+                problem_at(
+                    node.mark, key, f'the file "{text}" cannot be read', "check the path; it starts at this file"
+                )
+            )
+    return problems
+
+
+def _readable(path: str) -> bool:
+    return "\0" not in path and os.path.isfile(path) and os.access(path, os.R_OK)
+
+
+def _server(server: Server, base: Path) -> Server:
+    return server.model_copy(update={"cwd": absolute(server.cwd, base)}) if server.cwd else server
+
+
+def _provider(provider: Provider, base: Path) -> Provider:
+    if provider.api_key_file is None:
+        return provider
+    return provider.model_copy(update={"api_key_file": absolute(provider.api_key_file, base)})

@@ -1,0 +1,224 @@
+"""How the parts of a configuration refer to each other: workflows, servers, scopes, profiles, tags, tokens.
+
+Works on the tree rather than on validated sections, so that these mistakes are reported together with all others.
+Where records come from a folder, an unknown server or tag is only a warning: a record that is missing today must not
+stop the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
+
+_NOT_SERVERS = ("resource", "prompt", "tool")
+_GLOB = set("*?[")
+
+
+@dataclass(slots=True)
+class References:
+    """The names that exist, and what was found wrong with those that do not."""
+
+    root: Mapping
+    servers: dict[str, Entry]
+    lenient: bool
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def unknown(self, mark: Mark, key: str, what: str, word: str, known: list[str], *, lenient: bool = False) -> None:
+        hint = did_you_mean(word, known) or (f"there are: {one_of(known)}" if known else "there are none")
+        (self.warnings if lenient else self.problems).append(
+            problem_at(mark, key, f'there is no {what} "{word}"', hint)
+        )
+
+    def server(self, node: Node, key: str) -> None:
+        word = text_of(node)
+        if word is not None and word != "*" and word not in self.servers:
+            self.unknown(node.mark, key, "server", word, list(self.servers), lenient=self.lenient)
+
+    def pattern(self, node: Node, key: str) -> None:
+        """`server:glob` must name a server that exists: a refusal that never matches would be worse than none."""
+        before, colon, _ = (text_of(node) or "").partition(":")
+        if colon and before not in _NOT_SERVERS and not _GLOB & set(before) and before not in self.servers:
+            self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
+
+
+def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
+    """Everything that points to something that is not there, or contradicts something that is."""
+    found = References(root, servers, lenient="registry_dir" in root.entries)
+    _check_governance(found)
+    _check_namespaces(found)
+    _check_profiles(found)
+    _check_scopes(found)
+    _check_tokens(found)
+    return found
+
+
+def _check_governance(found: References) -> None:
+    governance = found.root.map("governance")
+    _check_workflow(found, governance.map("defaults"), "governance.defaults")
+    uses_policy = governance.map("defaults").text("action") == "policy"
+    for position, rule in enumerate(governance.list("rules")):
+        if not isinstance(rule, Mapping):
+            continue
+        key = f"governance.rules[{position}]"
+        _check_workflow(found, rule, key)
+        for name, check in (("server", found.server), ("match", found.pattern)):
+            if (node := rule.get(name)) is not None:
+                check(node, f"{key}.{name}")
+        uses_policy = uses_policy or rule.text("action") == "policy"
+    for node, key in _each(governance.get("force_required"), "governance.force_required"):
+        found.pattern(node, key)
+    if uses_policy and not found.root.map("cedar").list("policies"):
+        mark = found.root.entries["governance"].key_mark
+        message = "a rule asks Cedar, but there are no policies, so every such call is denied"
+        found.warnings.append(problem_at(mark, "governance", message, "add cedar: {policies: [./my.cedar]}"))
+    for server in found.servers.values():
+        if isinstance(server.value, Mapping):
+            _check_workflow(found, server.value.map("approval_policy"), f"servers.{server.key}.approval_policy")
+
+
+def _check_workflow(found: References, owner: Mapping, key: str) -> None:
+    word = owner.text("approval")
+    workflows = found.root.map("approval").entries
+    if word is not None and word not in workflows:
+        found.unknown(
+            owner.entries["approval"].value.mark, f"{key}.approval", "approval workflow", word, list(workflows)
+        )
+
+
+def _check_namespaces(found: References) -> None:
+    """Two servers may not share a prefix, not even by case: a tool's name must lead to one of them."""
+    owners = {name.casefold(): name for name in found.servers}
+    for name, entry in found.servers.items():
+        if not isinstance(entry.value, Mapping):
+            continue
+        word = entry.value.text("namespace")
+        if word is None:
+            continue
+        owner = owners.setdefault(word.casefold(), name)
+        if owner != name:
+            mark = entry.value.entries["namespace"].value.mark
+            message = f'the prefix "{word}" belongs to server "{owner}"'
+            found.problems.append(problem_at(mark, f"servers.{name}.namespace", message, "choose another"))
+
+
+def _check_profiles(found: References) -> None:
+    profiles = found.root.map("profiles")
+    for entry in profiles:
+        if not isinstance(entry.value, Mapping):
+            continue
+        key = f"profiles.{entry.key}"
+        _check_selection(found, entry.value, key, "servers")
+        base = entry.value.text("extends")
+        if base is not None and base not in profiles.entries:
+            mark = entry.value.entries["extends"].value.mark
+            found.unknown(mark, f"{key}.extends", "profile", base, list(profiles.entries))
+        elif base is not None and (circle := _circle(profiles, entry.key)):
+            mark = entry.value.entries["extends"].value.mark
+            message = f"goes in a circle: {' -> '.join(circle)}"
+            found.problems.append(problem_at(mark, f"{key}.extends", message, "remove one of these links"))
+
+
+def _circle(profiles: Mapping, start: str) -> list[str]:
+    seen = [start]
+    here = profiles.map(start).text("extends")
+    while here is not None and here in profiles.entries:
+        if here == start:
+            return [*seen, here]
+        if here in seen:
+            return []
+        seen.append(here)
+        here = profiles.map(here).text("extends")
+    return []
+
+
+def _check_scopes(found: References) -> None:
+    profiles = found.root.map("profiles").entries
+    for entry in found.root.map("scopes"):
+        scope = entry.value
+        if not isinstance(scope, Mapping):
+            continue
+        key = f"scopes.{entry.key}"
+        _check_selection(found, scope, key, "default_servers", "allowed_servers")
+        profile = scope.text("profile")
+        if profile is not None and profile not in profiles:
+            found.unknown(scope.entries["profile"].value.mark, f"{key}.profile", "profile", profile, list(profiles))
+        _check_selection(found, scope.map("profile_overrides"), f"{key}.profile_overrides", "servers")
+        _check_defaults_allowed(found, scope, key)
+        if not any(name in scope.entries for name in ("default_servers", "allowed_servers", "tags", "profile")):
+            message = "selects no servers, so it is empty"
+            hint = 'write default_servers: ["*"] for all of them'
+            found.warnings.append(problem_at(entry.key_mark, key, message, hint))
+
+
+def _check_selection(found: References, owner: Mapping, key: str, *lists: str) -> None:
+    for name in lists:
+        for node, where in _each(owner.get(name), f"{key}.{name}"):
+            found.server(node, where)
+    known_tags = [tag for server in found.servers.values() for tag in _tags(server)]
+    for node, where in _each(owner.get("tags"), f"{key}.tags"):
+        if (tag := text_of(node)) is not None and tag not in known_tags:
+            found.unknown(node.mark, where, "server with the tag", tag, sorted(set(known_tags)), lenient=found.lenient)
+    for name in ("tool_allowlist", "tool_denylist"):
+        for node, where in _each(owner.get(name), f"{key}.{name}"):
+            found.pattern(node, where)
+
+
+def _check_defaults_allowed(found: References, scope: Mapping, key: str) -> None:
+    if "allowed_servers" not in scope.entries:
+        return
+    allowed = {text_of(node) for node, _ in _each(scope.get("allowed_servers"), "")}
+    if "*" in allowed:
+        return
+    for node, where in _each(scope.get("default_servers"), f"{key}.default_servers"):
+        word = text_of(node)
+        if word == "*":
+            hint = "name the servers, or remove allowed_servers"
+            found.problems.append(problem_at(node.mark, where, '"*" is more than allowed_servers', hint))
+        elif word is not None and word not in allowed:
+            hint = "add it there, or remove it here"
+            found.problems.append(problem_at(node.mark, where, f'"{word}" is not in allowed_servers', hint))
+
+
+def _check_tokens(found: References) -> None:
+    scopes = found.root.map("scopes").entries
+    seen: dict[tuple[str, str], int] = {}
+    for position, token in enumerate(found.root.list("tokens")):
+        if not isinstance(token, Mapping):
+            continue
+        key = f"tokens[{position}]"
+        scope = token.text("scope")
+        if scope is not None and scope not in scopes:
+            found.unknown(token.entries["scope"].value.mark, f"{key}.scope", "scope", scope, list(scopes))
+        for name in ("id", "sha256"):
+            word = (token.text(name) or "").lower()
+            if word and seen.setdefault((name, word), position) != position:
+                mark = token.entries[name].value.mark
+                found.problems.append(problem_at(mark, f"{key}.{name}", "is used by two tokens", "give each its own"))
+    _check_approvers(found)
+
+
+def _check_approvers(found: References) -> None:
+    known = [text for token in found.root.list("tokens") if isinstance(token, Mapping) and (text := token.text("id"))]
+    for entry in found.root.map("approval"):
+        approvers = entry.value.get("approvers") if isinstance(entry.value, Mapping) else None
+        for node, where in _each(approvers, f"approval.{entry.key}.approvers"):
+            word = text_of(node)
+            if word is not None and word not in ("*", "operator") and word not in known:
+                found.unknown(node.mark, where, "token with the id", word, known, lenient=True)
+
+
+def _each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:
+    if isinstance(node, Sequence):
+        for position, item in enumerate(node.items):
+            yield item, f"{key}[{position}]"
+    elif isinstance(node, Scalar) and node.text is not None:
+        yield node, key
+
+
+def _tags(server: Entry) -> list[str]:
+    tags = server.value.get("tags") if isinstance(server.value, Mapping) else None
+    return [text for node, _ in _each(tags, "") if (text := text_of(node))]

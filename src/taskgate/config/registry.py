@@ -1,0 +1,101 @@
+"""Server records, one file each, from `registry_dir`.
+
+A bad file is reported and passed over; the rest load. A record must say what it allows: without `allowed_tools`
+nothing of it is visible. The id is `id` or `server_id`, else the name of the file. Only files are read here; what a
+record may hold is `servers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Environment
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from taskgate.config.document import kind_of, read_document
+from taskgate.config.files import read_text
+from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
+from taskgate.config.server_forms import in_our_form
+from taskgate.config.servers import Server
+from taskgate.config.tree import Entry, Mapping, Sequence
+from taskgate.config.validation import validated
+from taskgate.config.variables import Unset, expand
+from taskgate.config.words import server_id_fault
+
+MAX_RECORD_BYTES = 256 << 10
+MAX_RECORDS = 10_000
+_ENDINGS = {".yaml", ".yml", ".json", ".toml"}
+
+
+@dataclass(slots=True)
+class Registry:
+    """What a folder of records gave."""
+
+    servers: dict[str, Server] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    missing: dict[str, list[Unset]] = field(default_factory=dict)
+    warnings: list[Problem] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+
+def read_registry(
+    folder: Path, mark: Mark, taken: Environment[str, Mark], environment: Environment[str, str]
+) -> Registry:
+    """Every good record of a folder; `taken` are the ids that the main file already uses."""
+    registry = Registry()
+    try:
+        paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS and not p.name.startswith("."))
+    except OSError as error:
+        message = f"cannot be read ({error.strerror or error}); no records are loaded"
+        registry.warnings.append(problem_at(mark, "registry_dir", message, "make the folder or remove the key"))
+        return registry
+    if len(paths) > MAX_RECORDS:
+        message = f"holds more than {MAX_RECORDS} files; the rest are passed over"
+        registry.warnings.append(problem_at(mark, "registry_dir", message))
+    folded = {key.casefold(): where for key, where in taken.items()}
+    for path in paths[:MAX_RECORDS]:
+        registry.files.append(path)
+        try:
+            _add_record(registry, path, folded, environment)
+        except ConfigError as error:
+            registry.warnings += error.problems
+    return registry
+
+
+def _add_record(registry: Registry, path: Path, taken: dict[str, Mark], environment: Environment[str, str]) -> None:
+    tree = read_document(read_text(path, MAX_RECORD_BYTES), str(path), kind_of(path.name))
+    name, place = _id_of(tree, path)
+    fault = server_id_fault(name)
+    if fault:
+        message, _, hint = fault.partition("; ")
+        raise ConfigError([problem_at(place, "id", f'"{name[:60]}" {message}', hint)])
+    first = taken.setdefault(name.casefold(), place)
+    if first is not place:
+        raise ConfigError(
+            [problem_at(place, "id", f'"{name}" is taken (at {first})', "this record is passed over; rename it")]
+        )
+    record = in_our_form(tree.without("id", "server_id", "schema"))
+    if "allowed_tools" not in record.entries:
+        record = record.with_value("allowed_tools", Sequence((), tree.mark))
+        hint = 'write allowed_tools: ["*"] to allow all of them'
+        registry.warnings.append(
+            problem_at(place, "allowed_tools", "is missing, so no tool of this server is visible", hint)
+        )
+    expanded, missing = expand(record, environment)
+    registry.entries[name] = Entry(name, place, expanded)
+    if missing:
+        registry.missing[name] = missing
+        return
+    assert isinstance(expanded, Mapping)
+    server, problems = validated(Server, expanded)
+    if server is None:
+        del registry.entries[name]
+        raise ConfigError(problems)
+    registry.servers[name] = server.model_copy(update={"origin": str(path)})
+
+
+def _id_of(tree: Mapping, path: Path) -> tuple[str, Mark]:
+    for key in ("id", "server_id"):
+        text = tree.text(key)
+        if text is not None:
+            return text, tree.entries[key].key_mark
+    return path.stem, Mark(str(path), 1, 1)

@@ -1,0 +1,163 @@
+"""The servers behind the gateway: how to reach each one, what of it is shown, and what it may spend.
+
+Other programs' ways of writing a server are turned into this form by `server_forms`; registry records by `registry`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from taskgate.config.words import (
+    Bytes,
+    Count,
+    Duration,
+    HttpUrl,
+    Milliseconds,
+    Name,
+    Pattern,
+    Patterns,
+    Section,
+    ServerId,
+    Words,
+)
+
+Transport = Literal["auto", "stdio", "http", "sse"]
+Instances = Literal["auto", "shared", "per_session", "per_principal"]
+ToolClass = Literal["once", "read", "repeatable", "keyed"]
+Strictness = Literal["forward", "approve", "deny"]
+
+
+def _none_for_zero(value: Any) -> Any:
+    return None if value in (0, "0") else value
+
+
+class Budgets(Section):
+    """What one server may spend; 0 means the gateway's default."""
+
+    tool_timeout_ms: Annotated[Milliseconds | None, BeforeValidator(_none_for_zero)] = Field(
+        default=None, description="Longest run of one call, in milliseconds. Default: 10 minutes."
+    )
+    max_concurrency: Annotated[Count | None, BeforeValidator(_none_for_zero)] = Field(
+        default=None, description="Calls in flight at once; more wait in a fair queue. Default: no limit of its own."
+    )
+    max_tool_output_bytes: Annotated[Bytes | None, BeforeValidator(_none_for_zero)] = Field(
+        default=None, description="A longer result is cut, with a marker. Default: limits.result_bytes."
+    )
+
+
+class ToolTraits(Section):
+    """What the operator knows about one tool."""
+
+    tool_class: ToolClass | None = Field(
+        default=None,
+        alias="class",
+        description="What may happen after a lost connection: once (never sent again), read, repeatable, "
+        "or keyed (repeats carry an idempotency key).",
+    )
+    key_argument: str | None = Field(
+        default=None,
+        description="For class keyed: the argument that carries the idempotency key.",
+    )
+
+    @model_validator(mode="after")
+    def _key_belongs_to_keyed(self) -> ToolTraits:
+        if (self.tool_class == "keyed") != (self.key_argument is not None):
+            raise ValueError("class keyed and key_argument go together; give both or neither")
+        return self
+
+
+class Expose(Section):
+    """Which tools of a server are visible at all."""
+
+    mode: Literal["all", "allowlist", "blocklist"] = Field(
+        default="all",
+        description="Show all, only `tools`, or all but `tools`.",
+    )
+    tools: Patterns = Field(default=(), description="Globs on the server's own tool names.")
+
+
+class RecordApproval(Section):
+    """What a server's record asks of its calls; it can only tighten what the rules say."""
+
+    default: Strictness = Field(default="forward", description="The least strict treatment of this server's tools.")
+    approval: Name | None = Field(
+        default=None,
+        description="The workflow to ask when `approve` applies and no rule names one.",
+    )
+    tools: dict[Pattern, Strictness] = Field(default_factory=dict, description="Globs with a treatment of their own.")
+
+
+class Restart(Section):
+    """When a child process that keeps dying is left alone for a while."""
+
+    limit: Count = Field(default=5, description="So many crashes ...")
+    within: Duration = Field(
+        default=timedelta(minutes=1),
+        description="... within this time stop the restarts for a minute.",
+    )
+
+
+class Server(Section):
+    """One MCP server."""
+
+    command: str | None = Field(default=None, description="Program to start for a stdio server; never run by a shell.")
+    args: Words = Field(default=(), description="Arguments of the program.")
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Variables for the program, on top of a small safe set.",
+    )
+    cwd: str | None = Field(default=None, description="Working directory of the program; relative to this file.")
+    url: HttpUrl | None = Field(default=None, description="Address of an HTTP server.")
+    headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Headers sent with every request.")
+    transport: Transport = Field(
+        default="auto",
+        description="auto, stdio, http, or sse (the old HTTP+SSE of 2024-11-05).",
+    )
+    enabled: bool = Field(default=True, description="A disabled server is left out.")
+    display_name: str | None = Field(default=None, description="A name for people.")
+    tags: Words = Field(default=(), description="Words by which scopes and profiles pick servers.")
+    namespace: ServerId | None = Field(
+        default=None,
+        description="Prefix of the tool names instead of the id (also: prefix).",
+    )
+    instances: Instances = Field(
+        default="auto",
+        description="Who shares a connection: auto (HTTP per session, stdio per principal), shared, per_session, "
+        "per_principal.",
+    )
+    budgets: Budgets = Field(default_factory=Budgets, description="What this server may spend.")
+    trust_annotations: bool = Field(default=False, description="Believe readOnlyHint and idempotentHint of its tools.")
+    tools: dict[str, ToolTraits] = Field(
+        default_factory=dict,
+        description="What you know about single tools, by their own name.",
+    )
+    expose: Expose = Field(default_factory=Expose, description="Which tools are visible.")
+    allowed_tools: Patterns = Field(default=("*",), description="Globs of the tools that may be used; [] means none.")
+    approval_policy: RecordApproval = Field(
+        default_factory=RecordApproval, description="May only tighten what the rules say; also a word: approve or deny."
+    )
+    sampling: Literal["relay", "provider", "refuse"] = Field(
+        default="relay",
+        description="Who answers this server's sampling: relay (the caller or the inbox), provider (a configured "
+        "model may too), refuse.",
+    )
+    questions: Literal["inbox", "refuse"] = Field(
+        default="inbox",
+        description="A question that the caller cannot answer itself waits in the inbox, or is refused.",
+    )
+    restart: Restart = Field(default_factory=Restart, description="Limits for a program that keeps dying.")
+    origin: str = Field(default="", exclude=True, description="")
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Server:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either command (a program to start) or url (an address); give exactly one")
+        if self.transport == "stdio" and self.command is None:
+            raise ValueError("transport stdio needs command, not url; write transport: http or leave it out")
+        if self.transport in ("http", "sse") and self.url is None:
+            raise ValueError(f"transport {self.transport} needs url, not command; leave transport out")
+        return self

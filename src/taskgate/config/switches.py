@@ -1,0 +1,109 @@
+"""The small sections: where to listen, where to store, what to measure, what to be compatible with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from taskgate.config.words import Duration, HttpUrl, Section, Whole
+
+
+def _store_url(text: str) -> str:
+    if text.startswith("sqlite:///") and len(text) > len("sqlite:///"):
+        return text
+    if text.startswith(("postgresql://", "postgres://")):
+        return text
+    raise ValueError("is not a store; write sqlite:///./taskgate.db or postgresql://user@host/database")
+
+
+def _word_for_switch(value: Any) -> Any:
+    """`true` and `false` where a word is wanted: YAML writers mean on and off."""
+    word = str(value).lower() if isinstance(value, (bool, str)) else value
+    return {"true": "on", "yes": "on", "false": "off", "no": "off"}.get(word, word)
+
+
+class Listen(Section):
+    """Where the gateway listens."""
+
+    host: str = Field(default="127.0.0.1", description="Address to bind; loopback unless you know better.")
+    port: Annotated[Whole, Field(ge=0, le=65535)] = Field(default=7467, description="Port; 0 picks a free one.")
+
+
+class Store(Section):
+    """Where tasks, approvals and the audit log are kept."""
+
+    url: Annotated[str, AfterValidator(_store_url)] = Field(
+        description="sqlite:///PATH (relative to this file) or postgresql://...", repr=False
+    )
+
+
+class Facade(Section):
+    """The facade tools."""
+
+    add_server: Annotated[Literal["off", "session", "on"], BeforeValidator(_word_for_switch)] | None = Field(
+        default=None,
+        description="Whether callers may add servers: off, session (for their own session), on. Default: off on "
+        "HTTP, session on stdio.",
+    )
+
+
+class Completion(Section):
+    """Argument completion."""
+
+    learn: bool = Field(
+        default=True,
+        description="Remember values that a caller used before, for that caller only, never secrets.",
+    )
+
+
+class Errors(Section):
+    """Which numbers errors bear; the stable name is always data.error_type."""
+
+    profile: Literal["mcp", "erlmcp"] = Field(
+        default="mcp",
+        description="erlmcp puts that server's legacy numbers on the wire.",
+    )
+    task_codes: Literal["mcp", "seed"] = Field(
+        default="mcp",
+        description="seed answers -32009 and -32010 for task required and forbidden.",
+    )
+
+
+class Otel(Section):
+    """OpenTelemetry."""
+
+    enabled: bool = Field(default=False, description="Send spans and metrics.")
+    endpoint: HttpUrl | None = Field(default=None, description="OTLP over HTTP; default: the OTEL_ variables.")
+    headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Headers for the collector.")
+    service_name: str = Field(default="taskgate", description="Name of this service.")
+    sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        default=1.0,
+        description="Share of traces that is kept.",
+    )
+    export_timeout: Duration = Field(default=timedelta(seconds=10), description="For one export.")
+
+
+class Telemetry(Section):
+    """What is measured."""
+
+    metrics: bool = Field(default=True, description="Serve /metrics.")
+    otel: Otel = Field(default_factory=Otel, description="OpenTelemetry, off unless configured.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="Least important line that is logged.",
+    )
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto",
+        description="auto: text on a terminal, JSON elsewhere.",
+    )
+
+
+class Compat(Section):
+    """Behaviour for particular peers."""
+
+    vendor_methods: bool = Field(
+        default=False,
+        description="Answer tasks/create, requests/cancel and the list form of elicitation/create.",
+    )

@@ -1,0 +1,134 @@
+"""A tree against a section's rules, with pydantic's complaints told in our words and at the right place in the file.
+
+Knows pydantic's error kinds so that nothing else has to. Values are quoted in messages only when they stood in the
+file as they are: what came out of a variable may be a secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from taskgate.config.durations import spell
+from taskgate.config.problems import Problem, did_you_mean, one_of, problem_at
+from taskgate.config.shape import keys_at
+from taskgate.config.tree import Mapping, Node, Path, Scalar, Sequence, at, key_name
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+_WANTED = {
+    "string_type": "must be text",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a number",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a map of keys",
+    "model_type": "must be a map of keys",
+    "model_attributes_type": "must be a map of keys",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "must be at least"),
+    "greater_than": ("gt", "must be more than"),
+    "less_than_equal": ("le", "must be at most"),
+    "less_than": ("lt", "must be less than"),
+}
+
+
+def validated(model: type[Kind], tree: Mapping, prefix: Path = ()) -> tuple[Kind | None, list[Problem]]:
+    """The section a tree stands for, or everything that is wrong with it; `prefix` is where the tree sits in the
+    file.
+    """
+    try:
+        return model.model_validate(present(tree)), []
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        return None, [_told(model, tree, dict(item), prefix) for item in found]
+
+
+def present(node: Node) -> Any:
+    """The tree as plain values, without keys that were left empty: `rules:` with nothing after it means no rules."""
+    if isinstance(node, Mapping):
+        values = {entry.key: present(entry.value) for entry in node}
+        return {key: value for key, value in values.items() if value is not None}
+    if isinstance(node, Sequence):
+        return [present(item) for item in node.items]
+    return node.text
+
+
+def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: Path) -> Problem:
+    kind: str = error["type"]
+    raw: Path = tuple(error["loc"])
+    path = _walked(tree, raw, keep_last=kind == "missing")
+    mark, node = at(tree, path)
+    key = key_name((*prefix, *path))
+    if kind == "extra_forbidden":
+        return problem_at(mark, key, "unknown key", _suggestion(model, raw, str(path[-1])))
+    if kind == "missing":
+        return problem_at(mark, key, "is missing", "add it")
+    if kind == "value_error":
+        message, _, hint = str(error["ctx"]["error"]).partition("; ")
+        return problem_at(mark, key, message, hint)
+    message, hint = _sentence(kind, error, node)
+    return problem_at(mark, key, message, hint)
+
+
+def _walked(tree: Mapping, raw: Path, *, keep_last: bool) -> Path:
+    """The path without the steps that only pydantic knows (names of variants, `[key]`)."""
+    path: list[str | int] = []
+    here: Node | None = tree
+    for position, step in enumerate(raw):
+        if isinstance(here, Mapping) and isinstance(step, str) and step in here.entries:
+            here = here.entries[step].value
+        elif isinstance(here, Sequence) and isinstance(step, int) and step < len(here.items):
+            here = here.items[step]
+        elif not (keep_last and position == len(raw) - 1):
+            continue
+        path.append(step)
+    return tuple(path)
+
+
+def _suggestion(model: type[BaseModel], raw: Path, key: str) -> str:
+    known = keys_at(model, raw[:-1])
+    return did_you_mean(key, known) or f"known here: {one_of(known, 40)}"
+
+
+def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str, str]:
+    given = node.text if isinstance(node, Scalar) and not node.secret else None
+    context = error.get("ctx", {})
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        bound = context[name]
+        return f"{words} {spell(bound) if hasattr(bound, 'total_seconds') else bound}", ""
+    if kind in ("literal_error", "union_tag_invalid"):
+        expected = str(context.get("expected") or context.get("expected_tags"))
+        words_allowed = [word.strip(" '") for word in expected.replace(" or ", ", ").split(",")]
+        shown = f'"{given[:60]}" is not one of' if given is not None else "must be one of"
+        return f"{shown} {one_of(words_allowed)}", did_you_mean(given, words_allowed) if given else ""
+    if kind == "union_tag_not_found":
+        return "has no type", "write a word such as inbox, or a map with type: webhook"
+    if kind in _WANTED:
+        return _WANTED[kind], _what_is_there(node)
+    return str(error["msg"])[:200], ""
+
+
+def _what_is_there(node: Node | None) -> str:
+    match node:
+        case Mapping():
+            return "there is a map"
+        case Sequence():
+            return "there is a list"
+        case Scalar(text=None):
+            return "there is nothing"
+        case Scalar(secret=False, text=str(text)) if len(text) <= 60:
+            return f'there is "{text}"'
+        case _:
+            return ""

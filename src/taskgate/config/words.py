@@ -1,0 +1,144 @@
+"""The small kinds of value that keys are made of: patterns, ids, addresses, numbers, lengths of time.
+
+Each is a pydantic annotation whose error says what would be right. No key lives here.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from taskgate.config.durations import duration, milliseconds
+
+MAX_PATTERN = 256
+MAX_STARS = 16
+MAX_ID = 40
+RESERVED_SERVERS = frozenset({"resource", "prompt", "tool"})
+RESERVED_SCOPES = frozenset({"v1"})
+_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?\Z", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
+
+
+def server_id_fault(text: str) -> str | None:
+    """Why a word cannot name a server, or None. `server__tool` must fall apart in one way only, hence the rule."""
+    if len(text) > MAX_ID:
+        return f"is longer than {MAX_ID} characters; choose a shorter id"
+    if not _ID.match(text) or "__" in text:
+        return "may hold letters, digits, - and single _, and begins and ends with none of _; for example my-server"
+    if text in RESERVED_SERVERS:
+        return "is a reserved word (patterns use it as resource:, prompt:, tool:); choose another id"
+    return None
+
+
+def pattern_fault(text: str) -> str | None:
+    """Why a text cannot be a glob, or None."""
+    if not text.strip():
+        return 'is empty; write a glob such as "read_*", or "*" for everything'
+    if len(text) > MAX_PATTERN:
+        return f"is longer than {MAX_PATTERN} characters; split it into several patterns"
+    if text.count("*") > MAX_STARS:
+        return f"has more than {MAX_STARS} stars; split it into several patterns"
+    if any(ord(char) < 32 or ord(char) == 127 for char in text):
+        return "holds a control character; write a glob on the tool's name"
+    if _has_open_bracket(text):
+        return 'has a "[" that is never closed; write "[[]" for a literal bracket'
+    return None
+
+
+def _has_open_bracket(text: str) -> bool:
+    position = 0
+    while (start := text.find("[", position)) >= 0:
+        after = start + (2 if text[start + 1 : start + 2] == "!" else 1)
+        end = text.find("]", after + 1)
+        if end < 0:
+            return True
+        position = end + 1
+    return False
+
+
+def _checked(fault: Any) -> Any:
+    def check(text: str) -> str:
+        message = fault(text)
+        if message:
+            raise ValueError(message)
+        return text
+
+    return check
+
+
+def _name_fault(text: str) -> str | None:
+    if not _NAME.match(text) or len(text) > 64:
+        return "may hold letters, digits, and . _ - inside, at most 64 characters; for example code-review"
+    return None
+
+
+def _scope_fault(text: str) -> str | None:
+    if text in RESERVED_SCOPES:
+        return "is reserved for the address /mcp/v1; choose another name"
+    return _name_fault(text)
+
+
+def _http_url_fault(text: str) -> str | None:
+    try:
+        parts = urlsplit(text)
+        port_is_right = parts.port is None or parts.port > 0
+    except ValueError:
+        return "is not an address; write it like https://host.example/mcp"
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_right or re.search(r"\s", text):
+        return "is not an http address; write it like https://host.example/mcp"
+    return None
+
+
+def _sha256_fault(text: str) -> str | None:
+    if not _SHA256.match(text):
+        return "is not a SHA-256 digest of 64 hexadecimal digits; `taskgate token new NAME` makes one"
+    return None
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool) or (
+        isinstance(value, str) and not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", value, re.ASCII)
+    ):
+        raise ValueError("is not a whole number; write digits only")
+    return value
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d{1,15})\s*(b|kb|kib|mb|mib|gb|gib)?\s*", value.lower(), re.ASCII)
+        if not found:
+            raise ValueError("is not a number of bytes; write 4194304, 4MiB or 512KiB")
+        scale = {"kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
+        return int(found[1]) * scale.get(found[2] or "b", 1)
+    return _whole(value)
+
+
+def _list(value: Any) -> Any:
+    """One word where a list of words is wanted is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1)]
+Milliseconds = Annotated[int, BeforeValidator(milliseconds), Field(ge=0)]
+Duration = Annotated[timedelta, BeforeValidator(duration), Field(ge=timedelta(0))]
+Pattern = Annotated[str, AfterValidator(_checked(pattern_fault))]
+Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_list)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_list)]
+ServerId = Annotated[str, AfterValidator(_checked(server_id_fault))]
+Name = Annotated[str, AfterValidator(_checked(_name_fault))]
+ScopeName = Annotated[str, AfterValidator(_checked(_scope_fault))]
+HttpUrl = Annotated[str, AfterValidator(_checked(_http_url_fault))]
+Sha256 = Annotated[str, AfterValidator(_checked(_sha256_fault)), AfterValidator(str.lower)]
