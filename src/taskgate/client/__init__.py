@@ -1,0 +1,89 @@
+"""A task-aware MCP client: `async with connect(url_or_command) as session: await session.call_tool(...)`.
+
+It stands alone: nothing of the gateway is imported here, and it works with any MCP server, stateful (2025-11-25
+and older) or stateless (2026-07-28). `taskgate.client.sync` is the same for scripts without asyncio,
+`taskgate.client.openai_tools` for agent loops.
+"""
+
+from taskgate.client.connect import connect
+from taskgate.client.errors import (
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    DeadlineExceeded,
+    HttpRefusal,
+    InputNeeded,
+    InvalidReply,
+    Refused,
+    ReplyTooLarge,
+    ServerError,
+    ServerUnreachable,
+    SessionClosed,
+    SessionExpired,
+    TaskCancelled,
+    TaskError,
+    TaskExpired,
+    TaskFailed,
+    TaskNotFound,
+    TasksNotSupported,
+    TaskVanished,
+    Unauthorized,
+    VersionUnsupported,
+)
+from taskgate.client.options import Generation, Options
+from taskgate.client.questions import accept, cancel, decline
+from taskgate.client.results import (
+    Listed,
+    Progress,
+    Question,
+    Task,
+    TaskStatus,
+    TaskSupport,
+    TaskUpdate,
+    Tool,
+    ToolResult,
+)
+from taskgate.client.session import Session
+from taskgate.client.task_handle import TaskHandle
+
+__all__ = [
+    "CannotConnect",
+    "ClientError",
+    "ConnectionLost",
+    "DeadlineExceeded",
+    "Generation",
+    "HttpRefusal",
+    "InputNeeded",
+    "InvalidReply",
+    "Listed",
+    "Options",
+    "Progress",
+    "Question",
+    "Refused",
+    "ReplyTooLarge",
+    "ServerError",
+    "ServerUnreachable",
+    "Session",
+    "SessionClosed",
+    "SessionExpired",
+    "Task",
+    "TaskCancelled",
+    "TaskError",
+    "TaskExpired",
+    "TaskFailed",
+    "TaskHandle",
+    "TaskNotFound",
+    "TaskStatus",
+    "TaskSupport",
+    "TaskUpdate",
+    "TaskVanished",
+    "TasksNotSupported",
+    "Tool",
+    "ToolResult",
+    "Unauthorized",
+    "VersionUnsupported",
+    "accept",
+    "cancel",
+    "connect",
+    "decline",
+]

@@ -1,0 +1,73 @@
+"""Opens a session: `async with connect(url | command) as session`.
+
+Chooses the transport from what it is given, agrees on a generation, and makes sure that leaving the block ends
+everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from taskgate.client.errors import CannotConnect, ClientError
+from taskgate.client.negotiate import negotiate
+from taskgate.client.options import Generation, Options
+from taskgate.client.session import Session
+from taskgate.client.transport.carrier import Carrier
+from taskgate.client.transport.stdio import Stdio
+from taskgate.client.transport.streamable import StreamableHttp
+
+
+@asynccontextmanager
+async def connect(
+    target: str | Sequence[str],
+    *,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    generation: Generation | str | None = None,
+    **settings: Any,
+) -> AsyncIterator[Session]:
+    """A session with the server at a URL (a string) or behind a command (a sequence of strings).
+
+    `token` is sent as a bearer token. `env` is added to the few variables a child process inherits. `generation`
+    forces `stateful` (2025-11-25 and older) or `stateless` (2026-07-28); by default both are tried, the newer one
+    first. `settings` are the fields of `Options`: `elicitation`, `sampling` and `roots` say how the server's
+    questions are answered, `on_notification` and `on_expiry` tell what happens, the rest are deadlines and limits.
+    """
+    options = Options(generation=None if generation is None else Generation(generation), **settings)
+    session = Session(options)
+    carrier: Carrier | None = None
+    try:
+        carrier = await _open(target, token, headers, env, cwd, options, session)
+        session.begin(carrier, await negotiate(carrier, options))
+        yield session
+    finally:
+        await session.close()
+        if carrier is not None:
+            await carrier.close()
+
+
+async def _open(
+    target: str | Sequence[str],
+    token: str | None,
+    headers: Mapping[str, str] | None,
+    env: Mapping[str, str] | None,
+    cwd: str | None,
+    options: Options,
+    session: Session,
+) -> Carrier:
+    if isinstance(target, str):
+        bearer = {"authorization": f"Bearer {token}"} if token else {}
+        return StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver)
+    if not target:
+        raise CannotConnect("the command is empty")
+    carrier = Stdio(target, env, cwd, options, session.deliver)
+    try:
+        await carrier.start()
+    except ClientError:
+        await carrier.close()
+        raise
+    return carrier

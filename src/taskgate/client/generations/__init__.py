@@ -1,0 +1,1 @@
+"""How each generation of MCP spells a handshake, a request and a task."""

@@ -1,0 +1,59 @@
+"""Finds out which generation a server speaks: the stateless one is tried first, the handshake second.
+
+Called by `connect` once per session, and again after a server forgot its session.
+"""
+
+from __future__ import annotations
+
+from taskgate.client.errors import (
+    ClientError,
+    ConnectionLost,
+    DeadlineExceeded,
+    HttpRefusal,
+    InvalidReply,
+    ServerError,
+    Unauthorized,
+    VersionUnsupported,
+)
+from taskgate.client.generations.dialect import Dialect
+from taskgate.client.generations.stateful import shake_hands
+from taskgate.client.generations.stateless import CAPABILITY_MISSING, HEADER_MISMATCH, VERSION, Stateless, discover
+from taskgate.client.options import Generation, Options
+from taskgate.client.transport.carrier import Carrier
+
+
+async def negotiate(carrier: Carrier, options: Options) -> Dialect:
+    """Agree on a dialect, or say why there is none."""
+    if options.generation is Generation.STATEFUL:
+        return await shake_hands(carrier, options, options.connect_timeout)
+    dialect, reason = await _try_stateless(carrier, options)
+    if dialect is not None:
+        return dialect
+    if options.generation is Generation.STATELESS:
+        raise VersionUnsupported(f"the server does not speak MCP {VERSION}{_because(reason)}") from reason
+    await carrier.restart()
+    try:
+        return await shake_hands(carrier, options, options.connect_timeout)
+    except ServerError as error:
+        if isinstance(reason, ServerError) and reason.code == -32601 and error.code == -32601:
+            # Neither a handshake nor discovery: a stateless server that left out discovery still answers calls.
+            carrier.settle(VERSION, stateful=False)
+            return Stateless(options)
+        raise VersionUnsupported(f"the server refused the handshake: {error}") from error
+
+
+async def _try_stateless(carrier: Carrier, options: Options) -> tuple[Stateless | None, ClientError | None]:
+    try:
+        return await discover(carrier, options, options.probe_timeout), None
+    except Unauthorized:
+        raise
+    except ServerError as error:
+        if error.code in (HEADER_MISMATCH, CAPABILITY_MISSING):
+            raise  # only a stateless server knows these codes, so the handshake would not help
+        return None, error
+    except (HttpRefusal, InvalidReply, DeadlineExceeded, ConnectionLost) as error:
+        return None, error
+
+
+def _because(reason: ClientError | None) -> str:
+    return f" ({reason})" if reason is not None else ""

@@ -1,0 +1,129 @@
+"""One scheduler for everything a session has to look at again: a heap of due times, one timer, a few workers.
+
+It knows when, not what: each watched thing has an `async tick()` that returns the seconds until its next turn, or
+None when it needs no more. Ten thousand things cost one timer and at most `concurrency` asyncio tasks. Owned by
+the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import random
+from collections import deque
+from typing import Protocol
+
+LEAST_INTERVAL, GREATEST_INTERVAL = 0.25, 60.0
+_log = logging.getLogger("taskgate.client")
+
+
+class Watched(Protocol):
+    """Something that wants turns."""
+
+    async def tick(self) -> float | None: ...
+
+
+class Poller:
+    """Gives each watched thing its turns."""
+
+    def __init__(self, concurrency: int = 32) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._concurrency = concurrency
+        self._heap: list[tuple[float, int, Watched]] = []
+        self._current: dict[Watched, int] = {}
+        self._numbers = itertools.count(1)
+        self._ready: deque[tuple[int, Watched]] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def watch(self, thing: Watched, delay: float) -> None:
+        """Give `thing` a turn after `delay` seconds; an earlier appointment of the same thing is void."""
+        number = next(self._numbers)
+        self._current[thing] = number
+        due = self._loop.time() + delay
+        heapq.heappush(self._heap, (due, number, thing))
+        self._drop_void_entries()
+        if self._timer is None or due < self._timer_due:
+            self._arm(due)
+
+    def forget(self, thing: Watched) -> None:
+        self._current.pop(thing, None)
+
+    def is_watching(self, thing: Watched) -> bool:
+        return thing in self._current
+
+    async def close(self) -> None:
+        self._current.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+
+    def _arm(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._loop.call_at(due, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._heap and self._heap[0][0] <= now:
+            _, number, thing = heapq.heappop(self._heap)
+            if self._current.get(thing) == number:
+                self._ready.append((number, thing))
+        for _ in range(min(len(self._ready), self._concurrency - len(self._workers))):
+            worker = asyncio.create_task(self._work(), name="taskgate-client-poller")
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        if self._heap:
+            self._arm(self._heap[0][0])
+
+    async def _work(self) -> None:
+        while self._ready:
+            number, thing = self._ready.popleft()
+            if self._current.get(thing) != number:
+                continue
+            try:
+                delay = await thing.tick()
+            except Exception:  # around one turn: one broken thing must not stop the others
+                _log.exception("a turn of the poller failed")
+                delay = GREATEST_INTERVAL
+            if self._current.get(thing) != number:
+                continue  # forgotten, or given another appointment meanwhile
+            if delay is None:
+                self.forget(thing)
+            else:
+                self.watch(thing, delay)
+
+    def _drop_void_entries(self) -> None:
+        """Hurried and forgotten things leave entries behind; keep the heap in proportion to what is watched."""
+        if len(self._heap) > 2 * len(self._current) + 64:
+            self._heap = [entry for entry in self._heap if self._current.get(entry[2]) == entry[1]]
+            heapq.heapify(self._heap)
+
+
+def next_delay(interval_ms: int | None, default: float, *, pushed: bool = False) -> float:
+    """Seconds until the next look at a task: what the server asked for, within bounds, a little spread out.
+
+    The spread only ever lengthens the wait, because polling faster than asked is impolite. Where the server pushes its
+    status by itself (`pushed`) only a slow safety poll stays.
+    """
+    interval = default if interval_ms is None else interval_ms / 1000
+    interval = min(max(interval, LEAST_INTERVAL), GREATEST_INTERVAL)
+    if pushed:
+        interval = min(interval * 3, GREATEST_INTERVAL)
+    return interval * random.uniform(1.0, 1.1)
+
+
+def back_off(interval: float, failures: int, retry_after: float | None) -> float:
+    """Seconds until the next try after `failures` failures in a row."""
+    grown = min(interval * 2.0 ** min(failures, 10), GREATEST_INTERVAL) * random.uniform(0.8, 1.2)
+    return max(grown, retry_after or 0.0)

@@ -1,0 +1,157 @@
+"""The receiving side: answers what a server asks of the user (elicitation, sampling, roots).
+
+A question goes to the callback given to `connect`; without one, and with `answer_by_hand`, it is parked until
+somebody calls `answer`. How a question arrives (as a request, in a result, in a task) is not known here. Called by
+the inbound dispatcher, the rounds of a call and the task handles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from taskgate.client.errors import InputNeeded, Refused, ServerError
+from taskgate.client.options import Answerer, Options
+from taskgate.client.results import Question
+
+ELICITATION, SAMPLING, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
+
+
+def accept(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The user agrees; `content` holds the values of a form."""
+    return {"action": "accept"} if content is None else {"action": "accept", "content": dict(content)}
+
+
+def decline() -> dict[str, Any]:
+    """The user says no."""
+    return {"action": "decline"}
+
+
+def cancel() -> dict[str, Any]:
+    """The user walked away without a choice."""
+    return {"action": "cancel"}
+
+
+class Answering:
+    """Finds the answer to a question, within `question_timeout`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._parked: dict[str, tuple[Question, asyncio.Future[Mapping[str, Any]]]] = {}
+        self.on_parked: Callable[[Question], None] = lambda question: None
+
+    def can_answer(self, question: Question) -> bool:
+        """Whether a callback (or the list of roots) stands ready; parked answers do not count."""
+        match question.method:
+            case "elicitation/create":
+                return self._options.elicitation is not None
+            case "sampling/createMessage":
+                return self._options.sampling is not None
+            case "roots/list":
+                return self._options.roots is not None
+            case _:
+                return False
+
+    async def answer(self, question: Question) -> dict[str, Any]:
+        """The bare result to send. Raises `Refused` where the user refuses and `ServerError` where MCP has a code
+        for it.
+        """
+        if question.method == ROOTS:
+            return {"roots": self._roots()}
+        try:
+            async with asyncio.timeout(self._options.question_timeout):
+                given = await self._ask(question)
+        except TimeoutError:
+            if question.method == ELICITATION:
+                return cancel()
+            raise Refused("nobody answered in time") from None
+        return _finish(question, given)
+
+    def give(self, key: str, answer: Mapping[str, Any]) -> bool:
+        """Answer a parked question; False if there is none with this key."""
+        _, future = self._parked.get(key, (None, None))
+        if future is None or future.done():
+            return False
+        future.set_result(answer)
+        return True
+
+    def parked(self, task_id: str | None = None) -> dict[str, Question]:
+        """The questions waiting for an answer by hand, of one task or of all."""
+        return {
+            key: question
+            for key, (question, _) in self._parked.items()
+            if task_id is None or question.task_id == task_id
+        }
+
+    async def _ask(self, question: Question) -> Any:
+        callback = self._callback(question)
+        if callback is None:
+            return await self._park(question)
+        given = callback(question)
+        return await given if inspect.isawaitable(given) else given
+
+    async def _park(self, question: Question) -> Mapping[str, Any]:
+        if not self._options.answer_by_hand:
+            if question.method in (ELICITATION, SAMPLING):
+                raise ServerError(-32602, f"this client did not declare {question.method.partition('/')[0]}")
+            raise ServerError(-32601, f"this client does not know {question.method}")
+        future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._parked[question.key] = (question, future)
+        try:
+            self.on_parked(question)
+            return await future
+        finally:
+            self._parked.pop(question.key, None)
+
+    def _callback(self, question: Question) -> Answerer | None:
+        if question.method == ELICITATION:
+            return self._options.elicitation
+        return self._options.sampling if question.method == SAMPLING else None
+
+    def _roots(self) -> list[dict[str, Any]]:
+        roots = self._options.roots
+        if roots is None:
+            raise ServerError(-32601, "this client has no roots")
+        listed: Sequence[str | Mapping[str, Any]] = roots() if callable(roots) else roots
+        return [{"uri": root} if isinstance(root, str) else dict(root) for root in listed]
+
+
+async def answer_all(answering: Answering, questions: Mapping[str, Question]) -> dict[str, Any]:
+    """Answers to all questions of one round, asked at the same time. Raises `InputNeeded` if nobody can answer one."""
+    for question in questions.values():
+        if not answering.can_answer(question) and not answering._options.answer_by_hand:
+            raise InputNeeded(questions, f"the server asks {question.method} and no callback was given for it")
+    answers = await asyncio.gather(*(answering.answer(question) for question in questions.values()))
+    return dict(zip(questions, answers, strict=True))
+
+
+def _finish(question: Question, given: Any) -> dict[str, Any]:
+    """Complete what the callback gave: a bare string becomes a message, missing form fields get their defaults."""
+    if question.method == SAMPLING and isinstance(given, str):
+        return {
+            "role": "assistant",
+            "content": {"type": "text", "text": given},
+            "model": "unknown",
+            "stopReason": "endTurn",
+        }
+    if not isinstance(given, Mapping):
+        raise TypeError(f"the callback for {question.method} returned {type(given).__name__}, not a mapping")
+    answer = dict(given)
+    if question.method == ELICITATION and answer.get("action") == "accept":
+        if question.is_url:
+            answer.pop("content", None)
+        else:
+            answer["content"] = _with_defaults(question.params.get("requestedSchema"), answer.get("content"))
+    return answer
+
+
+def _with_defaults(schema: Any, content: Any) -> dict[str, Any]:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    defaults = {
+        name: prop["default"]
+        for name, prop in (properties.items() if isinstance(properties, Mapping) else ())
+        if isinstance(prop, Mapping) and "default" in prop
+    }
+    return defaults | (dict(content) if isinstance(content, Mapping) else {})

@@ -1,0 +1,239 @@
+"""What comes back from a server, as values.
+
+Each value reads the few fields that code decides on and keeps the server's own JSON under `raw`, untouched, so
+nothing that a newer server adds is lost. Reading is lenient where a wrong type does no harm and strict where a lie
+would: a task needs an id and a known status. Made by the session and the generations; used by everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from taskgate.client.errors import InvalidReply
+
+IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+
+
+class TaskStatus(StrEnum):
+    """The five words both generations share. The last three are final."""
+
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
+_STATUSES = {status.value: status for status in TaskStatus}
+
+
+class TaskSupport(StrEnum):
+    """What a tool says about running as a task. A tool that says nothing is `forbidden`."""
+
+    FORBIDDEN = "forbidden"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something the server wants from the user of this client: an elicitation, a sampling request or the roots."""
+
+    key: str
+    method: str
+    params: Mapping[str, Any]
+    task_id: str | None = None
+
+    @property
+    def message(self) -> str:
+        return str(self.params.get("message", ""))
+
+    @property
+    def is_url(self) -> bool:
+        return self.params.get("mode") == "url"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One progress report for a call or a task."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One reading of a task. `ttl` and `poll_interval` are milliseconds, as on the wire."""
+
+    task_id: str
+    status: TaskStatus
+    message: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    ttl: int | None = None
+    poll_interval: int | None = None
+    questions: Mapping[str, Question] = field(default_factory=dict)
+    result: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, raw: Any, ttl_key: str, interval_key: str) -> Task:
+        """Read a task object; `ttl_key` and `interval_key` are how this generation spells the two durations."""
+        if not isinstance(raw, dict):
+            raise InvalidReply("the server described a task with something that is not an object")
+        task_id, status = raw.get("taskId"), _STATUSES.get(raw.get("status"))  # type: ignore[arg-type]
+        if not isinstance(task_id, str) or not task_id:
+            raise InvalidReply("the server described a task without a task id")
+        if status is None:
+            raise InvalidReply(f"the server gave task {task_id} the unknown status {raw.get('status')!r}")
+        return cls(
+            task_id,
+            status,
+            _text(raw.get("statusMessage")),
+            _text(raw.get("createdAt")),
+            _text(raw.get("lastUpdatedAt")),
+            _duration(raw.get(ttl_key)),
+            _duration(raw.get(interval_key)),
+            _questions(task_id, raw.get("inputRequests")) if status is TaskStatus.INPUT_REQUIRED else {},
+            raw.get("result") if isinstance(raw.get("result"), dict) else None,
+            raw.get("error") if isinstance(raw.get("error"), dict) else None,
+            raw,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUpdate:
+    """One thing that happened to a task, as `TaskHandle.updates()` yields it."""
+
+    task_id: str
+    status: TaskStatus
+    message: str | None = None
+    progress: float | None = None
+    total: float | None = None
+    questions: Mapping[str, Question] = field(default_factory=dict)
+    expires_in: float | None = None
+    warning: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ToolResult:
+    """What a tool returned. `raw` is the server's result object exactly as it came."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        content = self.raw.get("content")
+        return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+    @property
+    def structured_content(self) -> Any:
+        return self.raw.get("structuredContent")
+
+    @property
+    def is_error(self) -> bool:
+        return self.raw.get("isError") is True
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        meta = self.raw.get("_meta")
+        return meta if isinstance(meta, dict) else {}
+
+    @property
+    def text(self) -> str:
+        """All text blocks, one after another: what a person or a model would read."""
+        blocks = (block.get("text") for block in self.content if block.get("type") == "text")
+        return "\n".join(text for text in blocks if isinstance(text, str))
+
+    def __repr__(self) -> str:
+        return f"ToolResult({'error, ' if self.is_error else ''}{self.text[:60]!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool from `tools/list`."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    task_support: TaskSupport
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def from_wire(cls, raw: Any) -> Tool:
+        if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
+            raise InvalidReply("the server listed a tool without a name")
+        schema = raw.get("inputSchema")
+        return cls(
+            raw["name"],
+            str(raw.get("description") or ""),
+            schema if isinstance(schema, dict) else {},
+            _support(raw),
+            raw,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One prompt, resource or resource template: its name, its URI (template) if it has one, and the rest as it
+    came.
+    """
+
+    name: str
+    uri: str | None
+    description: str
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def from_wire(cls, raw: Any) -> Listed:
+        if not isinstance(raw, dict):
+            raise InvalidReply("the server listed something that is not an object")
+        uri = _text(raw.get("uri")) or _text(raw.get("uriTemplate"))
+        return cls(str(raw.get("name") or uri or ""), uri, str(raw.get("description") or ""), raw)
+
+
+def _support(raw: Mapping[str, Any]) -> TaskSupport:
+    execution = raw.get("execution")
+    value = execution.get("taskSupport") if isinstance(execution, dict) else None
+    return TaskSupport(value) if value in ("optional", "required") else TaskSupport.FORBIDDEN
+
+
+def _questions(task_id: str, raw: Any) -> dict[str, Question]:
+    return read_questions(raw, task_id) if isinstance(raw, dict) else {}
+
+
+def read_questions(raw: Mapping[str, Any], task_id: str | None = None) -> dict[str, Question]:
+    """The `inputRequests` of a result or a task; entries that are no requests are an error, because no answer
+    could fit.
+    """
+    questions = {}
+    for key, entry in raw.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("method"), str):
+            raise InvalidReply(f"the server's input request {key!r} has no method")
+        params = entry.get("params")
+        questions[key] = Question(key, entry["method"], params if isinstance(params, dict) else {}, task_id)
+    return questions
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _duration(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return None
+    return int(min(value, 10**15))

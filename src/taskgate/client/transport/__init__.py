@@ -1,0 +1,1 @@
+"""How messages travel: streamable HTTP and the standard streams of a child process."""

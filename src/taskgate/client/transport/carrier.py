@@ -1,0 +1,53 @@
+"""What the session needs from a transport, whichever it is.
+
+A carrier takes one request and comes back with its response; everything else that arrives (notifications, the
+server's own requests) it hands to `deliver` the moment it comes. It knows how messages travel, not what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from taskgate.client.wire import Message
+
+Deliver = Callable[[Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One request on its way out. `headers` are complete HTTP header lines; `long` marks a wait that may take hours."""
+
+    id: int | str
+    method: str
+    body: bytes
+    headers: bytes = b""
+    long: bool = False
+
+
+class Carrier(Protocol):
+    """A way to talk to one server."""
+
+    @property
+    def closing_cancels(self) -> bool:
+        """Whether giving up a request closes something the server sees, so that no cancel message is needed."""
+        ...
+
+    async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
+        """Send a request and wait for its response."""
+        ...
+
+    async def post(self, body: bytes, timeout: float) -> None:
+        """Send a notification or a response; nothing comes back."""
+        ...
+
+    def settle(self, protocol_version: str, *, stateful: bool) -> None:
+        """The generation is known now."""
+        ...
+
+    async def restart(self) -> None:
+        """Begin again from nothing, for a server that did not survive being asked for its generation."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,280 @@
+"""MCP's streamable HTTP transport: one POST for each message, replies as JSON or as an event stream.
+
+For stateful servers it also keeps the standalone GET stream open and resumes a broken stream with `Last-Event-ID`.
+It reports facts (`SessionExpired`, `HttpRefusal`) and repeats nothing that could run a tool twice. Made by
+`connect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+import time
+from collections.abc import Mapping
+from urllib.parse import urljoin, urlsplit
+
+from taskgate.client.errors import (
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    DeadlineExceeded,
+    HttpRefusal,
+    InvalidReply,
+    SessionExpired,
+    Unauthorized,
+)
+from taskgate.client.options import Options
+from taskgate.client.transport.carrier import Deliver, Outgoing
+from taskgate.client.transport.http import HttpPool, HttpReply
+from taskgate.client.transport.sse import EventReader
+from taskgate.client.wire import Message, decode_messages, is_reply_to
+
+# A silent standalone stream is reopened after this long, so that a half-dead connection is noticed.
+STREAM_SECONDS = 3600.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+_REDIRECTS = (307, 308)
+
+
+class _MessageStream:
+    """Sorts the messages of one event stream: our response here, everything else to `deliver`."""
+
+    __slots__ = ("_deliver", "_request_id", "reader", "response")
+
+    def __init__(self, request_id: int | str | None, deliver: Deliver, limit: int) -> None:
+        self._request_id = request_id
+        self._deliver = deliver
+        self.response: Message | None = None
+        self.reader = EventReader(self._on_data, limit)
+
+    def feed(self, chunk: bytes) -> bool:
+        waiting = self.response is None
+        self.reader.feed(chunk)
+        return waiting and self.response is not None
+
+    def _on_data(self, data: bytes) -> None:
+        for message in decode_messages(data):
+            if self._request_id is not None and is_reply_to(message, self._request_id):
+                self.response = self.response or message
+            else:
+                self._deliver(message)
+
+
+class StreamableHttp:
+    """A carrier that speaks to `url`."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], options: Options, deliver: Deliver) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CannotConnect(f"{url!r} is not an http or https address")
+        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        port = parts.port or (443 if tls else 80)
+        self._url, self._options, self._deliver = url, options, deliver
+        self._common = _common_lines(parts.netloc.rpartition("@")[2], headers)
+        self._set_path(url)
+        self._pool = HttpPool(
+            parts.hostname,
+            port,
+            tls,
+            max_connections=options.max_connections,
+            max_reply_bytes=options.max_reply_bytes,
+            connect_timeout=options.connect_timeout,
+        )
+        self._stateful = False
+        self._version_line = b""
+        self._listener: asyncio.Task[None] | None = None
+        self.session_id: str | None = None
+
+    @property
+    def closing_cancels(self) -> bool:
+        return not self._stateful
+
+    def settle(self, protocol_version: str, *, stateful: bool) -> None:
+        self._stateful = stateful
+        self._version_line = f"mcp-protocol-version: {protocol_version}\r\n".encode()
+        self._write_head()
+
+    def open_listener(self) -> None:
+        """Keep the standalone stream open from now on; a server without one answers 405 and is left alone."""
+        self._stop_listener()
+        self._listener = asyncio.create_task(self._listen(), name="taskgate-client-listener")
+
+    async def restart(self) -> None:
+        self.session_id = None
+        self._version_line = b""
+        self._write_head()
+
+    async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
+        deadline = time.monotonic() + timeout
+        stream = _MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
+        reply = await self._post(outgoing.headers, outgoing.body, stream, timeout, pooled=not outgoing.long)
+        if reply.status == 200 and reply.content_type == b"text/event-stream":
+            return stream.response or await self._resume(stream, deadline)
+        message = self._read_reply(reply, outgoing)
+        if outgoing.method == "initialize" and "result" in message:
+            # Some servers put a session id on the error to the generation probe too; only a handshake makes a session.
+            self._adopt_session(reply)
+        return message
+
+    async def post(self, body: bytes, timeout: float) -> None:
+        reply = await self._post(b"", body, None, timeout, pooled=True)
+        if not 200 <= reply.status < 300:
+            raise self._refusal(reply)
+
+    async def close(self) -> None:
+        listener = self._listener
+        self._stop_listener()
+        if listener is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await listener
+        if self.session_id is not None:
+            with contextlib.suppress(ClientError):
+                await self._pool.send(b"DELETE " + self._head[5:] + b"content-length: 0\r\n\r\n", None, 2.0)
+        await self._pool.close()
+
+    async def _post(
+        self, headers: bytes, body: bytes, stream: _MessageStream | None, timeout: float, *, pooled: bool
+    ) -> HttpReply:
+        tail = b"%bcontent-length: %d\r\n\r\n%b" % (headers, len(body), body)
+        reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
+        if reply.status in _REDIRECTS and self._follow(reply):
+            reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
+        return reply
+
+    def _read_reply(self, reply: HttpReply, outgoing: Outgoing) -> Message:
+        if reply.body[:1] not in (b"{", b"[") and reply.content_type != b"application/json":
+            raise self._refusal(reply)
+        try:
+            messages = decode_messages(reply.body)
+        except InvalidReply:
+            if reply.status == 200:
+                raise
+            raise self._refusal(reply) from None
+        answer = None
+        for message in messages:
+            if is_reply_to(message, outgoing.id) or (
+                reply.status >= 400 and "error" in message and message.get("id") is None
+            ):
+                answer = answer or message
+            else:
+                self._deliver(message)
+        if reply.status != 200 and not _may_answer(reply.status, answer, bool(self.session_id)):
+            raise self._refusal(reply)
+        if answer is None:
+            raise InvalidReply("the server answered another request than the one it was asked")
+        return answer
+
+    async def _resume(self, stream: _MessageStream, deadline: float) -> Message:
+        """The stream ended without our response: ask for the rest of it, if the server made that possible."""
+        pause = FIRST_PAUSE
+        while stream.reader.last_id is not None and self._stateful:
+            wanted = stream.reader.retry_ms
+            await asyncio.sleep(min(pause if wanted is None else wanted / 1000, max(0.0, deadline - time.monotonic())))
+            if time.monotonic() >= deadline:
+                raise DeadlineExceeded("the server did not answer in time")
+            reply = await self._get(stream, deadline - time.monotonic())
+            if stream.response is not None:
+                return stream.response
+            if reply is not None and reply.status != 200:
+                break
+            pause = min(pause * 2, LONGEST_PAUSE)
+        raise ConnectionLost("the server ended its stream before it answered")
+
+    async def _get(self, stream: _MessageStream, timeout: float) -> HttpReply | None:
+        resume = f"last-event-id: {stream.reader.last_id}\r\n".encode() if stream.reader.last_id else b""
+        data = b"GET " + self._head[5:] + resume + b"\r\n"
+        with contextlib.suppress(ConnectionLost, CannotConnect):
+            return await self._pool.send(data, stream, timeout, pooled=False)
+        return None
+
+    async def _listen(self) -> None:
+        stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes)
+        pause = FIRST_PAUSE
+        while True:
+            opened = time.monotonic()
+            try:
+                reply = await self._get(stream, STREAM_SECONDS)
+                if reply is not None and 400 <= reply.status < 500:
+                    return
+            except DeadlineExceeded:
+                continue
+            except ClientError:
+                # A stream that sends rubbish is begun afresh: its remembered position is worth nothing.
+                stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes)
+            pause = FIRST_PAUSE if time.monotonic() - opened > 5 else min(pause * 2, LONGEST_PAUSE)
+            wanted = stream.reader.retry_ms
+            await asyncio.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
+
+    def _stop_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
+
+    def _adopt_session(self, reply: HttpReply) -> None:
+        value = reply.headers.get(b"mcp-session-id")
+        self.session_id = value.decode("latin-1") if value else None
+        self._write_head()
+
+    def _follow(self, reply: HttpReply) -> bool:
+        """Take a redirect only within the same origin: credentials must not travel further."""
+        target = urljoin(self._url, reply.headers.get(b"location", b"").decode("latin-1"))
+        old, new = urlsplit(self._url), urlsplit(target)
+        if (old.scheme, old.netloc) != (new.scheme, new.netloc) or target == self._url:
+            return False
+        self._url = target
+        self._set_path(target)
+        return True
+
+    def _set_path(self, url: str) -> None:
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._path = path.encode("ascii", "strict") if path.isascii() and " " not in path else _quoted(path)
+        self.session_id = getattr(self, "session_id", None)
+        self._version_line = getattr(self, "_version_line", b"")
+        self._write_head()
+
+    def _write_head(self) -> None:
+        session = f"mcp-session-id: {self.session_id}\r\n".encode("latin-1") if self.session_id else b""
+        self._head = b"POST %b HTTP/1.1\r\n%b%b%b" % (self._path, self._common, self._version_line, session)
+
+    def _refusal(self, reply: HttpReply) -> ClientError:
+        if reply.status in (200, 202):
+            return InvalidReply(f"the server answered a request with HTTP {reply.status} and no JSON")
+        text = reply.body[:200].decode("utf-8", "replace").strip()
+        message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
+        if reply.status in (401, 403):
+            return Unauthorized(reply.status, message)
+        if reply.status == 404 and self.session_id:
+            return SessionExpired(404, message)
+        return HttpRefusal(reply.status, message, _retry_after(reply))
+
+
+def _may_answer(status: int, answer: Message | None, in_session: bool) -> bool:
+    """Whether a JSON-RPC body that came with an error status is the answer, rather than decoration on a refusal."""
+    if answer is None or "error" not in answer:
+        return False
+    if status == 404 and in_session:
+        error = answer["error"]
+        return isinstance(error, dict) and error.get("code") == -32601
+    return status not in (401, 403, 429, 503)
+
+
+def _retry_after(reply: HttpReply) -> float | None:
+    value = reply.headers.get(b"retry-after", b"").strip()
+    return float(min(int(value[:6]), 3600)) if value.isdigit() else None
+
+
+def _common_lines(host: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"host: {host}", "content-type: application/json", "accept: application/json, text/event-stream"]
+    for name, value in headers.items():
+        if any(character in name + value for character in "\r\n\0"):
+            raise CannotConnect(f"the header {name!r} contains a line break")
+        lines.append(f"{name}: {value}")
+    return ("\r\n".join(lines) + "\r\n").encode("latin-1")
+
+
+def _quoted(path: str) -> bytes:
+    from urllib.parse import quote
+
+    return quote(path, safe="/?&=%:@!$'()*+,;~-._").encode("ascii")
