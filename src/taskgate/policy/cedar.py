@@ -1,0 +1,214 @@
+"""The policy engine: Cedar policies, parsed once, asked in two steps. The only file that knows the Cedar library.
+
+A call is judged for the action `Forward`, then for `Approve`. An error while any policy is evaluated rejects the
+call, because Cedar itself skips a policy that errs, and a skipped `forbid` forbids nothing. Policies are checked when
+they are loaded, with file and line in every complaint. No rules, no approvals and no configuration files are read
+here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import cedarpy
+
+from taskgate.core.governance.digest import digest
+from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
+from taskgate.core.patterns import PatternKind
+from taskgate.policy import cedar_checks as checks
+from taskgate.policy.cedar_source import PolicyFile, Statement, statements
+from taskgate.policy.cedar_values import cedar_record
+from taskgate.ports.policy_engine import PolicyRequest
+
+MAX_REMEMBERED_ENTITIES = 4_096
+_RESOURCE_TYPE = {
+    PatternKind.TOOL: checks.TOOL,
+    PatternKind.RESOURCE: checks.RESOURCE,
+    PatternKind.PROMPT: checks.PROMPT,
+}
+
+
+class BadPolicy(ValueError):
+    """Policies that must not be served. The message lists every problem, each with file and line."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class Unjudgeable(ValueError):
+    """A policy erred on this request, so no answer of Cedar's may be believed."""
+
+
+class CedarEngine:
+    """Prepared policies and the entities they speak about. Made by `load_cedar`."""
+
+    def __init__(
+        self, sources: Sequence[Statement], policies: Sequence[Mapping[str, Any]], entities: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._sources = tuple(sources)
+        self._policies = tuple(policies)
+        self._prepared = cedarpy.PolicySet.from_str("\n".join(source.text for source in sources))
+        self._entities = {_uid(entity["uid"]): dict(entity) for entity in entities}
+        self._remembered: dict[tuple[Any, ...], cedarpy.Entities] = {}
+        self._revision = digest([[source.text for source in sources], list(entities)])
+
+    @property
+    def revision(self) -> str:
+        """A digest of the policies and entities."""
+        return self._revision
+
+    def evaluate(self, request: PolicyRequest) -> PolicyAnswer:
+        """Forward, else approve, else reject; any error rejects."""
+        try:
+            asked, entities = self._ask(request), self._entities_for(request)
+            forward = self._authorize(asked, checks.FORWARD, entities)
+            if forward.allowed:
+                return PolicyAnswer(PolicyVerdict.FORWARD, self._because(forward))
+            approve = self._authorize(asked, checks.APPROVE, entities)
+        except ValueError as error:
+            return PolicyAnswer(PolicyVerdict.REJECT, f"cannot be judged: {self._placed(str(error))}")
+        if approve.allowed:
+            return PolicyAnswer(PolicyVerdict.APPROVE, self._because(approve), self._picked(approve))
+        return PolicyAnswer(PolicyVerdict.REJECT, self._because(approve))
+
+    def workflows(self) -> Mapping[str, str]:
+        """Every workflow named by `@approval`, with the place of the first policy that names it."""
+        named: dict[str, str] = {}
+        for source, policy in zip(self._sources, self._policies, strict=True):
+            workflow = policy.get("annotations", {}).get(checks.APPROVAL_ANNOTATION)
+            if workflow:
+                named.setdefault(workflow, source.place)
+        return named
+
+    def contradictions(self, server: str, tool: str, input_schema: Mapping[str, Any]) -> tuple[str, ...]:
+        """Warnings where a policy that can speak about this tool expects other arguments than it declares."""
+        found: dict[str, None] = {}
+        for source, policy in zip(self._sources, self._policies, strict=True):
+            named = checks.tools_named(policy)
+            if named is not None and not named & {tool, f"{server}:{tool}"}:
+                continue
+            for use in checks.uses(policy):
+                problem = checks.contradiction(use, input_schema, named=named is not None)
+                if problem is not None:
+                    found[f"{source.place}: for {server}:{tool}: the policy {problem}"] = None
+        return tuple(found)
+
+    def _ask(self, request: PolicyRequest) -> dict[str, Any]:
+        context = {
+            "arguments": cedar_record(request.arguments),
+            "server": request.server,
+            "tool": request.name,
+            "scope": request.scope,
+            "policy_id": request.policy_id,
+            "time": {
+                "hour": request.time.hour,
+                "day_of_week": request.time.day_of_week,
+                "timestamp": request.time.timestamp,
+            },
+        }
+        return {
+            "principal": {"type": checks.CALLER, "id": request.principal},
+            "resource": _resource_uid(request),
+            "context": json.dumps(context, ensure_ascii=False),
+        }
+
+    def _authorize(self, asked: dict[str, Any], action: str, entities: cedarpy.Entities) -> cedarpy.AuthzResult:
+        request = {**asked, "action": {"type": checks.ACTION, "id": action}}
+        result = cedarpy.is_authorized(request, self._prepared, entities)
+        if result.diagnostics.errors or result.decision is cedarpy.Decision.NoDecision:
+            raise Unjudgeable("; ".join(result.diagnostics.errors) or "no decision")
+        return result
+
+    def _entities_for(self, request: PolicyRequest) -> cedarpy.Entities:
+        key = (request.principal, request.roles, request.kind, request.server, request.name, request.tags)
+        found = self._remembered.get(key)
+        if found is None:
+            if len(self._remembered) >= MAX_REMEMBERED_ENTITIES:
+                self._remembered.clear()
+            found = self._remembered[key] = cedarpy.Entities.from_json_str(json.dumps(self._merged(request)))
+        return found
+
+    def _merged(self, request: PolicyRequest) -> list[dict[str, Any]]:
+        caller: dict[str, Any] = {
+            "uid": {"type": checks.CALLER, "id": request.principal},
+            "attrs": {},
+            "parents": [{"type": checks.ROLE, "id": role} for role in sorted(request.roles)],
+        }
+        resource: dict[str, Any] = {
+            "uid": _resource_uid(request),
+            "attrs": {"server": request.server, "name": request.name, "tags": sorted(request.tags)},
+            "parents": [],
+        }
+        merged = dict(self._entities)
+        for entity in (caller, resource):
+            known = merged.get(_uid(entity["uid"]), {"attrs": {}, "parents": []})
+            merged[_uid(entity["uid"])] = {
+                "uid": entity["uid"],
+                "attrs": {**known.get("attrs", {}), **entity["attrs"]},
+                "parents": [*known.get("parents", ()), *(p for p in entity["parents"] if p not in known["parents"])],
+            }
+        return list(merged.values())
+
+    def _picked(self, result: cedarpy.AuthzResult) -> tuple[str, ...]:
+        numbers = sorted(_number(reason) for reason in result.diagnostics.reasons)
+        picked = (self._policies[n].get("annotations", {}).get(checks.APPROVAL_ANNOTATION) for n in numbers)
+        return tuple(dict.fromkeys(workflow for workflow in picked if workflow))
+
+    def _because(self, result: cedarpy.AuthzResult) -> str:
+        numbers = sorted(_number(reason) for reason in result.diagnostics.reasons)
+        return ", ".join(self._sources[n].place for n in numbers) or "no policy permits it"
+
+    def _placed(self, said: str) -> str:
+        for number in reversed(range(len(self._sources))):
+            said = said.replace(f"`policy{number}`", f"at {self._sources[number].place}")
+        return said
+
+
+def load_cedar(files: Iterable[PolicyFile], entities: Sequence[Mapping[str, Any]] = ()) -> CedarEngine:
+    """Parse and check policies. `entities` is the parsed content of the operator's own entities file, if there is
+    one."""
+    problems: list[str] = []
+    types = checks.ENTITY_TYPES | {entity["uid"]["type"] for entity in entities}
+    sources: list[Statement] = []
+    policies: list[Mapping[str, Any]] = []
+    for source in (statement for file in files for statement in statements(file)):
+        try:
+            policy = _parsed(source)
+        except ValueError as error:
+            problems.append(f"{source.place}: {error}")
+            continue
+        found = dict.fromkeys(checks.problems(policy, types, more_attributes=bool(entities)))
+        problems.extend(f"{source.place}: {problem}" for problem in found)
+        sources.append(source)
+        policies.append(policy)
+    if problems:
+        raise BadPolicy(problems)
+    try:
+        cedarpy.Entities.from_json_str(json.dumps(list(entities)))
+        return CedarEngine(sources, policies, entities)
+    except ValueError as error:
+        raise BadPolicy([f"the entities cannot be used: {error}"]) from error
+
+
+def _parsed(source: Statement) -> Mapping[str, Any]:
+    parsed = json.loads(cedarpy.policies_to_json_str(source.text))
+    if parsed["templates"]:
+        raise ValueError("templates with ?principal or ?resource are not supported; write the entity itself")
+    (policy,) = parsed["staticPolicies"].values()
+    return dict(policy)
+
+
+def _resource_uid(request: PolicyRequest) -> dict[str, str]:
+    return {"type": _RESOURCE_TYPE[request.kind], "id": f"{request.server}:{request.name}"}
+
+
+def _uid(uid: Mapping[str, str]) -> tuple[str, str]:
+    return uid["type"], uid["id"]
+
+
+def _number(reason: str) -> int:
+    """Policies are numbered by Cedar in the order of the text: `policy0`, `policy1`."""
+    return int(reason.removeprefix("policy"))
