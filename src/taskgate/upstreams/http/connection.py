@@ -1,0 +1,255 @@
+"""One HTTP/1.1 connection: an asyncio protocol that carries one exchange at a time.
+
+Everything happens in callbacks; an exchange is one Future and no task. The write buffer limit is set to nothing, so the
+event loop tells us with `pause_writing` and `resume_writing` whether the whole request has been handed to the kernel.
+A connection that breaks is always *aborted*: a close would still flush the rest of a request that we have just declared
+not sent. One lazy timer serves the deadline, the idle limit and the drain limit in turn. The pool owns connections, the
+client starts exchanges on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import cast
+
+from taskgate.core.errors import Executed
+from taskgate.upstreams.http.failure import HttpFailure, Stage
+from taskgate.upstreams.http.reader import OnEvent, OnHead, ReplyProblem, ReplyReader
+from taskgate.upstreams.http.reply import HttpReply
+
+# Joining two flags of the socket module takes longer than the call they are for.
+_PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+# A peer that hangs up that soon after a reply says so in the reply; looking would only cost a system call.
+_FRESH_S = 0.005
+_DRAIN_BYTES = 64 * 1024
+_DRAIN_S = 1.0
+_PARTIAL_BYTES = 2048
+# Event loops round timers to a millisecond; what is due that soon is due now.
+_TIMER_SLACK_S = 0.002
+
+
+class Phase(Enum):
+    """What the connection is doing."""
+
+    IDLE = auto()
+    BUSY = auto()
+    DRAINING = auto()
+    CLOSED = auto()
+
+
+class Connection(asyncio.Protocol):
+    """See the module. `on_free` and `on_lost` report to the pool."""
+
+    __slots__ = (
+        "_deadline", "_drained", "_due", "_future", "_idle_s", "_idle_since", "_keep_s", "_loop", "_on_free",
+        "_on_lost", "_phase",
+        "_reader", "_sock", "_timer", "_timer_at", "_tls", "_transport", "_unsent",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        reader: ReplyReader,
+        sock: socket.socket,
+        *,
+        tls: bool,
+        keep_s: float,
+        on_free: Callable[[Connection], None],
+        on_lost: Callable[[Connection], None],
+    ) -> None:
+        self._phase = Phase.IDLE
+        self._loop = asyncio.get_running_loop()
+        self._reader = reader
+        self._sock = sock
+        self._tls = tls
+        self._keep_s = keep_s
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._future: asyncio.Future[HttpReply] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = self._due = self._deadline = math.inf
+        self._idle_s: float | None = None
+        self._unsent = False
+        self._drained = 0
+        self._idle_since = 0.0
+
+    # What the pool and the client ask for.
+
+    def is_usable(self) -> bool:
+        """False once the peer has closed or said something unasked, even if the loop has not yet noticed."""
+        if self._phase is not Phase.IDLE or self._transport is None or self._transport.is_closing():
+            return False
+        if self._loop.time() - self._idle_since < _FRESH_S:
+            return True
+        try:
+            waiting = self._sock.recv(1, _PEEK)
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
+        # A TLS peer may have sent a session ticket, which is no answer to anything.
+        return self._tls and bool(waiting)
+
+    def begin(
+        self, request: bytes, *, due: float, idle_s: float | None, on_head: OnHead | None, on_event: OnEvent | None
+    ) -> asyncio.Future[HttpReply]:
+        """Write the request; the Future is the reply or an HttpFailure. The connection must be usable."""
+        transport = cast(asyncio.Transport, self._transport)
+        self._future = future = self._loop.create_future()
+        self._reader.start(on_head, on_event)
+        self._idle_s, self._deadline = idle_s, due
+        self._phase = Phase.BUSY
+        transport.write(request)
+        if transport.is_closing():
+            # The very write failed, so the kernel did not take all of it.
+            self._unsent = True
+        self._watch(due if idle_s is None else min(due, self._loop.time() + idle_s))
+        return future
+
+    def abandon(self, future: asyncio.Future[HttpReply]) -> None:
+        """The one who waited went away: hang up, which is how the peer learns of it."""
+        if self._future is future:
+            self._future = None
+            self.abort()
+
+    def abort(self) -> None:
+        """Hang up without flushing; an exchange under way fails."""
+        self._fail(self._broken_stage(), "the connection was closed by us")
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # TLS transports count "at or above", plain ones "above": either way, any unsent byte pauses.
+        self._transport.set_write_buffer_limits(high=1 if self._tls else 0, low=0)
+
+    def pause_writing(self) -> None:
+        self._unsent = True
+
+    def resume_writing(self) -> None:
+        self._unsent = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is Phase.DRAINING:
+            self._drained += len(data)
+            if self._drained > _DRAIN_BYTES:
+                self.abort()
+                return
+        elif self._phase is not Phase.BUSY:
+            self.abort()
+            return
+        reader = self._reader
+        try:
+            reader.feed(data)
+        except ReplyProblem as problem:
+            self._fail(problem.stage, problem.message)
+        except Exception as error:
+            # Around one exchange: a listener that raises ends its own exchange, with its own exception.
+            self._fail_with(error)
+        else:
+            if reader.complete:
+                self._end_reply()
+            elif self._phase is Phase.BUSY:
+                self._go_on()
+
+    def eof_received(self) -> None:
+        if self._phase is Phase.BUSY and self._reader.ends_with_connection():
+            self._end_reply()
+        else:
+            self._fail(self._broken_stage(), "the peer closed the connection")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(self._broken_stage(), "the connection broke" if exc is None else f"the connection broke: {exc}")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._transport = None
+        self._reader.close()
+        self._on_lost(self)
+
+    # How an exchange goes on and ends.
+
+    def _go_on(self) -> None:
+        if self._reader.stopped:
+            self._answer()
+            self._phase = Phase.DRAINING
+            self._drained = 0
+            self._watch(self._loop.time() + _DRAIN_S)
+        elif self._idle_s is not None:
+            self._watch(min(self._deadline, self._loop.time() + self._idle_s))
+
+    def _end_reply(self) -> None:
+        if self._phase is Phase.BUSY:
+            self._answer()
+        if not self._reader.keep_alive or self._unsent:
+            self.abort()
+            return
+        self._phase = Phase.IDLE
+        self._idle_since = self._loop.time()
+        self._watch(self._idle_since + self._keep_for())
+        self._on_free(self)
+
+    def _answer(self) -> None:
+        future, self._future = self._future, None
+        reader = self._reader
+        head = reader.head
+        if future is not None and head is not None and not future.done():
+            body = reader.take_body()
+            future.set_result(
+                HttpReply(head.status, head.headers, head.header_list, body, reader.stopped, not self._unsent)
+            )
+
+    def _fail(self, stage: Stage, message: str) -> None:
+        if self._phase is Phase.CLOSED:
+            return
+        status = self._reader.head.status if self._reader.head is not None else None
+        executed = Executed.NO if self._unsent else Executed.MAYBE
+        partial = self._reader.take_body()[:_PARTIAL_BYTES]
+        self._fail_with(HttpFailure(stage, message, executed, status=status, partial=partial))
+
+    def _fail_with(self, error: Exception) -> None:
+        self._phase = Phase.CLOSED
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_exception(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _broken_stage(self) -> Stage:
+        if self._unsent:
+            return Stage.WRITE
+        return Stage.AWAIT_HEAD if self._reader.head is None else Stage.READ_BODY
+
+    # The one timer.
+
+    def _keep_for(self) -> float:
+        """How long to stay open unused: less than the peer announces, or we would write into a closing connection."""
+        hint = self._reader.head.headers.get(b"keep-alive") if self._reader.head is not None else None
+        if hint is None:
+            return self._keep_s
+        announced = hint.lower().partition(b"timeout=")[2].partition(b",")[0].strip()
+        return min(self._keep_s, max(int(announced) - 1.0, 0.2)) if announced.isdigit() else self._keep_s
+
+    def _watch(self, due: float) -> None:
+        """Ring at `due`. A timer that rings earlier is left alone and looks again, so most exchanges set none."""
+        self._due = due
+        if due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._ring)
+            self._timer_at = due
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._timer_at = math.inf
+        now = self._loop.time()
+        if self._due - now > _TIMER_SLACK_S:
+            self._watch(self._due)
+        elif self._deadline - now > _TIMER_SLACK_S:
+            self._fail(Stage.DEADLINE, f"the peer was silent for {self._idle_s} seconds")
+        else:
+            self._fail(Stage.DEADLINE, "the deadline passed before the reply was complete")

@@ -1,0 +1,169 @@
+"""The connections to one origin: a stack of idle ones, a count of all, and a queue of exchanges that wait for a turn.
+
+Last in, first out, so that a quiet period lets the surplus grow old and go. The client asks for a connection; a
+connection reports back when it is free or lost. Nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from ssl import SSLContext
+
+from taskgate.core.errors import Executed
+from taskgate.upstreams.http.connect import open_connection
+from taskgate.upstreams.http.connection import Connection
+from taskgate.upstreams.http.failure import HttpFailure, Stage
+from taskgate.upstreams.http.reader import ReplyLimits, ReplyReader
+from taskgate.upstreams.http.target import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many connections and waiters one origin may have, how long opening may take and an unused one is kept."""
+
+    max_idle: int
+    max_connections: int
+    max_waiting: int
+    connect_timeout_s: float
+    idle_s: float
+
+
+class OriginPool:
+    """See the module. `on_empty` tells the client that nothing is left to remember."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        limits: PoolLimits,
+        reply_limits: ReplyLimits,
+        context: SSLContext | None,
+        on_empty: Callable[[OriginPool], None],
+    ) -> None:
+        self.origin = origin
+        self._limits = limits
+        self._reply_limits = reply_limits
+        self._context = context
+        self._on_empty = on_empty
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._opening = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        self._emptied: asyncio.Future[None] | None = None
+
+    @property
+    def idle_count(self) -> int:
+        return len(self._idle)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._all)
+
+    def take_idle(self) -> Connection | None:
+        """The idle connection used last, unless the peer has closed it meanwhile."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable():
+                return connection
+            connection.abort()
+        return None
+
+    async def obtain(self, due: float) -> Connection:
+        """An idle connection, a new one, or the next that comes free; all before `due` or an HttpFailure."""
+        while True:
+            if self._closed:
+                raise HttpFailure(Stage.POOL_FULL, "the client is closed", Executed.NO)
+            connection = self.take_idle()
+            if connection is not None:
+                return connection
+            if len(self._all) + self._opening < self._limits.max_connections:
+                return await self._open(due)
+            await self._wait_turn(due)
+
+    async def close(self, within_s: float) -> None:
+        """Hang up on everyone and wait until the event loop has let go of the sockets."""
+        self._closed = True
+        for connection in tuple(self._all):
+            connection.abort()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._all:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._emptied], timeout=within_s)
+
+    async def _open(self, due: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        until = min(due, loop.time() + self._limits.connect_timeout_s)
+        self._opening += 1
+        try:
+            connection = await open_connection(self.origin, self._make, context=self._context, until=until)
+        except HttpFailure as failure:
+            if loop.time() >= due:
+                raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from None
+            raise
+        finally:
+            self._opening -= 1
+            self._wake_next()
+        if self._closed:
+            connection.abort()
+            raise HttpFailure(Stage.POOL_FULL, "the client is closed", Executed.NO)
+        return connection
+
+    def _make(self, sock: socket.socket) -> Connection:
+        connection = Connection(
+            ReplyReader(self._reply_limits),
+            sock,
+            tls=self.origin.tls,
+            keep_s=self._limits.idle_s,
+            on_free=self._put_back,
+            on_lost=self._forget,
+        )
+        self._all.add(connection)
+        return connection
+
+    def _put_back(self, connection: Connection) -> None:
+        if self._closed or len(self._idle) >= self._limits.max_idle:
+            connection.abort()
+            return
+        self._idle.append(connection)
+        self._wake_next()
+
+    def _forget(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._wake_next()
+        if not self._all and not self._opening and not self._waiting:
+            if self._emptied is not None and not self._emptied.done():
+                self._emptied.set_result(None)
+            self._on_empty(self)
+
+    async def _wait_turn(self, due: float) -> None:
+        if len(self._waiting) >= self._limits.max_waiting:
+            raise HttpFailure(Stage.POOL_FULL, "too many exchanges already wait for a connection", Executed.NO)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout_at(due if due < math.inf else None):
+                await turn
+        except TimeoutError:
+            raise HttpFailure(Stage.POOL_FULL, "no connection came free before the deadline", Executed.NO) from None
+        finally:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            elif turn.cancelled():
+                # Our turn had come as we left: the next one must have it.
+                self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return

@@ -1,0 +1,203 @@
+"""Reads one HTTP reply after the other out of the bytes of a connection, within limits.
+
+A synchronous object without sockets or clocks: bytes go in, `head`, `complete` and `stopped` change, a `ReplyProblem`
+is raised. Bodies are collected, event streams are handed on event by event. The connection feeds it and decides what
+follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+
+from taskgate.core.sse import SseEvent, SseOverflow, SseParser
+from taskgate.upstreams.http.failure import Stage
+from taskgate.upstreams.http.reply import HttpHead
+
+OnHead = Callable[[HttpHead], None]
+OnEvent = Callable[[SseEvent], bool | None]
+
+_HEAD_BYTES = 64 * 1024
+_HEADER_COUNT = 256
+_INTERIM_COUNT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyLimits:
+    """How much of a reply we are willing to hold."""
+
+    max_response_bytes: int
+    max_event_bytes: int
+
+
+class ReplyProblem(Exception):
+    """The reply cannot be used; the connection is not to be used again either."""
+
+    def __init__(self, stage: Stage, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.message = message
+
+
+class ReplyReader:
+    """`start` before each reply, then `feed`. A listener's own exception comes out of `feed` as it is."""
+
+    __slots__ = (
+        "_body", "_body_bytes", "_headers", "_interim", "_interim_count", "_limits", "_on_event",
+        "_on_head", "_parser", "_problem", "_quiet", "_sse", "_until_close", "complete", "head", "keep_alive",
+        "stopped",
+    )  # fmt: skip
+
+    def __init__(self, limits: ReplyLimits) -> None:
+        self._limits = limits
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._sse: SseParser | None = None
+        self._problem: Exception | None = None
+        self.head: HttpHead | None = None
+        self.start(None, None)
+
+    def start(self, on_head: OnHead | None, on_event: OnEvent | None) -> None:
+        """Forget the last reply and listen for the next."""
+        self._on_head = on_head
+        self._on_event = on_event
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._body_bytes = self._interim_count = self._quiet = 0
+        self._interim = self._until_close = False
+        self._sse = None
+        self.head = None
+        self.complete = self.stopped = self.keep_alive = False
+
+    def feed(self, data: bytes) -> None:
+        """Raises ReplyProblem, or what a listener raised."""
+        self._quiet += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # After a complete reply this is only garbage behind it, and no reason to lose the reply.
+            self.keep_alive = False
+            if not self.complete:
+                self._refuse(Stage.MALFORMED, f"the reply is not HTTP: {error}")
+        if self._quiet > _HEAD_BYTES and not self.complete:
+            self._refuse(Stage.MALFORMED, f"the reply has a head or framing of more than {_HEAD_BYTES} bytes")
+        if self._problem is not None:
+            raise self._problem
+
+    def ends_with_connection(self) -> bool:
+        """Whether the end of the connection is the proper end of this reply; if so it is complete now."""
+        if self._until_close and self._problem is None:
+            self.complete = True
+            self.keep_alive = False
+        return self.complete
+
+    def take_body(self) -> bytes:
+        """What was collected; empty for an event stream."""
+        body, self._body = self._body, []
+        return body[0] if len(body) == 1 else b"".join(body)
+
+    def close(self) -> None:
+        """Break the reference circle with the parser."""
+        self._parser = self._on_head = self._on_event = None
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Bounded by `_quiet` and judged once the head is complete; what comes later is a trailer, which nobody reads.
+        if self.head is None:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        quiet, self._quiet = self._quiet, 0
+        if self.complete or self._problem is not None:
+            return
+        if len(self._headers) > _HEADER_COUNT or (quiet > _HEAD_BYTES and self._head_size() > _HEAD_BYTES):
+            self._refuse(Stage.MALFORMED, "the reply has too many or too large headers")
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._interim = True
+            self._interim_count += 1
+            if status == 101 or self._interim_count > _INTERIM_COUNT:
+                self._refuse(Stage.MALFORMED, f"an unexpected interim reply with status {status}")
+            return
+        self.head = head = HttpHead(status, dict(reversed(self._headers)), self._headers)
+        self._judge_head(head)
+        if self._on_head is not None and self._problem is None:
+            self._tell(self._on_head, head)
+
+    def on_body(self, chunk: bytes) -> None:
+        self._quiet = 0
+        if self.complete or self.stopped or self._problem is not None:
+            return
+        if self._sse is not None:
+            self._take_events(self._sse, chunk)
+            return
+        self._body.append(chunk)
+        self._body_bytes += len(chunk)
+        if self._body_bytes > self._limits.max_response_bytes:
+            self._refuse(Stage.TOO_LARGE, f"the reply is larger than {self._limits.max_response_bytes} bytes")
+
+    def on_message_complete(self) -> None:
+        if self._interim:
+            self._interim = False
+            self._headers = []
+        elif not self.complete:
+            self.complete = True
+            self.keep_alive = bool(self._parser.should_keep_alive())
+
+    # What a head and a body mean for us.
+
+    def _head_size(self) -> int:
+        return sum(len(name) + len(value) for name, value in self._headers)
+
+    def _judge_head(self, head: HttpHead) -> None:
+        headers = head.headers
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            self._refuse(Stage.MALFORMED, "the reply has a transfer coding other than chunked")
+        elif headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
+            self._refuse(Stage.MALFORMED, "the reply is compressed, although we did not ask for it")
+        length = headers.get(b"content-length")
+        self._until_close = coding is None and length is None and head.status not in (204, 304)
+        if self._on_event is not None and head.status < 300 and _is_event_stream(headers.get(b"content-type", b"")):
+            self._sse = SseParser(self._limits.max_event_bytes)
+        elif length is not None and int(length) > self._limits.max_response_bytes:
+            self._refuse(Stage.TOO_LARGE, f"the reply is larger than {self._limits.max_response_bytes} bytes")
+
+    def _take_events(self, parser: SseParser, chunk: bytes) -> None:
+        overflow: SseOverflow | None = None
+        try:
+            events = parser.feed(chunk)
+        except SseOverflow as error:
+            overflow, events = error, error.events
+        for event in events:
+            if self._on_event is not None and self._tell(self._on_event, event):
+                self.stopped = True
+                return
+            if self._problem is not None:
+                return
+        if overflow is not None:
+            self._refuse(Stage.TOO_LARGE, str(overflow))
+
+    def _tell(self, listener: Callable[[Any], Any], what: Any) -> Any:
+        """Around one exchange: the parser would wrap a listener's exception beyond recognition, so it is kept."""
+        try:
+            return listener(what)
+        except Exception as error:
+            self._problem = error
+            return None
+
+    def _refuse(self, stage: Stage, message: str) -> None:
+        if self._problem is None:
+            self._problem = ReplyProblem(stage, message)
+
+
+def _is_event_stream(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == b"text/event-stream"

@@ -1,0 +1,134 @@
+"""Where requests go: an address with everything of the request head that does not change from call to call.
+
+Rendered once per upstream, because joining bytes that are ready is most of what keeps a call cheap. Every name and
+value is checked here, so no header can smuggle in a second one.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_CONTROLS = bytes([*range(9), *range(10, 32), 127])
+# The client frames messages and connections itself and does not unpack bodies.
+_OURS = frozenset(
+    {
+        b"accept-encoding",
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_PATH_SAFE = "/%:@!$&'()*+,;=~-._"
+_BODILESS = frozenset({b"GET", b"DELETE", b"OPTIONS"})
+
+
+class Origin(NamedTuple):
+    """Whom a connection leads to; connections are shared by all targets of one origin."""
+
+    tls: bool
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One URL with its fixed headers, ready to be asked."""
+
+    origin: Origin
+    path: bytes
+    fixed: bytes
+    _heads: dict[bytes, bytes] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, url: str, headers: Mapping[str, str] | None = None) -> Target:
+        """Raises ValueError for anything that is not a plain http or https address or a clean header."""
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(
+                f"an upstream address must begin with http:// or https://, not {parts.scheme or url[:12]!r}"
+            )
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("an upstream address must not hold a user name or password; set a header instead")
+        if not parts.hostname:
+            raise ValueError("an upstream address needs a host name")
+        tls = parts.scheme == "https"
+        host = parts.hostname if ":" in parts.hostname else parts.hostname.encode("idna").decode("ascii")
+        port = parts.port or (443 if tls else 80)
+        return cls(Origin(tls, host, port), _render_path(parts), _render_fixed(host, port, tls, headers or {}))
+
+    def at(self, url: str) -> Target:
+        """The same fixed headers at another address of the same origin; an absolute or a relative URL."""
+        parts = urllib.parse.urlsplit(url)
+        base = f"{'https' if self.origin.tls else 'http'}://{_bracket(self.origin.host)}:{self.origin.port}"
+        other = Target.parse(urllib.parse.urljoin(base + self.path.decode("ascii"), url))
+        if (parts.netloc or parts.scheme) and other.origin != self.origin:
+            raise ValueError("the other address has another origin")
+        return Target(self.origin, other.path, self.fixed)
+
+    def render(self, method: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+        """The whole request as it goes to the wire."""
+        head = self._heads.get(method)
+        if head is None:
+            head = self._render_head(method)
+        varying = _render_headers(headers if type(headers) is tuple else tuple(headers)) if headers else b""
+        if body or method not in _BODILESS:
+            return b"%b%bContent-Length: %d\r\n\r\n%b" % (head, varying, len(body), body)
+        return b"%b%b\r\n" % (head, varying)
+
+    def _render_head(self, method: bytes) -> bytes:
+        if not method.isalpha() or method in (b"HEAD", b"CONNECT"):
+            raise ValueError(f"the method {method!r} cannot be used here")
+        head = self._heads[method] = b"%b %b HTTP/1.1\r\n%b" % (method, self.path, self.fixed)
+        return head
+
+
+def check_header(name: bytes, value: bytes) -> None:
+    """Refuses what would break the head apart: a name that is no token, control characters in a value."""
+    if not name or name.translate(None, _TOKEN):
+        raise ValueError(f"{name!r} is not a header name")
+    if len(value.translate(None, _CONTROLS)) != len(value):
+        raise ValueError(f"the value of header {name.decode('ascii')} holds a control character")
+
+
+@lru_cache(maxsize=512)
+def _render_headers(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """Checked and joined. Most calls of an upstream carry the same few headers, hence the memory."""
+    for name, value in headers:
+        check_header(name, value)
+    return b"".join(b"%b: %b\r\n" % header for header in headers)
+
+
+def _render_path(parts: urllib.parse.SplitResult) -> bytes:
+    path = urllib.parse.quote(parts.path or "/", safe=_PATH_SAFE)
+    if parts.query:
+        path += "?" + urllib.parse.quote(parts.query, safe=_PATH_SAFE + "?")
+    return path.encode("ascii")
+
+
+def _render_fixed(host: str, port: int, tls: bool, headers: Mapping[str, str]) -> bytes:
+    rendered: dict[bytes, bytes] = {}
+    for name, value in headers.items():
+        raw_name, raw_value = name.encode("latin-1", "replace"), value.strip().encode("utf-8")
+        check_header(raw_name, raw_value)
+        if raw_name.lower() in _OURS:
+            raise ValueError(f"the header {name} is set by Taskgate itself")
+        if raw_name.lower() in rendered:
+            raise ValueError(f"the header {name} is given twice")
+        rendered[raw_name.lower()] = b"%b: %b\r\n" % (raw_name, raw_value)
+    authority = _bracket(host) if port == (443 if tls else 80) else f"{_bracket(host)}:{port}"
+    own = rendered.pop(b"host", b"Host: %b\r\n" % authority.encode("ascii"))
+    agent = rendered.pop(b"user-agent", b"User-Agent: taskgate\r\n")
+    return own + agent + b"".join(rendered.values())
+
+
+def _bracket(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
