@@ -1,7 +1,8 @@
 """A real gateway process for tests: its own configuration file, state directory and port, ended by SIGTERM.
 
-`running_gateway` gives the test a handle to stop, kill or restart it, and to change its file. Ending by SIGTERM matters: coverage of
-the child is written on the way out. Used by the conversation, conformance and chaos tests and by the benchmark.
+`running_gateway` gives the test a handle to stop, kill or restart it, and to change its file. Ending by SIGTERM
+matters: coverage of the child is written on the way out. Used by the conversation, conformance and chaos tests and by
+the benchmark.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from tests.harness.programs import Program, free_port, start, until_ready
 
 

@@ -1,7 +1,7 @@
 """Starts a program in its own process group, waits until it is ready, and ends the group again.
 
-Standard error is kept in a file, so that a failing test can show what the program said. Used for peer servers, for the gateway and by the
-benchmark; one-shot clients use `run_to_end`.
+Standard error is kept in a file, so that a failing test can show what the program said. Used for peer servers, for
+the gateway and by the benchmark; one-shot clients use `run_to_end`.
 """
 
 from __future__ import annotations

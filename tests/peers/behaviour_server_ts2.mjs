@@ -90,9 +90,10 @@ function makeServer() {
             for (const [level, data] of content.logLines) await context.mcpReq.log(level, data, 'peer');
             return text('logged');
         },
-        async update() {
-            announce.updated?.('memo://watched');
-            if (subscribed.has('memo://watched')) await server.sendResourceUpdated({ uri: 'memo://watched' });
+        async update(_, context) {
+            const uri = 'memo://watched';
+            if (announce.updated) announce.updated(uri);
+            else if (subscribed.has(uri) || context.mcpReq.envelope) await server.sendResourceUpdated({ uri });
             return text('updated');
         },
         async mutate() {

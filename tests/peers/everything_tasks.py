@@ -160,7 +160,7 @@ def refuse_without_extension() -> None:
 
 async def run(task: Task, call: TaskCall, tool: Tool) -> None:
     try:
-        task.move("completed", result=await tool(call))
+        task.move("completed", result={"resultType": "complete", **await tool(call)})
     except MCPError as error:
         task.move("failed", error={"code": error.code, "message": error.message})
 

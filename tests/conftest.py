@@ -1,0 +1,42 @@
+"""Leaves out tests whose real peer this machine lacks, and says so, by name and reason, at the end of the run."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from tests.harness.absent import all_absent, reason_for  # noqa: E402
+
+NOT_RUN: Counter[str] = Counter()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept, left_out = [], []
+    for item in items:
+        needed = {name for mark in item.iter_markers("peers") for name in mark.args}
+        missing = [name for name in sorted(needed) if reason_for(name) is not None]
+        NOT_RUN.update(missing)
+        (left_out if missing else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    absent = all_absent()
+    if not absent:
+        return
+    terminalreporter.section("REAL PEERS ABSENT ON THIS MACHINE", red=True, bold=True)
+    for name, reason in absent.items():
+        terminalreporter.line(f"{name}: {reason} ({NOT_RUN[name]} tests not run)")

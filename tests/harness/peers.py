@@ -1,0 +1,101 @@
+"""The real MCP peers by name: how to start each as an upstream, and how to play a script with each as a caller.
+
+The programs are in `tests/peers/`, each run inside the environment that `tools/peers.py` made for it. Expectations
+live in the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from tests.harness.absent import HOME
+from tests.harness.programs import free_port, listening, run_to_end, running
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "peers"
+
+
+class Generation(Enum):
+    """Which revision a caller opens with, or an upstream is expected to be spoken to in."""
+
+    STATEFUL = "2025"
+    STATELESS = "2026"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A behaviour server: its environment, its program, and the generation a client that knows both will use."""
+
+    name: str
+    peer: str
+    program: str
+    speaks: Generation
+    tasks: bool = False
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(interpreter(self.peer)), str(PROGRAMS / self.program), *arguments]
+
+    def stdio(self) -> dict[str, Any]:
+        """The `servers` entry that starts it as a child."""
+        program, *arguments = self.command("--stdio")
+        return {"command": program, "args": arguments}
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[str]:
+        """Its URL, while it runs."""
+        port = free_port()
+        async with running(self.command("--http", str(port)), listening(port)):
+            yield f"http://127.0.0.1:{port}/mcp"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A behaviour client of one SDK in one generation."""
+
+    name: str
+    peer: str
+    program: str
+    generation: Generation
+    tasks: bool = False
+
+    async def play(
+        self, script: Sequence[dict[str, Any]], *, url: str | None = None, command: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Play the script against a URL or a command and return one observation per step."""
+        where = ["--url", url] if url else ["--command", json.dumps(list(command or ()))]
+        program = [interpreter(self.peer), PROGRAMS / self.program, *where, "--generation", self.generation.value]
+        code, out, err = await run_to_end([*program, json.dumps(list(script))], within=90)
+        try:
+            observations: list[dict[str, Any]] = json.loads(out.strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            raise AssertionError(f"{self.name} ended with code {code} and no report:\n{err[-3000:]}") from None
+        return observations
+
+
+def interpreter(peer: str) -> Path:
+    return HOME / "node" if peer.startswith("ts") else HOME / peer / "bin" / "python"
+
+
+STATEFUL, STATELESS = Generation.STATEFUL, Generation.STATELESS
+UPSTREAMS = (
+    Upstream("py130", "mcp130", "behaviour_server_130.py", STATEFUL, tasks=True),
+    Upstream("py23", "mcp23", "behaviour_server_23.py", STATELESS),
+    Upstream("ts1", "ts1", "behaviour_server_ts1.mjs", STATEFUL, tasks=True),
+    Upstream("ts2", "ts2", "behaviour_server_ts2.mjs", STATELESS),
+)
+CALLERS = (
+    Caller("py130", "mcp130", "client_130.py", STATEFUL, tasks=True),
+    Caller("py23-2025", "mcp23", "client_23.py", STATEFUL),
+    Caller("py23-2026", "mcp23", "client_23.py", STATELESS),
+    Caller("ts1", "ts1", "client_ts1.mjs", STATEFUL, tasks=True),
+    Caller("ts2-2025", "ts2", "client_ts2.mjs", STATEFUL, tasks=True),
+    Caller("ts2-2026", "ts2", "client_ts2.mjs", STATELESS, tasks=True),
+)
+EVERYTHING = Upstream("everything", "mcp23", "everything_server.py", STATELESS, tasks=True)
+PYTHON = sys.executable
