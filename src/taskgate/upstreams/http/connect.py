@@ -16,6 +16,7 @@ from taskgate.core.errors import Executed
 from taskgate.upstreams.http.connection import Connection
 from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.target import Origin
+from taskgate.upstreams.http.tls import TlsLayer
 
 ConnectionFactory = Callable[[socket.socket], Connection]
 _Address = tuple[int, tuple[str, int]]
@@ -28,22 +29,32 @@ async def open_connection(
     addresses = await _resolve(origin, until)
     sock = await _connect_first(addresses, until)
     stage = Stage.TLS if context is not None else Stage.CONNECT
-    loop = asyncio.get_running_loop()
+    connection = factory(sock)
     try:
         async with asyncio.timeout_at(until):
-            _, connection = await loop.create_connection(
-                lambda: factory(sock), sock=sock, ssl=context, server_hostname=origin.host if context else None
-            )
+            await _attach(connection, sock, context, origin.host)
     except TimeoutError:
-        sock.close()
         raise _refuse(stage, "no TLS handshake in time") from None
     except OSError as error:
-        sock.close()
         raise _refuse(stage, f"the TLS handshake failed: {error}") from error
+    return connection
+
+
+async def _attach(connection: Connection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:
+    loop = asyncio.get_running_loop()
+    layer = TlsLayer(connection, context, host) if context is not None else None
+    protocol: asyncio.Protocol = connection if layer is None else layer
+    try:
+        transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
     except BaseException:
         sock.close()
         raise
-    return connection
+    if layer is not None:
+        try:
+            await layer.ready
+        except BaseException:
+            transport.abort()
+            raise
 
 
 async def _resolve(origin: Origin, until: float) -> list[_Address]:

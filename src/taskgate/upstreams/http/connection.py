@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import select
 import socket
 from collections.abc import Callable
 from enum import Enum, auto
@@ -21,10 +22,7 @@ from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.reader import OnEvent, OnHead, ReplyProblem, ReplyReader
 from taskgate.upstreams.http.reply import HttpReply
 
-# Joining two flags of the socket module takes longer than the call they are for.
 _PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
-# A peer that hangs up that soon after a reply says so in the reply; looking would only cost a system call.
-_FRESH_S = 0.005
 _DRAIN_BYTES = 64 * 1024
 _DRAIN_S = 1.0
 _PARTIAL_BYTES = 2048
@@ -45,8 +43,8 @@ class Connection(asyncio.Protocol):
     """See the module. `on_free` and `on_lost` report to the pool."""
 
     __slots__ = (
-        "_deadline", "_drained", "_due", "_future", "_idle_s", "_idle_since", "_keep_s", "_loop", "_on_free",
-        "_on_lost", "_phase",
+        "_deadline", "_drained", "_due", "_future", "_idle_s", "_keep_s", "_loop", "_on_free",
+        "_on_lost", "_phase", "_poll",
         "_reader", "_sock", "_timer", "_timer_at", "_tls", "_transport", "_unsent",
     )  # fmt: skip
 
@@ -64,6 +62,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = reader
         self._sock = sock
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
         self._tls = tls
         self._keep_s = keep_s
         self._on_free = on_free
@@ -75,7 +75,6 @@ class Connection(asyncio.Protocol):
         self._idle_s: float | None = None
         self._unsent = False
         self._drained = 0
-        self._idle_since = 0.0
 
     # What the pool and the client ask for.
 
@@ -83,7 +82,7 @@ class Connection(asyncio.Protocol):
         """False once the peer has closed or said something unasked, even if the loop has not yet noticed."""
         if self._phase is not Phase.IDLE or self._transport is None or self._transport.is_closing():
             return False
-        if self._loop.time() - self._idle_since < _FRESH_S:
+        if not self._poll.poll(0):
             return True
         try:
             waiting = self._sock.recv(1, _PEEK)
@@ -124,8 +123,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        # TLS transports count "at or above", plain ones "above": either way, any unsent byte pauses.
-        self._transport.set_write_buffer_limits(high=1 if self._tls else 0, low=0)
+        self._transport.set_write_buffer_limits(high=0, low=0)
 
     def pause_writing(self) -> None:
         self._unsent = True
@@ -189,8 +187,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._phase = Phase.IDLE
-        self._idle_since = self._loop.time()
-        self._watch(self._idle_since + self._keep_for())
+        self._watch(self._loop.time() + self._keep_for())
         self._on_free(self)
 
     def _answer(self) -> None:

@@ -103,6 +103,10 @@ class OriginPool:
         self._opening += 1
         try:
             connection = await open_connection(self.origin, self._make, context=self._context, until=until)
+            if self._closed or not connection.is_usable():
+                connection.abort()
+                raise HttpFailure(Stage.CONNECT, "the connection was closed as soon as it was open", Executed.NO)
+            self._all.add(connection)
         except HttpFailure as failure:
             if loop.time() >= due:
                 raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from None
@@ -110,13 +114,10 @@ class OriginPool:
         finally:
             self._opening -= 1
             self._wake_next()
-        if self._closed:
-            connection.abort()
-            raise HttpFailure(Stage.POOL_FULL, "the client is closed", Executed.NO)
         return connection
 
     def _make(self, sock: socket.socket) -> Connection:
-        connection = Connection(
+        return Connection(
             ReplyReader(self._reply_limits),
             sock,
             tls=self.origin.tls,
@@ -124,8 +125,6 @@ class OriginPool:
             on_free=self._put_back,
             on_lost=self._forget,
         )
-        self._all.add(connection)
-        return connection
 
     def _put_back(self, connection: Connection) -> None:
         if self._closed or len(self._idle) >= self._limits.max_idle:
