@@ -19,7 +19,7 @@ from taskgate.core.errors import CallerError
 
 MAX_PATTERN = 512
 
-NameTest = Callable[[str], bool]
+_Truth = Callable[[str], object]
 
 
 class PatternError(CallerError):
@@ -54,12 +54,17 @@ class Glob:
 
     text: str
     shape: _Shape = field(compare=False, repr=False)
-    matches: NameTest = field(compare=False, repr=False)
+    truth: _Truth = field(compare=False, repr=False)
+    needle: str = field(default="", compare=False, repr=False)
 
     @classmethod
     def compile(cls, text: str) -> Glob:
         """Read a glob, or raise PatternError."""
         return _compile_glob(text)
+
+    def matches(self, name: str) -> bool:
+        """Whether this glob covers the whole name."""
+        return bool(self.truth(name))
 
     @property
     def literal(self) -> bool:
@@ -91,11 +96,16 @@ class PatternSet:
     """Several patterns of which any one may match. Reduced to one quick test per server, because catalogs are large."""
 
     patterns: tuple[Pattern, ...] = ()
+    _tests: dict[PatternKind, tuple[AnyOf, tuple[Pattern, ...]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> PatternSet:
         """Compile a list of texts, dropping repetitions."""
-        return cls(tuple(Pattern.compile(text) for text in dict.fromkeys(texts)))
+        made = cls(tuple(Pattern.compile(text) for text in dict.fromkeys(texts)))
+        made._sorted(PatternKind.TOOL)  # now, when a file is read, rather than in somebody's first call
+        return made
 
     def __or__(self, other: PatternSet) -> PatternSet:
         return PatternSet(tuple(dict.fromkeys(self.patterns + other.patterns)))
@@ -104,18 +114,83 @@ class PatternSet:
         """Whether any pattern matches."""
         return any(pattern.matches(server, name, kind) for pattern in self.patterns)
 
-    def for_server(self, server: str, kind: PatternKind = PatternKind.TOOL) -> NameTest:
+    def for_server(self, server: str, kind: PatternKind = PatternKind.TOOL) -> AnyOf:
         """A test of names of one server, for whoever has many names to ask about."""
-        return _any_of(tuple(p.name for p in self.patterns if p.kind is kind and p.server.matches(server)))
+        general, limited = self._sorted(kind)
+        special = [pattern.name for pattern in limited if pattern.server.matches(server)]
+        return general | AnyOf.of(special) if special else general
+
+    def _sorted(self, kind: PatternKind) -> tuple[AnyOf, tuple[Pattern, ...]]:
+        """What holds for all servers as one test, and the patterns limited to some."""
+        found = self._tests.get(kind)
+        if found is None:
+            mine = [pattern for pattern in self.patterns if pattern.kind is kind]
+            general = AnyOf.of(pattern.name for pattern in mine if pattern.server.shape is _Shape.ALL)
+            limited = tuple(pattern for pattern in mine if pattern.server.shape is not _Shape.ALL)
+            found = self._tests[kind] = (general, limited)
+        return found
 
 
-def everything(_: str) -> bool:
-    """The test that `*` stands for. Compare with `is` to see that a list constrains nothing."""
-    return True
+@dataclass(frozen=True, slots=True, eq=False)
+class AnyOf:
+    """Many globs as one test, in which all exact names, all heads and all tails cost one operation each."""
+
+    everything: bool
+    exact: frozenset[str]
+    heads: tuple[str, ...]
+    tails: tuple[str, ...]
+    # Each with its longest literal part: to look for that first spares most names the full test.
+    rest: tuple[tuple[str, _Truth], ...]
+
+    @classmethod
+    def of(cls, globs: Iterable[Glob]) -> AnyOf:
+        """Sort globs by their shape."""
+        shapes: dict[_Shape, list[Glob]] = {shape: [] for shape in _Shape}
+        for glob in globs:
+            shapes[glob.shape].append(glob)
+        return cls(
+            bool(shapes[_Shape.ALL]),
+            frozenset(glob.text for glob in shapes[_Shape.EXACT]),
+            tuple(glob.text.rstrip("*") for glob in shapes[_Shape.HEAD]),
+            tuple(glob.text.lstrip("*") for glob in shapes[_Shape.TAIL]),
+            tuple((glob.needle, glob.truth) for glob in shapes[_Shape.GENERAL]),
+        )
+
+    def __call__(self, name: str) -> bool:
+        return self.everything or bool(self.among((name,)))
+
+    def __or__(self, other: AnyOf) -> AnyOf:
+        return AnyOf(
+            self.everything or other.everything,
+            self.exact | other.exact,
+            self.heads + other.heads,
+            self.tails + other.tails,
+            self.rest + other.rest,
+        )
+
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Those names that match, in their order."""
+        if self.everything:
+            return list(names)
+        exact, heads, tails, rest = self.exact, self.heads, self.tails, self.rest
+        if not rest:
+            return [name for name in names if name in exact or name.startswith(heads) or name.endswith(tails)]
+        return [
+            name
+            for name in names
+            if name in exact or name.startswith(heads) or name.endswith(tails) or _any_general(name, rest)
+        ]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no name at all can match."""
+        return not (self.everything or self.exact or self.heads or self.tails or self.rest)
 
 
-def nothing(_: str) -> bool:
-    """The test that an empty list stands for. Compare with `is` to see that a list admits nothing."""
+def _any_general(name: str, rest: tuple[tuple[str, _Truth], ...]) -> bool:
+    for needle, matches in rest:  # noqa: SIM110  (a generator costs more than the loop it runs)
+        if needle in name and matches(name):
+            return True
     return False
 
 
@@ -151,7 +226,8 @@ def _compile_glob(text: str) -> Glob:
         raise PatternError(text, "has spaces around it or characters that cannot be seen")
     if "?" in text or "[" in text:
         pattern = re.compile(_translate(text), re.DOTALL)
-        return Glob(text, _Shape.GENERAL, lambda name: pattern.fullmatch(name) is not None)
+        needle = max(re.split(r"\[!?.[^]]*\]|[*?]", text), key=len)
+        return Glob(text, _Shape.GENERAL, pattern.fullmatch, needle)
     segments = re.split(r"\*+", text)
     if len(segments) == 1:
         return Glob(text, _Shape.EXACT, lambda name: name == text)
@@ -160,15 +236,14 @@ def _compile_glob(text: str) -> Glob:
 
 def _starred(text: str, segments: list[str]) -> Glob:
     head, *middle, tail = segments
-    if middle:
-        return Glob(text, _Shape.GENERAL, lambda name: _in_order(name, head, middle, tail))
+    if middle or (head and tail):
+        needle = max(segments, key=len)
+        return Glob(text, _Shape.GENERAL, lambda name: _in_order(name, head, middle, tail), needle)
     if not head and not tail:
-        return Glob(text, _Shape.ALL, everything)
+        return Glob(text, _Shape.ALL, lambda _: True)
     if not tail:
         return Glob(text, _Shape.HEAD, lambda name: name.startswith(head))
-    if not head:
-        return Glob(text, _Shape.TAIL, lambda name: name.endswith(tail))
-    return Glob(text, _Shape.GENERAL, lambda name: _in_order(name, head, middle, tail))
+    return Glob(text, _Shape.TAIL, lambda name: name.endswith(tail))
 
 
 def _in_order(name: str, head: str, middle: list[str], tail: str) -> bool:
@@ -226,24 +301,6 @@ def _character_class(text: str, at: int) -> tuple[str, int]:
             parts.append(re.escape(low))
             at += 1
     return f"[{'^' if negated else ''}{''.join(parts)}]", end + 1
-
-
-@lru_cache(maxsize=4096)
-def _any_of(globs: tuple[Glob, ...]) -> NameTest:
-    """One test for any number of globs, in which exact names, heads and tails cost one operation together."""
-    if any(glob.shape is _Shape.ALL for glob in globs):
-        return everything
-    if not globs:
-        return nothing
-    exact = frozenset(glob.text for glob in globs if glob.shape is _Shape.EXACT)
-    heads = tuple(glob.text.rstrip("*") for glob in globs if glob.shape is _Shape.HEAD)
-    tails = tuple(glob.text.lstrip("*") for glob in globs if glob.shape is _Shape.TAIL)
-    rest = tuple(glob.matches for glob in globs if glob.shape is _Shape.GENERAL)
-    if not rest:
-        return lambda name: name in exact or name.startswith(heads) or name.endswith(tails)
-    return lambda name: (
-        name in exact or name.startswith(heads) or name.endswith(tails) or any(test(name) for test in rest)
-    )
 
 
 NO_PATTERNS = PatternSet()

@@ -169,13 +169,14 @@ def _styled(pair: Pair, style: NameStyle) -> str:
 
 def _collisions(candidate: Mapping[Pair, str], style: NameStyle, reserved: frozenset[str]) -> Iterator[Collision]:
     same: dict[str, list[Pair]] = {}
+    changed = style is NameStyle.PREFIXED and any(wire != f"{s}{SEPARATOR}{n}" for (s, n), wire in candidate.items())
     twins: dict[str, list[Pair]] = {}
     for pair, wire in candidate.items():
         same.setdefault(wire, []).append(pair)
         twins.setdefault(_fold(wire), []).append(pair)
         # A replaced character hides a twin behind two different digests, so the true names are compared as well. The
         # separator cannot be part of a folded name: what folding drops includes control characters.
-        if style is NameStyle.PREFIXED:
+        if changed:
             twins.setdefault(f"{_fold(pair[0])}\0{_fold(pair[1])}", []).append(pair)
     for wire, pairs in same.items():
         if len(pairs) > 1:

@@ -9,18 +9,20 @@ this one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from taskgate.core.errors import CallerError
-from taskgate.core.patterns import NameTest, PatternKind, PatternSet, everything, nothing
+from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, AnyOf, PatternKind, PatternSet
 from taskgate.core.scoping.registry import Registry, RegistryRecord
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy
 
 # A caller may guess names for ever; remembering the answers stops here, answering does not.
-MAX_REMEMBERED = 50_000
+MAX_REMEMBERED = 5_000  # of one server
+
+_EVERYTHING, _NOTHING = ALL_TOOLS.for_server(""), NO_PATTERNS.for_server("")
 
 
 class Reason(StrEnum):
@@ -80,16 +82,18 @@ class ServerFilter:
     server: str
     layers: tuple[Layer, ...]
 
-    def admits(self, kind: PatternKind = PatternKind.TOOL) -> NameTest:
-        """One test for this server's names of that kind, with the lists that decide nothing left out."""
-        allows = [
-            test for test in (self._test(layer, kind) for layer in self.layers if layer.allow) if test is not everything
-        ]
-        denied = PatternSet()
+    def passing(self, names: Iterable[str], kind: PatternKind = PatternKind.TOOL) -> list[str]:
+        """Those names that pass every list: in all that allow, in none that denies."""
+        passing = list(names)
+        denied = _NOTHING
         for layer in self.layers:
-            denied = denied if layer.allow else denied | layer.patterns
-        denies = denied.for_server(self.server, kind)
-        return _all_of(tuple(dict.fromkeys(allows)), None if denies is nothing else denies)
+            test = self._test(layer, kind)
+            if layer.allow:
+                passing = test.among(passing)
+            else:
+                denied = denied | test
+        vetoed = set() if denied.nothing else set(denied.among(passing))
+        return [name for name in passing if name not in vetoed] if vetoed else passing
 
     def explain(self, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
         """The first list that keeps this name out, a denial before any other; None if none does."""
@@ -102,11 +106,12 @@ class ServerFilter:
                 return Exclusion(subject, Reason.TOOL_NOT_ALLOWED, f"not in {layer.origin}")
         return None
 
-    def _test(self, layer: Layer, kind: PatternKind) -> NameTest:
+    def _test(self, layer: Layer, kind: PatternKind) -> AnyOf:
         # A list of tools says nothing about resources and prompts unless it names some, or names nothing at all.
         patterns = layer.patterns.patterns
-        if kind is not PatternKind.TOOL and patterns and all(pattern.kind is not kind for pattern in patterns):
-            return everything
+        silent = kind is not PatternKind.TOOL and patterns and all(pattern.kind is not kind for pattern in patterns)
+        if layer.allow and silent:
+            return _EVERYTHING
         return layer.patterns.for_server(self.server, kind)
 
 
@@ -119,27 +124,30 @@ class Subset:
     filters: Mapping[str, ServerFilter]
     log: tuple[Exclusion, ...]
     revision: str
-    _tests: dict[tuple[str, PatternKind], NameTest] = field(default_factory=dict, compare=False, repr=False)
-    _known: dict[tuple[str, str], bool] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[str, dict[str, bool]] = field(default_factory=dict, compare=False, repr=False)
 
     def admits(self, server: str, tool: str) -> bool:
         """Whether this session sees that tool. The first answer is computed, later ones are looked up."""
-        known = self._known.get((server, tool))
-        if known is None:
-            known = self.admits_kind(server, tool, PatternKind.TOOL)
-            if len(self._known) < MAX_REMEMBERED:
-                self._known[server, tool] = known
-        return known
+        known = self._known.get(server)
+        answer = known.get(tool) if known is not None else None
+        return bool(self.admitted(server, (tool,))) if answer is None else answer
+
+    def admitted(self, server: str, tools: Sequence[str]) -> list[str]:
+        """Those of a server's tools that this session sees, in their order. The answers are remembered for `admits`."""
+        found = self.filters.get(server)
+        if found is None:
+            return []
+        passing = found.passing(tools)
+        known = self._known.setdefault(server, {})
+        if len(known) + len(tools) <= MAX_REMEMBERED:
+            known.update(dict.fromkeys(tools, False))
+            known.update(dict.fromkeys(passing, True))
+        return passing
 
     def admits_kind(self, server: str, name: str, kind: PatternKind) -> bool:
         """The same for a resource (by URI) or a prompt (by its own name)."""
-        test = self._tests.get((server, kind))
-        if test is None:
-            found = self.filters.get(server)
-            if found is None:
-                return False
-            test = self._tests[server, kind] = found.admits(kind)
-        return test(name)
+        found = self.filters.get(server)
+        return found is not None and bool(found.passing((name,), kind))
 
     def explain(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
         """Why this session does not see that tool, or None if it does."""
@@ -251,13 +259,3 @@ def _revision(registry: Registry, scope: ScopePolicy, wish: SessionRequest) -> s
     # Equal inputs have equal texts; the digest only has to tell decisions apart in an audit log.
     text = repr((scope, wish))
     return f"{registry.revision}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-
-
-def _all_of(allows: tuple[NameTest, ...], denies: NameTest | None) -> Callable[[str], bool]:
-    if denies is None:
-        return allows[0] if len(allows) == 1 else lambda name: all(test(name) for test in allows)
-    veto = denies
-    if len(allows) == 1:
-        only = allows[0]
-        return lambda name: only(name) and not veto(name)
-    return lambda name: not veto(name) and all(test(name) for test in allows)
