@@ -79,7 +79,7 @@ def _read_yaml(text: str, name: str) -> Node | None:
     except yaml.reader.ReaderError as error:
         raise ConfigError([_unreadable_character(text, name, error)]) from None
     except yaml.MarkedYAMLError as error:
-        raise ConfigError([_yaml_problem(name, error)]) from None
+        raise ConfigError([_yaml_problem(text, name, error)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([Problem(name, 0, 0, "", f"not readable as YAML ({str(error)[:200]})")]) from None
 
@@ -207,15 +207,17 @@ def _merged(entries: dict[str, Entry], merges: list[tuple[Mark, Node]]) -> dict[
     return result
 
 
-def _yaml_problem(name: str, error: yaml.MarkedYAMLError) -> Problem:
+def _yaml_problem(text: str, name: str, error: yaml.MarkedYAMLError) -> Problem:
     mark = error.problem_mark or error.context_mark
     what = (error.problem or error.context or "not readable")[:200]
     place = Mark(name, mark.line + 1, mark.column + 1) if mark else Mark(name)
-    return problem_at(place, "", f"not valid YAML: {what}", _yaml_hint(what))
+    lines = text.splitlines()
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    return problem_at(place, "", f"not valid YAML: {what}", _yaml_hint(what, line))
 
 
-def _yaml_hint(what: str) -> str:
-    if "\\t" in what:
+def _yaml_hint(what: str, line: str) -> str:
+    if "\t" in line:
         return "indent with spaces, not tabs"
     if "mapping values are not allowed" in what:
         return "quote text that holds `: `"

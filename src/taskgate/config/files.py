@@ -20,9 +20,10 @@ def read_text(path: Path, limit: int) -> str:
         raise ConfigError(
             [Problem(name, 0, 0, "", f"cannot be opened ({reason})", "check the path and its rights")]
         ) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError([Problem(name, 0, 0, "", "is not a regular file", "give the path of a text file")])
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError([Problem(name, 0, 0, "", "is not a regular file", "give the path of a text file")])
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ConfigError([Problem(name, 0, 0, "", f"is larger than {limit} bytes", "is this the right file?")])

@@ -110,7 +110,43 @@ def load_text(
     """The configuration in a text; relative paths in it start at `folder`."""
     variables = os.environ if environment is None else environment
     base = folder or Path.cwd()
-    tree = read_document(text, name, kind_of(name))
+    reading = _read_tree(read_document(text, name, kind_of(name)), variables)
+    registry = _registry(reading.tree, base, reading.servers, variables)
+    root = _validated_root(reading, registry, base)
+    entries = {**registry.entries, **reading.servers}
+    left_out = [_env_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
+    left_out += [
+        LeftOut(name, "disabled", "", entries[name].key_mark)
+        for name, server in root.servers.items()
+        if not server.enabled
+    ]
+    return LoadedConfig(
+        root,
+        path,
+        reading.environment,
+        (*reading.left_out, *left_out),
+        tuple(reading.warnings),
+        _watched(root, path),
+        state_directory(variables),
+    )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A file's tree in our own form, with its servers apart, and everything noticed so far."""
+
+    tree: Mapping
+    environment: str | None
+    servers: dict[str, Entry]
+    served: dict[str, Entry]
+    left_out: list[LeftOut]
+    problems: list[Problem]
+    unset: list[Problem]
+    warnings: list[Problem]
+
+
+def _read_tree(tree: Mapping, variables: Environment[str, str]) -> _Reading:
+    """Overlay, overrides, pasted forms and variables, in this order: each may touch what the next one reads."""
     tree, chosen = apply_overlay(tree, variables)
     tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
     tree, problems = apply_overrides(tree, variables)
@@ -118,32 +154,25 @@ def load_text(
     tree, unset = _expanded(tree, variables)
     tree, governance_problems = gather_governance(tree)
     tree, scope_problems = gather_scopes(tree)
+    problems += [*block.problems, *governance_problems, *scope_problems]
     left_out: list[LeftOut] = []
     served = _served(block.servers, variables, left_out)
-    registry = _registry(tree, base, block.servers, variables)
-    left_out += [_env_missing(name, registry.entries[name], unset) for name, unset in registry.missing.items()]
-    whole = tree.with_value("servers", Mapping(served, tree.mark)) if served else tree
+    return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings)
+
+
+def _validated_root(reading: _Reading, registry: Registry, base: Path) -> GatewayFile:
+    """The root with its records, or every problem at once."""
+    tree = reading.tree
+    whole = tree.with_value("servers", Mapping(reading.served, tree.mark)) if reading.served else tree
     root, wrong = validated(GatewayFile, whole)
-    references = check_references(tree, {**block.servers, **registry.entries})
-    problems += [*block.problems, *unset, *governance_problems, *scope_problems, *wrong, *references.problems]
-    problems += unreadable(tree, base)
+    references = check_references(tree, {**reading.servers, **registry.entries})
+    reading.warnings += [*registry.warnings, *references.warnings]
+    unset_keys = {problem.key for problem in reading.unset}
+    problems = [*reading.problems, *reading.unset, *(problem for problem in wrong if problem.key not in unset_keys)]
+    problems += [*references.problems, *unreadable(tree, base)]
     if root is None or problems:
         raise ConfigError(problems)
-    root = resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), base)
-    left_out += [
-        LeftOut(name, "disabled", "", (block.servers.get(name) or registry.entries[name]).key_mark)
-        for name, server in root.servers.items()
-        if not server.enabled
-    ]
-    return LoadedConfig(
-        root,
-        path,
-        chosen,
-        tuple(left_out),
-        (*block.warnings, *registry.warnings, *references.warnings),
-        _watched(root, path, registry),
-        state_directory(variables),
-    )
+    return resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), base)
 
 
 def state_directory(environment: Environment[str, str]) -> Path:
@@ -203,7 +232,7 @@ def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], variables: E
     return read_registry(base / Path(folder).expanduser(), tree.entries["registry_dir"].key_mark, taken, variables)
 
 
-def _watched(root: GatewayFile, path: Path | None, registry: Registry) -> tuple[Path, ...]:
+def _watched(root: GatewayFile, path: Path | None) -> tuple[Path, ...]:
     files = [path] if path else []
     if root.registry_dir:
         files.append(Path(root.registry_dir))

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rapidfuzz import fuzz, process
-
 _ALIKE_ENOUGH = 70
 
 
@@ -60,6 +58,9 @@ class ConfigError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean "x"?` when one of the known words is close to the given one, else the empty string."""
+    # Imported when needed: most configurations are right, and the import costs as much as reading one.
+    from rapidfuzz import fuzz, process
+
     best = process.extractOne(word[:100].lower(), list(known), scorer=fuzz.ratio, score_cutoff=_ALIKE_ENOUGH)
     return f'did you mean "{best[0]}"?' if best else ""
 

@@ -78,8 +78,8 @@ def _add_own(block: ServerBlock, entry: Entry) -> None:
     path = f"servers.{entry.key}"
     fault = server_id_fault(entry.key)
     if fault:
-        message, _, hint = fault.partition("; ")
-        block.problems.append(problem_at(entry.key_mark, path, message, f"{hint}, or {slug(entry.key)}"))
+        message, _, _ = fault.partition("; ")
+        block.problems.append(problem_at(entry.key_mark, path, message, f"write {slug(entry.key)}"))
         return
     value = entry.value
     if isinstance(value, Mapping):

@@ -30,6 +30,16 @@ def keys_at(model: type[BaseModel], path: tuple[Step, ...]) -> list[str]:
     return keys_of(found) if is_section(found) else []
 
 
+def meaning_at(model: type[BaseModel], path: tuple[Step, ...]) -> str:
+    """The sentence that describes the key a path of the validator leads to."""
+    here: Any = model
+    for step in path[:-1]:
+        here = _step(bare(here), step)
+    owner = bare(here)
+    fields = owner.model_fields.items() if is_section(owner) else ()
+    return next((field.description or "" for name, field in fields if path[-1] in (name, field.alias)), "")
+
+
 def bare(annotation: Any) -> Any:
     """An annotation without `Annotated` and without `| None`."""
     while True:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from taskgate.config.durations import spell
 from taskgate.config.problems import Problem, did_you_mean, one_of, problem_at
-from taskgate.config.shape import keys_at
+from taskgate.config.shape import keys_at, meaning_at
 from taskgate.config.tree import Mapping, Node, Path, Scalar, Sequence, at, key_name
 
 Kind = TypeVar("Kind", bound=BaseModel)
@@ -51,7 +51,8 @@ def validated(model: type[Kind], tree: Mapping, prefix: Path = ()) -> tuple[Kind
         return model.model_validate(present(tree)), []
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        return None, [_told(model, tree, dict(item), prefix) for item in found]
+        told = (_told(model, tree, dict(item), prefix) for item in found)
+        return None, [problem for problem in told if problem is not None]
 
 
 def present(node: Node) -> Any:
@@ -64,7 +65,7 @@ def present(node: Node) -> Any:
     return node.text
 
 
-def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: Path) -> Problem:
+def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: Path) -> Problem | None:
     kind: str = error["type"]
     raw: Path = tuple(error["loc"])
     path = _walked(tree, raw, keep_last=kind == "missing")
@@ -73,7 +74,10 @@ def _told(model: type[BaseModel], tree: Mapping, error: dict[str, Any], prefix: 
     if kind == "extra_forbidden":
         return problem_at(mark, key, "unknown key", _suggestion(model, raw, str(path[-1])))
     if kind == "missing":
-        return problem_at(mark, key, "is missing", "add it")
+        return problem_at(mark, key, "is missing", f"add it: {meaning_at(model, raw)}")
+    if kind == "too_short" and isinstance(node, Sequence) and node.items:
+        # Pydantic counts only the good items; each bad one has its own problem already.
+        return None
     if kind == "value_error":
         message, _, hint = str(error["ctx"]["error"]).partition("; ")
         return problem_at(mark, key, message, hint)
@@ -102,7 +106,8 @@ def _suggestion(model: type[BaseModel], raw: Path, key: str) -> str:
 
 
 def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str, str]:
-    given = node.text if isinstance(node, Scalar) and not node.secret else None
+    word = node.get("type") if kind == "union_tag_invalid" and isinstance(node, Mapping) else node
+    given = word.text if isinstance(word, Scalar) and not word.secret else None
     context = error.get("ctx", {})
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
@@ -116,7 +121,7 @@ def _sentence(kind: str, error: dict[str, Any], node: Node | None) -> tuple[str,
     if kind == "union_tag_not_found":
         return "has no type", "write a word such as inbox, or a map with type: webhook"
     if kind in _WANTED:
-        return _WANTED[kind], _what_is_there(node)
+        return _WANTED[kind], "" if "short" in kind else _what_is_there(node)
     return str(error["msg"])[:200], ""
 
 

@@ -33,11 +33,11 @@ class Section(BaseModel):
 def server_id_fault(text: str) -> str | None:
     """Why a word cannot name a server, or None. `server__tool` must fall apart in one way only, hence the rule."""
     if len(text) > MAX_ID:
-        return f"is longer than {MAX_ID} characters; choose a shorter id"
+        return f"is longer than {MAX_ID} characters; for example my-server"
     if not _ID.match(text) or "__" in text:
-        return "may hold letters, digits, - and single _, and begins and ends with none of _; for example my-server"
+        return "an id holds letters, digits, - and _ (no __ and no _ at either end); for example my-server"
     if text in RESERVED_SERVERS:
-        return "is a reserved word (patterns use it as resource:, prompt:, tool:); choose another id"
+        return "is a reserved word (patterns use it as resource:, prompt:, tool:); for example my-server"
     return None
 
 

@@ -1,0 +1,209 @@
+"""The configuration explained: a reference of every key, and an example file with every default.
+
+Both are made from the sections themselves, so they cannot drift; the copies in `docs/` are compared with them in the
+tests. `python -m taskgate.config.explain` prints the reference, `... example` the example.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from taskgate.config.durations import spell
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.overrides import FORCE_REQUIRED, NUMBERS, STATE_DIR
+from taskgate.config.shape import bare, inner, is_section, key_of, variants, words_of
+
+_INTRODUCTION = """# Configuration
+
+One YAML file. Taskgate looks for it in this order: `-c FILE`, `$TASKGATE_CONFIG`, `./taskgate.yaml`,
+`~/.config/taskgate/taskgate.yaml`; without any it serves a bundled demo server. `taskgate check` reads a file
+exactly as `serve` does and reports every mistake as `file:line:column: key: what is wrong; what would be right`. An
+unknown key is a mistake.
+
+- **Variables**: `${VAR}`, `${VAR:-default}` and `${env:VAR}` are filled in from the environment; `$${` is a literal
+  `${`. An unset variable inside one server takes that server out (reason `env_missing`); anywhere else it is a
+  mistake.
+- **Lengths of time**: `10m`, `1h 30m`, `45s`, `250ms`, `PT10M`; keys that end in `_ms` also take a number of
+  milliseconds.
+- **Sizes**: a number of bytes, or `512KiB`, `4MiB`.
+- **Switches**: `true` and `false`; unquoted `on`, `off`, `yes`, `no` work too.
+- **Paths** start at the folder of the file; `~` is the home folder.
+- **Patterns** are globs on a tool's own name, case-sensitive; `server:pattern` limits one to a server.
+- **Servers** may also be pasted: an `mcpServers` block, VS Code's `servers` (with `type`), or `sources: [{id, kind:
+  mcp, url, prefix, enabled, expose}]`.
+- **Records** in `registry_dir`: one file each (YAML, JSON or TOML) with `id` (or `server_id`) and the keys of a
+  server; a bad file is reported and the rest load. A record without `allowed_tools` shows nothing.
+- **Environments**: `environments: {staging: {...}}` is laid over the rest of the file when `$TASKGATE_ENV` (or
+  `environment:`) says `staging`. Maps are merged, lists and single values replace, an empty value removes the key.
+- **A scope as strings**: `scopes: {x: {config: {"mcp.enabled": "true", "mcp.default_server_ids": "[\\"a\\"]"}}}`
+  with the keys `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`, `mcp.tool_allowlist`,
+  `mcp.tool_denylist`, `mcp.tags`, `mcp.profile`, `mcp.profile_overrides`; lists are JSON arrays or comma lists.
+- Keys at the top that begin with `x-` are yours, for anchors.
+- `task_annotation_overrides: {force_required: [...]}` is another name for `governance.force_required`. `auth` is
+  not available yet.
+"""
+
+_SAMPLES = {
+    "servers": """servers:
+  files: {command: python, args: ["-m", "taskgate.demo.files"], tags: [local]}
+  # reports: {url: "https://reports.example/mcp", headers: {Authorization: "Bearer ${REPORTS_TOKEN}"}}
+""",
+    "approval": """# approval:
+#   ops: {channels: [inbox], timeout: 10m, redact_fields: [token]}
+""",
+    "profiles": """# profiles:
+#   code-review: {servers: [files], tags: [local], tool_denylist: ["delete_*"]}
+""",
+    "scopes": """# scopes:
+#   default: {default_servers: ["*"]}
+#   review: {profile: code-review, allowed_servers: [files]}
+""",
+    "providers": """# providers:
+#   local: {kind: openai, base_url: "http://127.0.0.1:11434/v1", models: [{name: small, cost: 1, speed: 1}]}
+""",
+    "store": """# store:
+#   url: "sqlite:///./taskgate.db"
+""",
+    "tokens": """# tokens:
+#   - {id: ann, sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", roles: [approver]}
+""",
+}
+
+
+def reference() -> str:
+    """Every key with its type, default and meaning, as Markdown."""
+    parts = [_INTRODUCTION, _variables_table()]
+    for title, model in _sections(GatewayFile, ""):
+        parts.append(f"## {title or 'Top of the file'}\n\n{_docline(model)}\n\n{_table(model)}")
+    return "\n".join(parts)
+
+
+def example() -> str:
+    """A file that loads as it is, with every key and its default in comments."""
+    parts = ["# Taskgate configuration. Every key is here with its default; uncomment what you change.\n"]
+    for name, field in GatewayFile.model_fields.items():
+        parts.append(_example_key(key_of(name, GatewayFile), field))
+    return "\n".join(parts)
+
+
+def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    yield path, model
+    for name, field in model.model_fields.items():
+        here = bare(field.annotation)
+        step = key_of(name, model)
+        where = f"{path}.{step}" if path else step
+        if (held := inner(here)) is not None:
+            here, where = bare(held), f"{where}[]" if _is_list(here) else f"{where}.NAME"
+        for variant in variants(here):
+            yield from _sections(variant, f"{where} (type: {variant.model_fields['type'].default})")
+        if is_section(here):
+            yield from _sections(here, where)
+
+
+def _is_list(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", None) is tuple
+
+
+def _docline(model: type[BaseModel]) -> str:
+    return " ".join((model.__doc__ or "").split())
+
+
+def _table(model: type[BaseModel]) -> str:
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        if field.exclude:
+            continue
+        cells = (f"`{key_of(name, model)}`", _type(field), _default_cell(field), field.description or "")
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _type(field: FieldInfo) -> str:
+    return _type_of(bare(field.annotation), str(field.annotation) + str(field.metadata))
+
+
+def _type_of(annotation: Any, hints: str) -> str:
+    if words := words_of(annotation):
+        return ", ".join(f"`{word}`" for word in words)
+    if (held := inner(annotation)) is not None:
+        kind = "list" if _is_list(annotation) else "map"
+        return f"{kind} of {_type_of(bare(held), hints).removeprefix('a ')}"
+    if is_section(annotation) or variants(annotation):
+        return "section"
+    if annotation is int:
+        return "bytes" if "_bytes" in hints else "milliseconds" if "milliseconds" in hints else "whole number"
+    names = {str: "text", bool: "switch", float: "number", timedelta: "length of time"}
+    return names.get(annotation, "text")
+
+
+def _default_cell(field: FieldInfo) -> str:
+    if field.is_required():
+        return "(needed)"
+    text = _default(field)
+    return f"`{text}`" if text else ""
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return "" if value is None or isinstance(value, BaseModel) else _spelled(value)
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, timedelta):
+        return spell(value)
+    if isinstance(value, BaseModel):
+        return str(getattr(value, "type", "{}"))
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_spelled(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{}"
+    return '"*"' if value == "*" else str(value)
+
+
+def _variables_table() -> str:
+    rows = ["Variables that win over the file:", "", "| variable | key |", "|---|---|"]
+    rows += [f"| `{variable}` | `{section}.{key}` |" for variable, (section, key, _) in NUMBERS.items()]
+    rows.append(f"| `{FORCE_REQUIRED}` | adds to `governance.force_required` (comma list) |")
+    rows.append(f"| `{STATE_DIR}` | where state is kept (default `~/.local/state/taskgate`) |")
+    return "\n".join(rows) + "\n"
+
+
+def _example_key(key: str, field: FieldInfo) -> str:
+    comment = f"# {field.description}\n"
+    if key in _SAMPLES:
+        return comment + _SAMPLES[key]
+    if key == "schema":
+        return f"{comment}schema: 1\n"
+    annotation = bare(field.annotation)
+    if is_section(annotation):
+        return f"{comment}# {key}:\n" + "".join(_example_section(annotation, 1))
+    return f"{comment}# {key}:{_with_space(_default(field))}\n"
+
+
+def _example_section(model: type[BaseModel], depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    for name, field in model.model_fields.items():
+        key = key_of(name, model)
+        annotation = bare(field.annotation)
+        if is_section(annotation):
+            yield f"# {indent}{key}:  # {field.description}\n"
+            yield from _example_section(annotation, depth + 1)
+        else:
+            default = "" if field.is_required() else _default(field)
+            yield f"# {indent}{key}:{_with_space(default)}  # {field.description}\n"
+
+
+def _with_space(text: str) -> str:
+    return f" {text}" if text else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(example() if sys.argv[1:] == ["example"] else reference())

@@ -1,0 +1,46 @@
+"""The copies of the reference and the example in docs/ are what the sections say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from taskgate.config import load_text
+from taskgate.config.explain import example, reference
+from taskgate.config.gateway_file import GatewayFile
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "command"),
+    [
+        ("configuration.md", reference, "python -m taskgate.config.explain > docs/configuration.md"),
+        ("taskgate.example.yaml", example, "python -m taskgate.config.explain example > docs/taskgate.example.yaml"),
+    ],
+)
+def test_the_copy_in_docs_is_fresh(name: str, text: object, command: str) -> None:
+    assert callable(text)
+    assert (DOCS / name).read_text(encoding="utf-8") == text(), f"stale; run: {command}"
+
+
+def test_the_example_loads_as_it_is() -> None:
+    assert list(load_text(example(), environment={}).root.servers) == ["files"]
+
+
+def test_the_example_with_every_key_uncommented_is_the_default_configuration() -> None:
+    is_key = re.compile(r"# ( *(?:- \{|[a-z_-]+:(?: |$)).*)")
+    lines = [found[1] if (found := is_key.match(line)) else line for line in example().splitlines()]
+    loaded = load_text("\n".join(lines), environment={}).root
+    defaults = GatewayFile()
+    for name in ("governance", "tasks", "limits", "telemetry", "errors", "facade", "completion", "compat", "listen"):
+        assert getattr(loaded, name) == getattr(defaults, name)
+    assert set(loaded.scopes) == {"default", "review"}
+
+
+def test_every_key_has_a_meaning() -> None:
+    for line in reference().splitlines():
+        if line.startswith("| `"):
+            assert line.rstrip(" |").count(" | ") >= 3 or "TASKGATE_" in line, line

@@ -1,0 +1,213 @@
+"""Environments, variables that win over the file, records in a folder, scopes as strings, and which file is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from taskgate.config import ConfigError, default_config, find, load, load_or_default, load_text
+from taskgate.config.scope_forms import scope_from_strings
+from taskgate.config.tree import plain
+
+OVERLAID = """
+servers: {a: {command: x, tags: [t]}, b: {command: y}}
+limits: {sessions: 5}
+tasks: {grace_ms: 1}
+environments:
+  staging:
+    servers: {a: {command: z}, b: null, c: {command: w}}
+    limits: {sessions: 7}
+    tasks:
+"""
+
+
+def test_an_environment_is_laid_over_the_file() -> None:
+    loaded = load_text(OVERLAID, environment={"TASKGATE_ENV": "staging"})
+    servers = loaded.root.servers
+    assert loaded.environment == "staging"
+    assert {name: s.command for name, s in servers.items()} == {"a": "z", "c": "w"}
+    assert servers["a"].tags == ("t",)
+    assert (loaded.root.limits.sessions, loaded.root.tasks.grace_ms) == (7, 8_000)
+
+
+def test_without_a_choice_the_file_is_as_it_stands() -> None:
+    loaded = load_text(OVERLAID, environment={})
+    assert (set(loaded.root.servers), loaded.root.limits.sessions) == ({"a", "b"}, 5)
+
+
+def test_the_variable_wins_over_the_key_and_an_unknown_name_is_an_error() -> None:
+    text = "environment: one\nenvironments: {one: {profile: development}, two: {profile: production}}\n"
+    assert load_text(text, environment={}).root.profile == "development"
+    assert load_text(text, environment={"TASKGATE_ENV": "two"}).root.profile == "production"
+    with pytest.raises(ConfigError, match=r"\$TASKGATE_ENV: environment: \"three\" is not one of the environments"):
+        load_text(text, environment={"TASKGATE_ENV": "three"})
+
+
+def test_a_file_without_environments_does_not_mind_the_variable() -> None:
+    assert load_text("profile: development", environment={"TASKGATE_ENV": "x"}).root.profile == "development"
+
+
+def test_the_schema_cannot_differ_by_environment() -> None:
+    with pytest.raises(ConfigError, match="cannot differ by environment"):
+        load_text("environments: {a: {schema: 1}}", environment={"TASKGATE_ENV": "a"})
+
+
+def test_variables_win_over_the_file() -> None:
+    environment = {
+        "TASKGATE_TASK_DEFAULT_TTL_MS": "1000",
+        "TASKGATE_TASK_MAX_TTL_MS": "2000",
+        "TASKGATE_SYNC_FORWARD_TIMEOUT_SECS": "5",
+        "TASKGATE_TOOLS_FETCH_TIMEOUT_MS": "7",
+        "TASKGATE_TOOLS_MAX_PAGES": "9",
+        "TASKGATE_TASK_FORCE_REQUIRED": "b, c,",
+        "TASKGATE_STATE_DIR": "/somewhere",
+    }
+    text = "tasks: {default_ttl_ms: 5}\ngovernance: {force_required: [a]}\n"
+    for loaded in (load_text(text, environment=environment), default_config(environment)):
+        tasks, limits = loaded.root.tasks, loaded.root.limits
+        assert (tasks.default_ttl_ms, tasks.max_ttl_ms, tasks.sync_forward_timeout_ms) == (1_000, 2_000, 5_000)
+        assert (limits.tools_fetch_timeout_ms, limits.tools_max_pages) == (7, 9)
+        assert loaded.state_dir == Path("/somewhere")
+    assert load_text(text, environment=environment).root.governance.force_required == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "0", "1.5", "1e3"])
+def test_a_bad_variable_is_named(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"\$TASKGATE_TASK_MAX_TTL_MS: .* is not a whole number above 0"):
+        load_text("", environment={"TASKGATE_TASK_MAX_TTL_MS": value})
+
+
+def test_two_names_for_the_same_list_are_joined() -> None:
+    text = "task_annotation_overrides: {force_required: [delete_user]}\ngovernance: {force_required: [a]}\n"
+    assert load_text(text, environment={}).root.governance.force_required == ("a", "delete_user")
+
+
+def _records(folder: Path, **texts: str) -> Path:
+    (folder / "mcp.d").mkdir()
+    for name, text in texts.items():
+        stem, _, ending = name.rpartition("_")
+        (folder / "mcp.d" / f"{stem}.{ending}").write_text(text, encoding="utf-8")
+    path = folder / "taskgate.yaml"
+    path.write_text("registry_dir: mcp.d\nservers: {own: {command: x}}\n", encoding="utf-8")
+    return path
+
+
+def test_good_records_load_in_every_format_and_bad_ones_are_reported(tmp_path: Path) -> None:
+    path = _records(
+        tmp_path,
+        one_yaml="id: one\ncommand: c\nallowed_tools: ['*']\nbudgets: {max_concurrency: 2}\n",
+        two_json='{"server_id": "two", "transport": "http", "http": {"url": "http://127.0.0.1:1/"},'
+        ' "allowed_tools": ["read_*"]}',
+        three_toml='display_name = "Three"\ncommand = "c"\nallowed_tools = []\ntags = ["x"]\n',
+        four_yaml="command: c\n",
+        five_yaml="command: '${NOT_SET}'\nallowed_tools: ['*']\n",
+        bad_yaml="comand: c\nallowed_tools: ['*']\n",
+        broken_json="{",
+        broken_toml="a = [",
+        twin_yaml="id: one\ncommand: c\nallowed_tools: ['*']\n",
+        own_yaml="id: OWN\ncommand: c\nallowed_tools: ['*']\n",
+        odd_yaml="id: a b\ncommand: c\n",
+    )
+    (tmp_path / "mcp.d" / "notes.txt").write_text("not a record")
+    (tmp_path / "mcp.d" / "huge.yaml").write_text("#" * 300_000)
+    (tmp_path / "mcp.d" / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    loaded = load(path, {})
+    servers = loaded.root.servers
+    assert set(servers) == {"own", "one", "two", "three", "four"}
+    assert (servers["one"].allowed_tools, servers["one"].budgets.max_concurrency) == (("*",), 2)
+    assert (servers["two"].url, servers["two"].allowed_tools) == ("http://127.0.0.1:1/", ("read_*",))
+    assert (servers["three"].display_name, servers["three"].allowed_tools) == ("Three", ())
+    assert servers["four"].allowed_tools == ()
+    assert servers["one"].origin.endswith("one.yaml")
+    assert [(item.server, item.detail) for item in loaded.left_out] == [("five", "NOT_SET")]
+    reported = {Path(w.file).name: str(w).partition(": ")[2] for w in loaded.warnings}
+    assert set(reported) == {
+        "four.yaml",
+        "bad.yaml",
+        "broken.json",
+        "broken.toml",
+        "twin.yaml",
+        "own.yaml",
+        "odd.yaml",
+        "huge.yaml",
+        "binary.yaml",
+    }
+    assert "is taken" in reported["twin.yaml"]
+    assert "is taken" in reported["own.yaml"]
+    assert "no tool of this server is visible" in reported["four.yaml"]
+
+
+def test_with_a_folder_of_records_an_unknown_server_is_only_a_warning(tmp_path: Path) -> None:
+    path = _records(tmp_path)
+    with path.open("a") as file:
+        file.write("governance: {rules: [{match: x, server: gone, action: deny}]}\n")
+    assert [w.message for w in load(path, {}).warnings] == ['there is no server "gone"']
+
+
+def test_a_thousand_records_load(tmp_path: Path) -> None:
+    path = _records(tmp_path, **{f"s{i}_yaml": "command: c\nallowed_tools: ['*']\n" for i in range(1_000)})
+    assert len(load(path, {}).root.servers) == 1_001
+
+
+STRINGS = {
+    "mcp.enabled": "true",
+    "mcp.default_server_ids": '["a","b"]',
+    "mcp.allowed_server_ids": "a, b, c",
+    "mcp.tool_allowlist": '["*"]',
+    "mcp.tool_denylist": '["delete_*"]',
+    "mcp.profile_overrides": '{"tool_denylist": ["x"]}',
+    "runner.image": "not ours",
+}
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_scope_may_be_a_map_of_strings(nested: bool) -> None:
+    ours = {key: value for key, value in STRINGS.items() if key.startswith("mcp.")}
+    scope: dict[str, object] = {"config": STRINGS, "mode": "both"} if nested else {**ours, "mode": "both"}
+    servers = {name: {"command": "c"} for name in "abc"}
+    found = load_text(json.dumps({"servers": servers, "scopes": {"work": scope}}), environment={}).root.scopes["work"]
+    assert (found.enabled, found.default_servers, found.allowed_servers) == (True, ("a", "b"), ("a", "b", "c"))
+    assert (found.tool_allowlist, found.tool_denylist, found.mode) == (("*",), ("delete_*",), "both")
+    assert found.profile_overrides.tool_denylist == ("x",)
+
+
+def test_a_map_of_strings_is_off_unless_it_says_on() -> None:
+    assert plain(scope_from_strings({"mcp.default_server_ids": "a"})) == {"enabled": "false", "default_servers": ["a"]}
+    assert plain(scope_from_strings({"mcp.enabled": "true"})) == {"enabled": "true", "default_servers": []}
+    assert plain(scope_from_strings({"mcp.enabled": "true", "mcp.profile": "p"})) == {"enabled": "true", "profile": "p"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("mcp.enabled", "TRUE"), ("mcp.default_server_ids", "[1"), ("mcp.profile_overrides", "[]"), ("mcp.unknown", "x")],
+)
+def test_a_bad_map_of_strings_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        scope_from_strings({key: value})
+
+
+def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment = {"HOME": str(tmp_path / "home")}
+    assert find(None, environment) is None
+    at_home = tmp_path / "home" / ".config" / "taskgate" / "taskgate.yaml"
+    at_home.parent.mkdir(parents=True)
+    at_home.write_text("")
+    assert find(None, environment) == at_home
+    (tmp_path / "taskgate.yaml").write_text("")
+    assert find(None, environment) == Path("taskgate.yaml")
+    assert find(None, {**environment, "TASKGATE_CONFIG": "a.yaml"}) == Path("a.yaml")
+    assert find("b.yaml", {**environment, "TASKGATE_CONFIG": "a.yaml"}) == Path("b.yaml")
+
+
+def test_a_named_file_that_is_missing_is_an_error_and_no_file_is_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        load_or_default("gone.yaml", {})
+    loaded = load_or_default(None, {"HOME": str(tmp_path)})
+    assert list(loaded.root.servers) == ["demo"]
+    assert loaded.state_dir == tmp_path / ".local" / "state" / "taskgate"

@@ -1,0 +1,173 @@
+"""Lengths of time, patterns, ids and variables: the small values that keys are made of."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.config import ConfigError, load_text
+from taskgate.config.durations import duration, milliseconds, spell
+from taskgate.config.server_forms import slug
+from taskgate.config.words import pattern_fault, server_id_fault
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10m", 600),
+        ("1h 30m", 5400),
+        ("1h30m", 5400),
+        ("PT10M", 600),
+        ("pt1h", 3600),
+        ("P1D", 86_400),
+        ("P1DT2H3M4.5S", 93_784.5),
+        ("250ms", 0.25),
+        ("45s", 45),
+        ("45 sec", 45),
+        ("1.5h", 5400),
+        ("2d", 172_800),
+        ("0", 0),
+        ("0s", 0),
+    ],
+)
+def test_a_length_of_time_is_read_as_people_write_it(text: str, seconds: float) -> None:
+    assert duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "10", "-5m", "m", "10 minutes ago", "P", "PT", "1x", "9999999d", "1h,", None, 5, "٣m"]
+)
+def test_anything_else_is_refused_with_what_would_be_right(text: object) -> None:
+    with pytest.raises(ValueError, match="; "):
+        duration(text)
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("45000", 45_000), (45_000, 45_000), ("45s", 45_000), ("1_000", 1_000)])
+def test_a_key_in_milliseconds_takes_numbers_and_lengths(given: object, wanted: int) -> None:
+    assert milliseconds(given) == wanted
+
+
+@pytest.mark.parametrize("value", [True, None, "", "soon", 1.5, "1e3"])
+def test_a_key_in_milliseconds_refuses_the_rest(value: object) -> None:
+    with pytest.raises(ValueError, match="; "):
+        milliseconds(value)
+
+
+@given(st.integers(0, 10**10))
+def test_a_spelled_length_reads_back_as_the_same(ms: int) -> None:
+    assert duration(spell(timedelta(milliseconds=ms))) == timedelta(milliseconds=ms)
+
+
+@given(st.text(max_size=30))
+def test_a_length_is_read_or_refused_and_nothing_else(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert duration(text) >= timedelta(0)
+
+
+@pytest.mark.parametrize("name", ["files", "a", "my-server", "my_server", "A1", "x-", "9"])
+def test_a_good_id(name: str) -> None:
+    assert server_id_fault(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", "_a", "a_", "a__b", "a b", "a.b", "ä", "a/b", "resource", "prompt", "x" * 41, "a\n", "-a"]
+)
+def test_a_bad_id(name: str) -> None:
+    assert server_id_fault(name)
+
+
+@given(st.text(max_size=80))
+def test_a_slug_is_always_a_good_id(name: str) -> None:
+    assert server_id_fault(slug(name)) is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*", "read_*", "a?", "[ab]c", "[!a]", "[]]", "[!]]x", "server:x*", "resource:file:///*", "a]"]
+)
+def test_a_good_pattern(pattern: str) -> None:
+    assert pattern_fault(pattern) is None
+
+
+@pytest.mark.parametrize("pattern", ["", "  ", "[", "a[b", "[]", "[!]", "x[a]y[", "a\nb", "*" * 17, "x" * 300])
+def test_a_bad_pattern(pattern: str) -> None:
+    assert pattern_fault(pattern)
+
+
+def _hosts(text: str, environment: dict[str, str]) -> tuple[str, ...]:
+    return load_text(f"allowed_hosts: ['{text}']", environment=environment).root.allowed_hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("${A}", "one"),
+        ("${env:A}", "one"),
+        ("${A:-two}", "one"),
+        ("${MISSING:-two}", "two"),
+        ("${env:MISSING:-two}", "two"),
+        ("${MISSING:-}", ""),
+        ("${EMPTY:-two}", "two"),
+        ("${EMPTY}", ""),
+        ("x${A}y${A}", "xoneyone"),
+        ("$${A}", "${A}"),
+        ("$A", "$A"),
+        ("${SNEAKY}", "${A}"),
+    ],
+)
+def test_variables_are_filled_in(text: str, wanted: str) -> None:
+    assert _hosts(text, {"A": "one", "EMPTY": "", "SNEAKY": "${A}"}) == (wanted,)
+
+
+def test_an_unset_variable_outside_a_server_is_named_with_its_place() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text("limits:\n  sessions: ${HOW_MANY}\n", "t.yaml", environment={})
+    assert str(caught.value) == (
+        "t.yaml:2:13: limits.sessions: the variable HOW_MANY is not set; set it, or write ${HOW_MANY:-default}"
+    )
+
+
+def test_an_unset_variable_inside_a_server_takes_out_that_server_only() -> None:
+    text = "servers:\n  a: {command: x, env: {T: '${TOKEN}', U: '${OTHER}', V: '${TOKEN}'}}\n  b: {command: y}\n"
+    loaded = load_text(text, "t.yaml", environment={})
+    assert list(loaded.root.servers) == ["b"]
+    (left_out,) = loaded.left_out
+    assert (left_out.server, left_out.reason, left_out.detail) == ("a", "env_missing", "TOKEN, OTHER")
+    assert left_out.mark.line == 2
+
+
+def test_a_server_left_out_may_still_be_named_by_rules_and_scopes() -> None:
+    text = (
+        "servers: {a: {command: '${NOT_SET}'}}\nscopes: {default: {default_servers: [a]}}\n"
+        "governance: {rules: [{match: 'x', server: a, action: deny}]}\n"
+    )
+    assert load_text(text, environment={}).left_out[0].server == "a"
+
+
+def test_a_disabled_server_is_left_out_as_disabled_whatever_its_variables() -> None:
+    text = "servers: {a: {command: '${NOT_SET}', enabled: no}, b: {command: x, enabled: false}}"
+    loaded = load_text(text, environment={})
+    assert [(item.server, item.reason) for item in loaded.left_out] == [("a", "disabled"), ("b", "disabled")]
+
+
+@pytest.mark.parametrize("word", ["off", "Off", "false", "no", "'off'"])
+def test_unquoted_off_is_a_word_or_a_switch_as_the_key_wants(word: str) -> None:
+    text = f"telemetry: {{metrics: {word}}}\n"
+    assert load_text(text, environment={}).root.telemetry.metrics is False
+
+
+def test_off_and_on_work_where_a_word_is_wanted() -> None:
+    root = load_text("pins: off\nvalidate: off\nfacade: {add_server: on}\n", environment={}).root
+    assert (root.pins, root.validate_arguments, root.facade.add_server) == ("off", "off", "on")
+    assert load_text("facade: {add_server: false}", environment={}).root.facade.add_server == "off"
+
+
+def test_text_stays_as_it_was_written() -> None:
+    server = load_text(
+        "servers: {x: {command: c, args: [1.10, 007, yes, 2026-01-02, 1:30], env: {V: 0x1F, W: on}}}", environment={}
+    ).root.servers["x"]
+    assert server.args == ("1.10", "007", "yes", "2026-01-02", "1:30")
+    assert server.env == {"V": "0x1F", "W": "on"}
