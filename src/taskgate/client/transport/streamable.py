@@ -110,8 +110,9 @@ class StreamableHttp:
         stream = _MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
         reply = await self._post(outgoing.headers, outgoing.body, stream, timeout, pooled=not outgoing.long)
         if reply.status == 200 and reply.content_type == b"text/event-stream":
-            return stream.response or await self._resume(stream, deadline)
-        message = self._read_reply(reply, outgoing)
+            message = stream.response or await self._resume(stream, deadline)
+        else:
+            message = self._read_reply(reply, outgoing)
         if outgoing.method == "initialize" and "result" in message:
             # Some servers put a session id on the error to the generation probe too; only a handshake makes a session.
             self._adopt_session(reply)

@@ -1,0 +1,173 @@
+"""The servers the client is tested against: real programs in other processes, each started once and shared.
+
+A peer whose environment is absent is left out of the parametrisation and named at the end of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgate.client import Session, connect
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS, SERVERS, OWN = ROOT / ".peers", ROOT / "tests" / "peers", Path(__file__).parent / "servers"
+START_SECONDS = 30
+
+
+def python_of(environment: str) -> str:
+    return str(PEERS / environment / "bin" / "python")
+
+
+def node() -> str:
+    own = PEERS / "node-from-npm" / "node_modules" / "node" / "bin" / "node"
+    return str(own) if own.exists() else shutil.which("node") or "node"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One server program, how it is reached and what is expected of it."""
+
+    name: str
+    environment: str
+    command: tuple[str, ...]
+    transport: str = "http"
+    generation: str | None = None
+    tasks: bool = False
+
+    @property
+    def is_present(self) -> bool:
+        return (PEERS / self.environment).exists()
+
+    @property
+    def expected(self) -> str:
+        return self.generation or ("stateful" if self.environment in ("mcp130", "ts1") else "stateless")
+
+
+def _python(environment: str, script: str) -> tuple[str, ...]:
+    return (python_of(environment), str(SERVERS / script))
+
+
+def _node(script: str) -> tuple[str, ...]:
+    return (node(), str(SERVERS / script))
+
+
+BEHAVIOUR = [
+    Peer("mcp130-http", "mcp130", _python("mcp130", "behaviour_server_130.py"), tasks=True),
+    Peer("mcp130-stdio", "mcp130", _python("mcp130", "behaviour_server_130.py"), "stdio", tasks=True),
+    Peer("ts1-http", "ts1", _node("behaviour_server_ts1.mjs"), tasks=True),
+    Peer("ts1-stdio", "ts1", _node("behaviour_server_ts1.mjs"), "stdio", tasks=True),
+    Peer("mcp23-http-2026", "mcp23", _python("mcp23", "behaviour_server_23.py")),
+    Peer("mcp23-http-2025", "mcp23", _python("mcp23", "behaviour_server_23.py"), generation="stateful"),
+    Peer("mcp23-stdio-2026", "mcp23", _python("mcp23", "behaviour_server_23.py"), "stdio"),
+    Peer("ts2-http", "ts2", _node("behaviour_server_ts2.mjs")),
+    Peer("ts2-stdio", "ts2", _node("behaviour_server_ts2.mjs"), "stdio"),
+]
+EXTENSION = [
+    Peer("everything-2026", "mcp23", _python("mcp23", "everything_server.py")),
+    Peer("fastmcp-tasks", "fastmcp", (python_of("fastmcp"), str(OWN / "fastmcp_tasks_server.py"))),
+]
+ABSENT = sorted({peer.environment for peer in BEHAVIOUR + EXTENSION if not peer.is_present})
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if ABSENT:
+        terminalreporter.section("ABSENT PEERS", red=True)
+        terminalreporter.line(f"not tested against: {', '.join(ABSENT)} (run tools/peers.py)")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture, peers in (("behaviour_peer", BEHAVIOUR), ("task_peer", [p for p in BEHAVIOUR if p.tasks])):
+        if fixture in metafunc.fixturenames:
+            present = [peer for peer in peers if peer.is_present]
+            metafunc.parametrize(fixture, present, ids=[peer.name for peer in present])
+
+
+class Servers:
+    """HTTP servers by command, started when first wanted."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], str]] = {}
+
+    def url(self, command: tuple[str, ...]) -> str:
+        if command not in self._running:
+            self._running[command] = self._start(command)
+        return self._running[command][1]
+
+    def _start(self, command: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], str]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        log = tempfile.TemporaryFile()
+        process = subprocess.Popen([*command, "--http", str(port)], stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return process, f"http://127.0.0.1:{port}/mcp"
+            time.sleep(0.02)
+        log.seek(0)
+        raise RuntimeError(f"{command} did not start:\n{log.read()[-3000:].decode(errors='replace')}")
+
+    def close(self) -> None:
+        for process, _ in self._running.values():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    servers = Servers()
+    yield servers
+    servers.close()
+
+
+Opener = Callable[..., AbstractAsyncContextManager[Session]]
+
+
+@pytest.fixture
+def opened(servers: Servers) -> Opener:
+    """`async with opened(peer, **settings) as session`."""
+
+    @asynccontextmanager
+    async def open_peer(peer: Peer, **settings: Any) -> AsyncIterator[Session]:
+        target = servers.url(peer.command) if peer.transport == "http" else [*peer.command, "--stdio"]
+        settings = {"generation": peer.generation, "request_timeout": 20.0, "call_timeout": 20.0} | settings
+        async with connect(target, **settings) as session:
+            yield session
+
+    return open_peer
+
+
+@pytest.fixture
+def everything(servers: Servers) -> str:
+    return servers.url(EXTENSION[0].command)
+
+
+@pytest.fixture
+def fastmcp_tasks(servers: Servers) -> str:
+    return servers.url(EXTENSION[1].command)
+
+
+@pytest.fixture
+def liar(servers: Servers) -> str:
+    """A hand-written server that breaks the rules on purpose."""
+    return servers.url((sys.executable, str(OWN / "lying_server.py")))
+
+
+@pytest.fixture
+def lying_command() -> list[str]:
+    return [sys.executable, str(OWN / "lying_server.py"), "--stdio"]

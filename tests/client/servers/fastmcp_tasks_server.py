@@ -1,0 +1,44 @@
+"""A server on `fastmcp-tasks`: the tasks extension of 2026-07-28 as its own authors run it.
+
+fastmcp_tasks_server.py --http PORT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import timedelta
+
+from fastmcp import Context, FastMCP
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
+
+mcp = FastMCP("fastmcp-tasks-peer")
+mcp.add_extension(TasksExtension())
+QUICK = TaskConfig(mode="required", poll_interval=timedelta(milliseconds=300))
+
+
+@mcp.tool
+async def echo(text: str) -> str:
+    return text
+
+
+@mcp.tool(task=QUICK)
+async def work(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "worked"
+
+
+@mcp.tool(task=QUICK)
+async def fail() -> str:
+    raise ValueError("it failed on purpose")
+
+
+@mcp.tool(task=QUICK)
+async def work_asking(context: Context) -> str:
+    answer = await context.elicit("What is your name?", response_type=str)
+    return f"{answer.action}:{getattr(answer, 'data', None)}"
+
+
+if __name__ == "__main__":
+    mcp.run(transport="http", host="127.0.0.1", port=int(sys.argv[2]), show_banner=False)

@@ -1,0 +1,218 @@
+"""Servers that break the rules: each lie gives a typed error or the right result, and never a hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from taskgate.client import (
+    ClientError,
+    ConnectionLost,
+    DeadlineExceeded,
+    InvalidReply,
+    ServerUnreachable,
+    TaskCancelled,
+    TaskExpired,
+    TaskFailed,
+    TaskStatus,
+    TaskUpdate,
+    TaskVanished,
+    connect,
+)
+
+pytestmark = pytest.mark.timeout(30)
+PATIENCE = 10.0
+BOTH = pytest.mark.parametrize("generation", ["stateful", "stateless"])
+
+
+def lying(url: str, generation: str, **settings: Any) -> Any:
+    return connect(url, **{"generation": generation, "default_poll_interval": 0.25, "request_timeout": 2.0, **settings})
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("tool", "error"),
+    [
+        ("unknown_status", InvalidReply),
+        ("no_status", InvalidReply),
+        ("other_task", InvalidReply),
+        ("vanish", TaskVanished),
+        ("expire", TaskExpired),
+        ("cancelled", TaskCancelled),
+    ],
+)
+async def test_a_lie_about_a_task_is_a_typed_error(
+    liar: str, generation: str, tool: str, error: type[ClientError]
+) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task(tool)
+        with pytest.raises(error):
+            await handle.result(PATIENCE)
+
+
+@BOTH
+async def test_a_lost_task_ends_its_updates_with_the_same_error(liar: str, generation: str) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task("vanish")
+        with pytest.raises(TaskVanished):
+            [update async for update in handle.updates()]
+
+
+@BOTH
+@pytest.mark.parametrize("tool", ["honest", "rubbish_then_fine", "progressing"])
+async def test_an_honest_end_after_trouble_is_still_the_result(liar: str, generation: str, tool: str) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task(tool)
+        assert (await handle.result(PATIENCE)).text == "true result"
+
+
+@BOTH
+async def test_a_terminal_status_is_final_whatever_the_server_says_later(liar: str, generation: str) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task("back_from_terminal")
+        assert (await handle.result(PATIENCE)).text == "true result"
+        handle.observe(await session.get_task(handle.task_id))
+        assert handle.status is TaskStatus.COMPLETED
+        assert handle.contradictions == 1
+        assert (await handle.result(PATIENCE)).text == "true result"
+
+
+async def test_a_failed_task_with_an_empty_success_is_a_failure(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        handle = await session.call_tool_as_task("empty_success")
+        with pytest.raises(TaskFailed, match="the worker crashed"):
+            await handle.result(PATIENCE)
+
+
+async def test_a_completed_task_that_keeps_its_result_runs_into_a_deadline(liar: str) -> None:
+    async with lying(liar, "stateful", request_timeout=0.5) as session:
+        handle = await session.call_tool_as_task("result_hangs")
+        with pytest.raises(DeadlineExceeded):
+            await handle.result(PATIENCE)
+
+
+async def test_a_completed_task_whose_result_is_gone_has_vanished(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        handle = await session.call_tool_as_task("result_gone")
+        with pytest.raises(TaskVanished):
+            await handle.result(PATIENCE)
+
+
+async def test_a_completed_task_without_its_result_is_an_invalid_reply(liar: str) -> None:
+    async with lying(liar, "stateless") as session:
+        handle = await session.call_tool_as_task("no_result")
+        with pytest.raises(InvalidReply):
+            await handle.result(PATIENCE)
+
+
+async def test_a_result_that_comes_while_the_status_says_otherwise_counts(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        handle = await session.call_tool_as_task("early_result")
+        assert (await handle.result(PATIENCE)).text == "true result"
+        assert handle.contradictions >= 1
+
+
+async def test_a_task_that_nobody_asked_for_is_followed_by_a_plain_call(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        assert (await session.call_tool("unasked_task", timeout=PATIENCE)).text == "true result"
+
+
+@BOTH
+async def test_a_task_that_never_ends_runs_into_the_callers_deadline(liar: str, generation: str) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task("forever")
+        with pytest.raises(DeadlineExceeded):
+            await handle.result(0.4)
+        assert (await handle.cancel()).status is TaskStatus.CANCELLED
+
+
+@BOTH
+async def test_polls_follow_the_interval_the_server_asks_for_each_time(liar: str, generation: str) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task("changing_interval")
+        await handle.result(PATIENCE)
+        gaps = json.loads((await session.call_tool("polls", {"taskId": handle.task_id})).text)
+        # 250 ms, then 700 ms, then the default for a negative one (250 ms here), then 250 ms again.
+        assert len(gaps) == 4
+        assert all(low <= gap for gap, low in zip(gaps, (0.24, 0.69, 0.24, 0.24), strict=True))
+        assert gaps[1] > 1.8 * gaps[0]
+
+
+@BOTH
+async def test_a_busy_server_is_asked_again_after_the_time_it_names(liar: str, generation: str) -> None:
+    async with lying(liar, generation) as session:
+        handle = await session.call_tool_as_task("busy")
+        assert (await handle.result(PATIENCE)).text == "true result"
+        gaps = json.loads((await session.call_tool("polls", {"taskId": handle.task_id})).text)
+        assert gaps[0] >= 0.95
+
+
+@BOTH
+async def test_a_warning_comes_before_a_task_expires(liar: str, generation: str) -> None:
+    warned: list[TaskUpdate] = []
+    async with lying(liar, generation, on_expiry=warned.append, expiry_warning=0.4) as session:
+        handle = await session.call_tool_as_task("short_lived")
+        async with asyncio.timeout(PATIENCE):
+            async for update in handle.updates():
+                if update.warning:
+                    break
+        assert update.expires_in is not None
+        assert 0 < update.expires_in < 1
+        assert warned == [update]
+
+
+async def test_a_late_answer_is_given_up_and_then_ignored(liar: str, lying_command: list[str]) -> None:
+    for target in (liar, lying_command):
+        async with lying(target, "stateful") as session:
+            began = time.monotonic()
+            with pytest.raises(DeadlineExceeded):
+                await session.call_tool("late", {"seconds": 0.6}, timeout=0.2)
+            assert time.monotonic() - began < 0.5
+            assert (await session.call_tool("late", {"seconds": 0.6}, timeout=PATIENCE)).text == "true result"
+
+
+@BOTH
+async def test_an_answer_that_comes_twice_counts_once(liar: str, lying_command: list[str], generation: str) -> None:
+    for target in (liar, lying_command):
+        async with lying(target, generation) as session:
+            assert (await session.call_tool("twice", {"text": "a"})).text == "a"
+            assert (await session.call_tool("echo", {"text": "b"})).text == "b"
+
+
+async def test_integers_of_any_size_arrive_unharmed(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        result = await session.call_tool("big_integer")
+        assert result.structured_content == {"n": 2**100 + 1, "f": 1.5}
+
+
+async def test_a_program_that_dies_is_reported_with_its_last_words(lying_command: list[str]) -> None:
+    async with lying(lying_command, "stateful") as session:
+        with pytest.raises(ConnectionLost, match="I am tired"):
+            await session.call_tool("die")
+        with pytest.raises(ConnectionLost):
+            await session.call_tool("echo", {"text": "x"})
+
+
+async def test_a_server_that_stays_away_gives_the_task_up(lying_command: list[str]) -> None:
+    async with lying(lying_command, "stateful", give_up_after=0.5) as session:
+        handle = await session.call_tool_as_task("forever")
+        with pytest.raises(ConnectionLost):
+            await session.call_tool("die")
+        with pytest.raises(ServerUnreachable):
+            await handle.result(PATIENCE)
+
+
+async def test_all_pages_of_tasks_are_listed(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        made = [(await session.call_tool_as_task("forever")).task_id for _ in range(5)]
+        assert set(made) <= {task.task_id for task in await session.list_tasks()}
+
+
+async def test_what_the_server_suggests_to_say_meanwhile_is_kept(liar: str) -> None:
+    async with lying(liar, "stateful") as session:
+        handle = await session.call_tool_as_task("honest")
+        assert handle.immediate_response == "I started it."

@@ -1,0 +1,154 @@
+"""The tasks extension of 2026-07-28, against a server on `mcp` 2.3 and against `fastmcp-tasks`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from taskgate.client import (
+    InvalidReply,
+    Question,
+    ServerError,
+    TaskCancelled,
+    TaskNotFound,
+    TasksNotSupported,
+    TaskStatus,
+    accept,
+    connect,
+)
+
+PATIENCE = 15.0
+
+
+def agree(question: Question) -> dict[str, Any]:
+    properties = question.params["requestedSchema"]["properties"]
+    return accept({name: True if prop.get("type") == "boolean" else "Ann" for name, prop in properties.items()})
+
+
+@pytest.fixture(params=["everything", "fastmcp_tasks"])
+def extension_server(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """The URL of a server and what its tools are called."""
+    names = {
+        "everything": {
+            "work": ("slow_compute", {"seconds": 0.4}),
+            "long": ("slow_compute", {"seconds": 30}),
+            "ask": "confirm_delete",
+        },
+        "fastmcp_tasks": {"work": ("work", {"seconds": 0.4}), "long": ("work", {"seconds": 30}), "ask": "work_asking"},
+    }
+    return request.getfixturevalue(request.param), names[request.param]
+
+
+async def test_a_task_is_driven_to_its_end_by_a_plain_call(extension_server: Any) -> None:
+    url, tools = extension_server
+    async with connect(url) as session:
+        assert session.generation == "stateless"
+        result = await session.call_tool(*tools["work"], timeout=PATIENCE)
+        assert result.text.startswith(("computed", "worked"))
+
+
+async def test_a_task_tells_its_status_until_it_is_completed(extension_server: Any) -> None:
+    url, tools = extension_server
+    async with connect(url) as session:
+        handle = await session.call_tool_as_task(*tools["work"])
+        assert handle.task_id
+        updates = [update async for update in handle.updates()]
+        assert updates[0].status is TaskStatus.WORKING
+        assert updates[-1].status is TaskStatus.COMPLETED
+        assert not (await handle.result(PATIENCE)).is_error
+        assert session.active_tasks == {}
+
+
+async def test_the_questions_of_a_task_are_answered_by_the_callback(extension_server: Any) -> None:
+    url, tools = extension_server
+    async with connect(url, elicitation=agree) as session:
+        arguments = {"filename": "old.txt"} if tools["ask"] == "confirm_delete" else {}
+        result = await session.call_tool(tools["ask"], arguments, timeout=PATIENCE)
+        assert "accept" in result.text
+
+
+async def test_the_questions_of_a_task_can_be_answered_by_hand(extension_server: Any) -> None:
+    url, tools = extension_server
+    async with connect(url, answer_by_hand=True) as session:
+        arguments = {"filename": "old.txt"} if tools["ask"] == "confirm_delete" else {}
+        handle = await session.call_tool_as_task(tools["ask"], arguments)
+        answered = 0
+        async with asyncio.timeout(PATIENCE):
+            async for update in handle.updates():
+                for key, question in update.questions.items():
+                    await handle.answer({key: agree(question)})
+                    answered += 1
+        assert answered == 1
+        assert "accept" in (await handle.result(PATIENCE)).text
+
+
+async def test_a_cancelled_task_raises_from_result(extension_server: Any) -> None:
+    url, tools = extension_server
+    async with connect(url) as session:
+        handle = await session.call_tool_as_task(*tools["long"])
+        await handle.cancel()
+        with pytest.raises(TaskCancelled):
+            await handle.result(PATIENCE)
+
+
+async def test_a_task_is_resumed_by_another_session(extension_server: Any) -> None:
+    url, tools = extension_server
+    async with connect(url) as first:
+        task_id = (await first.call_tool_as_task(*tools["work"])).task_id
+    async with connect(url) as second:
+        handle = await second.resume_task(task_id)
+        assert not (await handle.result(PATIENCE)).is_error
+
+
+async def test_an_unknown_task_is_a_typed_error(extension_server: Any) -> None:
+    url, _ = extension_server
+    async with connect(url) as session:
+        with pytest.raises(TaskNotFound):
+            await session.get_task("never-made")
+
+
+async def test_a_tool_error_is_a_result_and_a_protocol_error_is_raised(everything: str) -> None:
+    async with connect(everything) as session:
+        assert (await session.call_tool("failing_job", timeout=PATIENCE)).is_error
+        with pytest.raises(ServerError) as caught:
+            await session.call_tool("protocol_error_job", timeout=PATIENCE)
+        assert caught.value.code == -32603
+
+
+async def test_a_round_of_questions_may_come_before_the_task(everything: str) -> None:
+    async with connect(everything, elicitation=agree) as session:
+        result = await session.call_tool("test_tool_with_task", timeout=PATIENCE)
+        assert result.text == "Hello, Ann!"
+
+
+async def test_a_call_that_needs_no_task_gives_a_finished_handle(everything: str) -> None:
+    async with connect(everything) as session:
+        handle = await session.call_tool_as_task("greet", {"name": "Bob"})
+        assert handle.task_id is None
+        assert handle.status is TaskStatus.COMPLETED
+        assert (await handle.result()).text == "Hello, Bob!"
+        assert [update.status async for update in handle.updates()] == [TaskStatus.COMPLETED]
+
+
+async def test_without_the_extension_no_task_is_made(everything: str) -> None:
+    async with connect(everything, tasks=False) as session:
+        assert (await session.call_tool("slow_compute", {"seconds": 0}, timeout=PATIENCE)).text.startswith("computed")
+        with pytest.raises(TasksNotSupported):
+            await session.call_tool_as_task("slow_compute", {"seconds": 0})
+        with pytest.raises(ServerError) as caught:
+            await session.call_tool("failing_job")
+        assert caught.value.code == -32021
+
+
+async def test_there_is_no_list_of_tasks_in_this_generation(everything: str) -> None:
+    async with connect(everything) as session:
+        with pytest.raises(TasksNotSupported):
+            await session.list_tasks()
+
+
+async def test_a_task_nobody_asked_for_is_an_error_where_none_was_offered(liar: str) -> None:
+    async with connect(liar, tasks=False, generation="stateless") as session:
+        with pytest.raises(InvalidReply, match="did not offer"):
+            await session.call_tool("unasked_task")
