@@ -289,7 +289,6 @@ def test_a_constraint_in_the_scope_never_adds_a_tool(
     registry: Registry,
     scope: ScopePolicy,
     request: SessionRequest,
-    how: str,
     more: PatternSet,
     servers: tuple[str, ...],
 ) -> None:
