@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taskgate.core.catalog.pin import deceptive_characters
+from taskgate.core.catalog.pin import character_flag, deceptive_characters
 from taskgate.core.governance.approval import Approval, State, Verdict, Vote, Workflow
 from taskgate.core.governance.difference import Difference, difference
 from taskgate.core.governance.redaction import Redaction
@@ -68,7 +68,6 @@ def card(
 ) -> Card:
     """Make the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
     shown = redaction.redact(arguments)
-    text = show_json(shown.value)
     bound = approval.binding
     return Card(
         approval_id=approval.id,
@@ -79,9 +78,9 @@ def card(
         scope=bound.scope,
         workflow=approval.workflow,
         rule=approval.rule,
-        arguments=text,
+        arguments=show_json(shown.value),
         hidden=shown.hidden,
-        deceptive=deceptive_characters(text),
+        deceptive=deceptive_characters(_text(shown.value)),
         arguments_digest=bound.arguments_digest,
         changes=None if last_approved is None else difference(last_approved, arguments, redaction),
         votes=approval.votes,
@@ -95,7 +94,7 @@ def card(
 
 def show_json(value: Any) -> str:
     """Indented JSON in which every character that prints nothing, or turns text around, is visible as an escape."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = _text(value)
     return "".join(_visible(character) for character in text)
 
 
@@ -111,8 +110,12 @@ def history_line(votes: Sequence[Vote]) -> str:
     return ", ".join(f"{vote.approver}: {vote.verdict.value}" for vote in votes)
 
 
+def _text(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
 def _visible(character: str) -> str:
-    if character in "\n " or character.isprintable():
+    if character == "\n" or (character.isprintable() and character_flag(character) is None):
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else "".join(f"\\u{half:04x}" for half in _surrogates(code))

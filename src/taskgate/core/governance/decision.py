@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 
 class Gate(StrEnum):
@@ -100,6 +100,8 @@ def strictness(decision: Decision) -> Strictness:
             return Strictness.APPROVE
         case Denied():
             return Strictness.DENY
+        case _:
+            assert_never(decision)
 
 
 def action_of(decision: Decision) -> Action:
@@ -113,3 +115,5 @@ def action_of(decision: Decision) -> Action:
             return Action.APPROVE
         case Denied():
             return Action.DENY
+        case _:
+            assert_never(decision)

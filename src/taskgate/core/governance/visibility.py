@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, assert_never
 
-from taskgate.core.patterns import PatternKind, PatternSet
+from taskgate.core.patterns import NO_PATTERNS, PatternKind, PatternSet
 from taskgate.core.scoping.subset import Subset
 
 
@@ -38,7 +38,7 @@ class Lists:
     """One layer of allowing and denying. `allow` None means that this layer allows everything it does not deny."""
 
     allow: PatternSet | None = None
-    deny: PatternSet = PatternSet()  # noqa: RUF009 - a frozen value
+    deny: PatternSet = NO_PATTERNS
 
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
         """Why this layer hides the name, or None."""
@@ -98,3 +98,5 @@ def expose(mode: ExposeMode, tools: Iterable[str]) -> Lists:
             return Lists(allow=patterns)
         case ExposeMode.BLOCKLIST:
             return Lists(deny=patterns)
+        case _:
+            assert_never(mode)

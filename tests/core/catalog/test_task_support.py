@@ -1,0 +1,232 @@
+"""What tools show, whether a call obeys it and who owns the task: the matrices, for both kinds of caller and every
+mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from taskgate.core.catalog.annotate import (
+    AnnotationMode,
+    Owner,
+    TaskCheck,
+    TaskSupport,
+    annotated,
+    annotation_line,
+    check_task,
+    owner_of,
+    sends_task_status,
+    shown_support,
+    supports_tasks,
+    upstream_support,
+)
+from taskgate.core.governance.decision import Action
+
+FORBIDDEN, OPTIONAL, REQUIRED = TaskSupport.FORBIDDEN, TaskSupport.OPTIONAL, TaskSupport.REQUIRED
+FORWARD, APPROVE, DENY, POLICY = Action.FORWARD, Action.APPROVE, Action.DENY, Action.POLICY
+BOTH = (True, False)
+
+
+@pytest.mark.parametrize("task_aware", BOTH)
+@pytest.mark.parametrize(
+    ("action", "upstream_tasks", "own", "expected"),
+    [
+        (FORWARD, True, None, OPTIONAL),
+        (FORWARD, True, OPTIONAL, OPTIONAL),
+        (FORWARD, True, REQUIRED, REQUIRED),
+        (FORWARD, True, FORBIDDEN, FORBIDDEN),
+        (FORWARD, False, None, FORBIDDEN),
+        (FORWARD, False, OPTIONAL, FORBIDDEN),
+        (APPROVE, True, FORBIDDEN, REQUIRED),
+        (APPROVE, False, None, REQUIRED),
+        (POLICY, True, OPTIONAL, REQUIRED),
+        (POLICY, False, None, REQUIRED),
+        (DENY, True, REQUIRED, FORBIDDEN),
+        (DENY, False, None, FORBIDDEN),
+    ],
+)
+def test_strict_shows_the_plain_matrix_to_everyone(
+    action: Action, upstream_tasks: bool, own: TaskSupport | None, expected: TaskSupport, task_aware: bool
+) -> None:
+    shown = shown_support(
+        AnnotationMode.STRICT, action, upstream_tasks=upstream_tasks, upstream_support=own, task_aware=task_aware
+    )
+    assert shown is expected
+
+
+@pytest.mark.parametrize("own", [None, *TaskSupport])
+@pytest.mark.parametrize("upstream_tasks", BOTH)
+@pytest.mark.parametrize(
+    ("action", "forced", "aware", "unaware"),
+    [
+        (FORWARD, False, OPTIONAL, OPTIONAL),
+        (FORWARD, True, REQUIRED, OPTIONAL),
+        (APPROVE, False, REQUIRED, OPTIONAL),
+        (APPROVE, True, REQUIRED, OPTIONAL),
+        (POLICY, False, REQUIRED, OPTIONAL),
+        (POLICY, True, REQUIRED, OPTIONAL),
+        (DENY, False, None, None),
+        (DENY, True, None, None),
+    ],
+)
+def test_auto_shows_required_only_to_callers_that_know_tasks(
+    action: Action,
+    forced: bool,
+    aware: TaskSupport | None,
+    unaware: TaskSupport | None,
+    upstream_tasks: bool,
+    own: TaskSupport | None,
+) -> None:
+    def shown(task_aware: bool) -> TaskSupport | None:
+        return shown_support(
+            AnnotationMode.AUTO,
+            action,
+            upstream_tasks=upstream_tasks,
+            upstream_support=own,
+            task_aware=task_aware,
+            forced=forced,
+        )
+
+    assert (shown(True), shown(False)) == (aware, unaware)
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_dual_shows_optional_for_all_that_is_listed(action: Action) -> None:
+    shown = shown_support(AnnotationMode.DUAL, action, upstream_tasks=True, forced=True)
+    assert shown is (None if action is DENY else OPTIONAL)
+
+
+@pytest.mark.parametrize("action", [FORWARD, APPROVE, POLICY])
+def test_force_required_makes_a_tool_required_in_strict_whatever_the_rules_say(action: Action) -> None:
+    assert shown_support(AnnotationMode.STRICT, action, upstream_tasks=False, forced=True) is REQUIRED
+    assert shown_support(AnnotationMode.STRICT, DENY, upstream_tasks=True, forced=True) is FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("shown", "task_present", "expected"),
+    [
+        (REQUIRED, False, TaskCheck.TASK_REQUIRED),
+        (REQUIRED, True, TaskCheck.TASK),
+        (OPTIONAL, False, TaskCheck.SYNC),
+        (OPTIONAL, True, TaskCheck.TASK),
+        (FORBIDDEN, False, TaskCheck.SYNC),
+        (FORBIDDEN, True, TaskCheck.TASK_FORBIDDEN),
+    ],
+)
+def test_a_call_must_obey_what_its_tool_shows(shown: TaskSupport, task_present: bool, expected: TaskCheck) -> None:
+    assert check_task(shown, task_present=task_present) is expected
+
+
+@pytest.mark.parametrize("mode", [AnnotationMode.AUTO, AnnotationMode.DUAL])
+@pytest.mark.parametrize("action", [FORWARD, APPROVE, POLICY])
+@pytest.mark.parametrize("task_aware", BOTH)
+@pytest.mark.parametrize("forced", BOTH)
+def test_a_task_is_forbidden_only_in_strict(
+    mode: AnnotationMode, action: Action, task_aware: bool, forced: bool
+) -> None:
+    shown = shown_support(mode, action, upstream_tasks=False, task_aware=task_aware, forced=forced)
+    assert shown is not None
+    assert check_task(shown, task_present=True) is TaskCheck.TASK
+
+
+@pytest.mark.parametrize(
+    ("action", "task_present", "own", "expected"),
+    [
+        (FORWARD, True, OPTIONAL, Owner.UPSTREAM),
+        (FORWARD, True, REQUIRED, Owner.UPSTREAM),
+        (FORWARD, True, FORBIDDEN, Owner.TASKGATE_AT_ONCE),
+        (FORWARD, True, None, Owner.TASKGATE_AT_ONCE),
+        (FORWARD, False, OPTIONAL, Owner.NOBODY),
+        (FORWARD, False, FORBIDDEN, Owner.NOBODY),
+        (APPROVE, True, OPTIONAL, Owner.TASKGATE),
+        (APPROVE, True, FORBIDDEN, Owner.TASKGATE),
+        (APPROVE, False, OPTIONAL, Owner.TASK_REQUIRED),
+        (APPROVE, False, FORBIDDEN, Owner.TASK_REQUIRED),
+        (DENY, True, OPTIONAL, Owner.REFUSED),
+        (DENY, False, FORBIDDEN, Owner.REFUSED),
+        (POLICY, True, None, Owner.TASKGATE),
+        (POLICY, False, None, Owner.TASK_REQUIRED),
+    ],
+)
+def test_ownership_follows_the_action_and_what_the_upstream_can_do(
+    action: Action, task_present: bool, own: TaskSupport | None, expected: Owner
+) -> None:
+    assert owner_of(action, task_present=task_present, upstream_support=own) is expected
+
+
+@pytest.mark.parametrize("action", [APPROVE, POLICY])
+def test_a_held_call_without_a_task_is_kept_by_us_where_the_tool_showed_optional(action: Action) -> None:
+    assert owner_of(action, task_present=False, upstream_support=None, shown=OPTIONAL) is Owner.TASKGATE
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"),
+    [
+        ({}, None),
+        ({"execution": {"taskSupport": "required"}, "annotations": {"taskSupport": "optional"}}, REQUIRED),
+        ({"annotations": {"taskSupport": "optional"}}, OPTIONAL),
+        ({"execution": {"taskSupport": "nonsense"}, "annotations": {"taskSupport": "forbidden"}}, FORBIDDEN),
+        ({"execution": {"taskSupport": 1}}, None),
+        ({"execution": "x", "annotations": None}, None),
+    ],
+)
+def test_the_upstreams_own_word_is_read_from_execution_first(
+    tool: dict[str, Any], expected: TaskSupport | None
+) -> None:
+    assert upstream_support(tool) is expected
+
+
+def test_annotating_keeps_every_other_field_and_leaves_the_original_alone() -> None:
+    tool = {"name": "x", "annotations": {"title": "X", "taskSupport": "optional"}, "execution": {"v": 1}, "vendor": [1]}
+    made = annotated(tool, REQUIRED)
+    assert made == {
+        "name": "x",
+        "annotations": {"title": "X", "taskSupport": "required"},
+        "execution": {"v": 1, "taskSupport": "required"},
+        "vendor": [1],
+    }
+    assert tool["execution"] == {"v": 1}
+    assert annotated({"name": "x", "annotations": None}, OPTIONAL)["annotations"] == {"taskSupport": "optional"}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "tasks", "status"),
+    [
+        ({}, False, False),
+        ({"tasks": {"requests": {"tools/call": True}}}, True, False),
+        ({"tasks": {"requests": {"tools": {"call": {}}}}}, True, False),
+        ({"tasks": {"requests": {"tools": {"call": True}}}}, True, False),
+        ({"tasks": {"requests": {"tools": {}}}}, False, False),
+        ({"tasks": {"requests": {"tools/call": False}}}, False, False),
+        ({"tasks": {}}, False, False),
+        ({"tasks": "x"}, False, False),
+        ({"notifications": {"tasks": {"status": True}}}, False, True),
+        ({"notifications": {"tasks": True}}, False, False),
+    ],
+)
+def test_capabilities_are_read_in_either_spelling(capabilities: dict[str, Any], tasks: bool, status: bool) -> None:
+    assert (supports_tasks(capabilities), sends_task_status(capabilities)) == (tasks, status)
+
+
+@pytest.mark.parametrize(
+    ("shown", "action", "upstream_tasks", "forced", "line"),
+    [
+        (REQUIRED, APPROVE, False, False, "Tool annotation: t -> required (yaml_action=approve)"),
+        (OPTIONAL, FORWARD, True, False, "Tool annotation: t -> optional (yaml_action=forward, upstream_tasks=true)"),
+        (
+            FORBIDDEN,
+            FORWARD,
+            False,
+            False,
+            "Tool annotation: t -> forbidden (yaml_action=forward, upstream_tasks=false)",
+        ),
+        (REQUIRED, POLICY, False, True, "Tool annotation: t -> required (yaml_action=policy, force_required=true)"),
+        (None, DENY, False, False, "Tool annotation: t -> not listed (yaml_action=deny)"),
+    ],
+)
+def test_the_log_line_says_what_and_why(
+    shown: TaskSupport | None, action: Action, upstream_tasks: bool, forced: bool, line: str
+) -> None:
+    assert annotation_line("t", shown, action, upstream_tasks=upstream_tasks, forced=forced) == line

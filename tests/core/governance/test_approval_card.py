@@ -1,0 +1,61 @@
+"""The card: an approver sees everything there is, and is told of everything they do not see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.governance.approval import Approver, Binding, Verdict, Voted, Workflow, apply, ask
+from taskgate.core.governance.card import Card, card, excerpt, history_line, show_json
+from taskgate.core.governance.redaction import compile_redaction
+
+TWO = Workflow("money", approvals_needed=2)
+BINDING = Binding("agent", "reports", "pay_now", "sha256:a", "sha256:d", "r1", 0, scope="default")
+
+
+def made(arguments: Any, **more: Any) -> Card:
+    approval = ask("ap_1", TWO, "rules[2] pay_*", BINDING, 1_000)
+    voted = apply(approval, TWO, Voted(Approver("ann", frozenset({"approver"})), Verdict.APPROVE, 1_100))
+    return card(voted.approval, TWO, arguments, compile_redaction(["token"]), **more)
+
+
+def test_the_card_holds_who_what_why_and_how_long() -> None:
+    shown = made({"amount": 5, "token": "t0p"}, url="https://gate.test/approvals/ap_1")
+    assert (shown.server, shown.tool, shown.requester, shown.rule) == ("reports", "pay_now", "agent", "rules[2] pay_*")
+    assert (shown.approvals_given, shown.approvals_needed, shown.expires_at_ms) == (1, 2, 601_000)
+    assert (shown.hidden, shown.changes, shown.url) == (("token",), None, "https://gate.test/approvals/ap_1")
+    assert "t0p" not in repr(shown)
+    assert history_line(shown.votes) == "ann: approve"
+
+
+def test_the_card_shows_what_differs_from_the_last_approved_call() -> None:
+    changes = made({"amount": 500, "token": "b"}, last_approved={"amount": 5, "token": "a"}).changes
+    assert changes is not None
+    assert [(change.path, change.hidden) for change in changes.changes] == [("amount", False), ("token", True)]
+
+
+def test_characters_that_deceive_are_made_visible_and_listed() -> None:
+    shown = made({"to": "ann\u202egnp.exe\u200b", "tag": "\U000e0041"})
+    assert "\u202e" not in shown.arguments
+    assert "\\u202e" in shown.arguments
+    assert "\\udb40\\udc41" in shown.arguments
+    assert shown.deceptive == (
+        "U+202E RIGHT-TO-LEFT OVERRIDE",
+        "U+200B ZERO WIDTH SPACE",
+        "U+E0041 TAG LATIN CAPITAL LETTER A",
+    )
+
+
+def test_a_cut_says_how_much_is_missing() -> None:
+    assert excerpt("abc", 3).left_out == 0
+    assert (excerpt("abcdef", 4).text, excerpt("abcdef", 4).left_out) == ("abcd", 2)
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
+def test_what_is_shown_is_the_same_value_to_a_program(value: dict[str, Any]) -> None:
+    text = show_json(value)
+    assert json.loads(text) == value
+    assert all(character == "\n" or character.isprintable() for character in text)

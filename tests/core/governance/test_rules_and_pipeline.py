@@ -1,0 +1,347 @@
+"""Rules, visibility and the one deciding function: truth tables, and the property that no stage ever widens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.governance import pipeline, rules
+from taskgate.core.governance.approval import Workflow
+from taskgate.core.governance.decision import (
+    Action,
+    Denied,
+    Forward,
+    Gate,
+    NeedsApproval,
+    NeedsPolicy,
+    Note,
+    Strictness,
+    action_of,
+    strictness,
+)
+from taskgate.core.governance.pipeline import (
+    Gates,
+    PolicyAnswer,
+    PolicyVerdict,
+    Profile,
+    UnknownWorkflow,
+    check_workflows,
+    conclude,
+    decide,
+    listed,
+    open_gates,
+    workflow_named,
+)
+from taskgate.core.governance.rules import BadRule, Rule, compile_rules
+from taskgate.core.governance.visibility import ExposeMode, Layers, Lists, Within, expose
+from taskgate.core.patterns import PatternError, PatternKind, PatternSet
+from taskgate.core.scoping.registry import Approval as Wish
+from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.subset import compose
+
+TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
+EXAMPLE = [
+    Rule("drop_*", Action.DENY),
+    Rule("delete_*", Action.APPROVE, approval="ops", reason="deletes for good"),
+    Rule("pay_*", Action.POLICY, server="reports", policy_id="payments", approval="money"),
+    Rule("resource:file:///secret/*", Action.DENY),
+    Rule("prompt:draft_*", Action.APPROVE),
+]
+WORKFLOWS = {"ops": Workflow("ops"), "money": Workflow("money", approvals_needed=2)}
+
+
+def gates(**changes: object) -> Gates:
+    made = Gates("r1", compile_rules(EXAMPLE, force_required=["export_all"]), workflows=WORKFLOWS)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "server", "name", "action"),
+    [
+        (TOOL, "files", "read_file", Action.FORWARD),
+        (TOOL, "files", "drop_table", Action.DENY),
+        (TOOL, "files", "Drop_table", Action.FORWARD),
+        (TOOL, "files", "delete_file", Action.APPROVE),
+        (TOOL, "reports", "pay_now", Action.POLICY),
+        (TOOL, "files", "pay_now", Action.FORWARD),
+        (RESOURCE, "files", "file:///secret/key", Action.DENY),
+        (RESOURCE, "files", "file:///open/key", Action.FORWARD),
+        (RESOURCE, "files", "drop_table", Action.FORWARD),
+        (PROMPT, "files", "draft_letter", Action.APPROVE),
+        (PROMPT, "files", "letter", Action.FORWARD),
+    ],
+)
+def test_the_first_rule_that_covers_a_name_decides(kind: PatternKind, server: str, name: str, action: Action) -> None:
+    made = gates()
+    first = decide(made, kind, server, name)
+    assert action_of(first) is action
+    assert decide(made, kind, server, name) is first
+
+
+def test_order_decides_between_rules_that_both_match() -> None:
+    one = compile_rules([Rule("a*", Action.DENY), Rule("ab", Action.FORWARD)])
+    other = compile_rules([Rule("ab", Action.FORWARD), Rule("a*", Action.DENY)])
+    assert one.match(TOOL, "s", "ab").action is Action.DENY
+    assert other.match(TOOL, "s", "ab").action is Action.FORWARD
+
+
+def test_a_decision_carries_what_the_log_and_the_approver_need() -> None:
+    made = gates()
+    assert decide(made, TOOL, "files", "delete_x") == NeedsApproval("ops", "rules[1] delete_*", "deletes for good")
+    assert decide(made, TOOL, "reports", "pay_x") == NeedsPolicy("payments", "money", "rules[2] pay_*")
+    denied = decide(made, TOOL, "files", "drop_x")
+    assert denied == Denied(Gate.RULES, "denied by rule", "policy_denied", "rules[0] drop_*")
+    assert not listed(denied)
+    assert listed(decide(made, TOOL, "files", "read"))
+
+
+def test_approve_without_a_workflow_asks_the_default_one() -> None:
+    made = Gates("r", compile_rules([Rule("x", Action.APPROVE)]))
+    assert decide(made, TOOL, "s", "x") == NeedsApproval("default", "rules[0] x")
+    assert workflow_named(made, "default") == Workflow("default")
+    assert workflow_named(gates(), "ops") is WORKFLOWS["ops"]
+
+
+@pytest.mark.parametrize("default", list(Action))
+def test_the_defaults_decide_where_no_rule_matches(default: Action) -> None:
+    made = Gates("r", compile_rules([], default=default))
+    assert {action_of(decide(made, kind, "s", "anything")) for kind in PatternKind} == {default}
+
+
+def test_without_rules_everything_is_forwarded() -> None:
+    assert decide(open_gates(), TOOL, "s", "x") == Forward("defaults")
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule("[a", Action.DENY), r"governance.rules\[0\]: .*never closed"),
+        (Rule("", Action.DENY), r"governance.rules\[0\]: .*empty"),
+        (Rule("[a", Action.DENY, where="taskgate.yaml:7"), r"taskgate.yaml:7: "),
+        (Rule("a", Action.DENY, policy_id="p"), "policy_id"),
+        (Rule("a", Action.FORWARD, approval="ops"), "approval"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_an_error_that_says_where(rule: Rule, message: str) -> None:
+    with pytest.raises(BadRule, match=message):
+        compile_rules([rule])
+
+
+def test_bad_defaults_and_a_bad_force_required_are_errors_too() -> None:
+    with pytest.raises(BadRule, match="governance.defaults"):
+        compile_rules([], default_policy_id="p")
+    with pytest.raises(BadRule, match="governance.force_required"):
+        compile_rules([], force_required=["[x"])
+
+
+def test_force_required_is_a_glob_on_the_own_name() -> None:
+    made = compile_rules([], force_required=["export_*", "files:copy"])
+    assert [made.forced("files", "export_all"), made.forced("files", "copy"), made.forced("other", "copy")] == [
+        True,
+        True,
+        False,
+    ]
+    assert made.forced("other", "copy") is False
+
+
+def test_memory_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(pipeline, "MAX_REMEMBERED", 3)
+    made = gates()
+    for number in range(10):
+        assert decide(made, TOOL, "files", f"drop_{number}") == decide(made, TOOL, "files", f"drop_{number}")
+        assert made.rules.forced("files", f"drop_{number}") is False
+    assert len(made._answers) <= 3
+    assert len(made.rules._answers) <= 3
+    assert len(made.rules._forced_answers) <= 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "shown", "hidden"),
+    [
+        (ExposeMode.ALL, ["read_a", "write_a"], []),
+        (ExposeMode.ALLOWLIST, ["read_a"], ["write_a"]),
+        (ExposeMode.BLOCKLIST, ["write_a"], ["read_a"]),
+    ],
+)
+def test_expose_says_which_tools_a_server_shows(mode: ExposeMode, shown: list[str], hidden: list[str]) -> None:
+    made = gates(visibility=Layers({"files": (expose(mode, ["read_*"]),)}))
+    for name in shown:
+        assert listed(decide(made, TOOL, "files", name))
+    for name in hidden:
+        decision = decide(made, TOOL, "files", name)
+        assert isinstance(decision, Denied)
+        assert (decision.gate, decision.error_type) == (Gate.VISIBILITY, "unknown_tool")
+    assert listed(decide(made, RESOURCE, "files", "file:///x"))
+    assert listed(decide(made, TOOL, "other", "write_a"))
+
+
+def test_a_list_restricts_resources_only_if_it_speaks_of_them() -> None:
+    layer = Lists(allow=PatternSet.of(["read_*", "resource:file:///open/*"]))
+    assert layer.hides(RESOURCE, "s", "file:///open/a") is None
+    assert layer.hides(RESOURCE, "s", "file:///secret") == "not on the allow list"
+    assert layer.hides(PROMPT, "s", "anything") is None
+    assert Lists(allow=PatternSet()).hides(PROMPT, "s", "anything") == "not on the allow list"
+
+
+def test_a_bad_pattern_in_expose_is_an_error_in_every_mode() -> None:
+    for mode in ExposeMode:
+        with pytest.raises(PatternError):
+            expose(mode, ["[x"])
+
+
+def test_layers_only_take_away() -> None:
+    wide = Layers({}, (Lists(deny=PatternSet.of(["a"])),))
+    narrow = wide.narrowed(Lists(deny=PatternSet.of(["b"])))
+    assert [wide.hides(TOOL, "s", name) is None for name in "abc"] == [False, True, True]
+    assert [narrow.hides(TOOL, "s", name) is None for name in "abc"] == [False, False, True]
+
+
+def test_a_scope_is_a_layer_like_any_other() -> None:
+    registry = Registry.build([RegistryRecord("files", allowed_tools=PatternSet.of(["read_*"]))])
+    subset = compose(registry, ScopePolicy("default", default_servers=("*",)))
+    made = gates().narrowed(Within(subset))
+    assert listed(decide(made, TOOL, "files", "read_a"))
+    assert decide(made, TOOL, "files", "write_a").error_type == "unknown_tool"  # type: ignore[union-attr]
+    assert decide(made, TOOL, "nowhere", "read_a").error_type == "unknown_tool"  # type: ignore[union-attr]
+
+
+def test_a_scope_that_cannot_say_why_still_hides() -> None:
+    class Mute:
+        def admits_kind(self, *_: object) -> bool:
+            return False
+
+        def explain(self, *_: object) -> None:
+            return None
+
+    assert Within(Mute()).hides(TOOL, "s", "x") == "outside the scope"  # type: ignore[arg-type]
+
+
+def test_a_quarantined_tool_is_hidden_without_being_forgotten() -> None:
+    made = gates()
+    before = decide(made, TOOL, "files", "read")
+    held = decide(made, TOOL, "files", "read", quarantined={("files", "read")})
+    assert isinstance(held, Denied)
+    assert held.error_type == "unknown_tool"
+    assert decide(made, TOOL, "files", "read", quarantined={("files", "other")}) is before
+    assert decide(made, PROMPT, "files", "read", quarantined={("files", "read")}) == Forward("defaults")
+
+
+RULE_ACTIONS = {"read": Action.FORWARD, "delete_x": Action.APPROVE, "drop_x": Action.DENY, "pay_x": Action.POLICY}
+
+
+@pytest.mark.parametrize("name", list(RULE_ACTIONS))
+@pytest.mark.parametrize("wish", list(Wish))
+def test_the_strictest_of_rule_and_record_wins(name: str, wish: Wish) -> None:
+    plain = strictness(decide(gates(), TOOL, "reports", name))
+    tightened = decide(gates(records={"reports": ApprovalPolicy(wish)}), TOOL, "reports", name)
+    floor = {Wish.FORWARD: Strictness.FORWARD, Wish.APPROVE: Strictness.APPROVE, Wish.DENY: Strictness.DENY}[wish]
+    assert strictness(tightened) == max(plain, floor)
+
+
+def test_a_record_may_single_out_tools_and_speaks_for_resources_by_its_default() -> None:
+    wishes = ApprovalPolicy(Wish.FORWARD, ((PatternSet.of(["write_*"]), Wish.APPROVE),), "ops")
+    made = gates(records={"files": wishes})
+    assert decide(made, TOOL, "files", "write_x") == NeedsApproval("ops", "servers.files.approval_policy")
+    assert decide(made, TOOL, "files", "read_x") == Forward("defaults")
+    assert decide(made, RESOURCE, "files", "write_x") == Forward("defaults")
+
+
+ASKED = NeedsPolicy("payments", "money", "rules[2] pay_*")
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "expected"),
+    [
+        (ASKED, PolicyAnswer(PolicyVerdict.FORWARD, "p"), Forward(ASKED.rule, reason="p")),
+        (ASKED, PolicyAnswer(PolicyVerdict.APPROVE, "p"), NeedsApproval("money", ASKED.rule)),
+        (ASKED, PolicyAnswer(PolicyVerdict.APPROVE, "p", ("ops",)), NeedsApproval("ops", ASKED.rule)),
+        (ASKED, PolicyAnswer(PolicyVerdict.APPROVE, "p", ("ops", "money")), NeedsApproval("money", ASKED.rule)),
+        (
+            ASKED,
+            PolicyAnswer(PolicyVerdict.APPROVE, "p", ("nobody",)),
+            Denied(Gate.POLICY, "the policy picked an unknown workflow 'nobody'", "policy_denied", ASKED.rule),
+        ),
+        (ASKED, PolicyAnswer(PolicyVerdict.REJECT, "no"), Denied(Gate.POLICY, "no", "policy_denied", ASKED.rule)),
+        (NeedsPolicy("", None, "r"), PolicyAnswer(PolicyVerdict.APPROVE, "p"), NeedsApproval("default", "r")),
+        (
+            NeedsPolicy("", "ops", "r", at_least_approve="money"),
+            PolicyAnswer(PolicyVerdict.FORWARD, "p"),
+            NeedsApproval("money", "r"),
+        ),
+        (
+            NeedsPolicy("", "ops", "r", at_least_approve="money"),
+            PolicyAnswer(PolicyVerdict.APPROVE, "p"),
+            NeedsApproval("money", "r"),
+        ),
+    ],
+)
+def test_the_policys_answer_becomes_the_final_word(asked: NeedsPolicy, answer: PolicyAnswer, expected: object) -> None:
+    assert conclude(gates(), asked, answer) == expected
+
+
+def test_development_forwards_and_says_what_production_would_have_done() -> None:
+    made = gates(profile=Profile.DEVELOPMENT, visibility=Layers({"files": (expose(ExposeMode.BLOCKLIST, ["hid"]),)}))
+    assert decide(made, TOOL, "files", "drop_x") == Forward("rules[0] drop_*", Note.WOULD_DENY, "denied by rule")
+    assert decide(made, TOOL, "files", "delete_x") == Forward("rules[1] delete_*", Note.WOULD_HOLD, "workflow ops")
+    assert decide(made, TOOL, "files", "read_x") == Forward("defaults")
+    assert isinstance(decide(made, TOOL, "files", "hid"), Denied)
+    assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.REJECT, "no")).note is Note.WOULD_DENY  # type: ignore[union-attr]
+    assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.APPROVE, "p")).note is Note.WOULD_HOLD  # type: ignore[union-attr]
+    assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.FORWARD, "p")) == Forward(ASKED.rule, reason="p")
+
+
+def test_an_unknown_workflow_is_found_before_serving() -> None:
+    check_workflows(gates(), {"money": "payments.cedar:3"})
+    check_workflows(Gates("r", compile_rules([Rule("x", Action.APPROVE)])))
+    with pytest.raises(UnknownWorkflow, match=r"rules\[0\] x: .*'nope'"):
+        check_workflows(Gates("r", compile_rules([Rule("x", Action.APPROVE, approval="nope")])))
+    with pytest.raises(UnknownWorkflow, match=r"payments.cedar:3.*known: money, ops"):
+        check_workflows(gates(), {"nope": "payments.cedar:3"})
+    with pytest.raises(UnknownWorkflow, match=r"servers.files.approval_policy"):
+        check_workflows(gates(records={"files": ApprovalPolicy(Wish.APPROVE, workflow="nope")}))
+    check_workflows(gates(records={"files": ApprovalPolicy(Wish.APPROVE)}))
+
+
+def test_a_rule_set_knows_whether_policies_are_needed() -> None:
+    assert gates().rules.asks_policy()
+    assert compile_rules([], default=Action.POLICY).asks_policy()
+    assert not compile_rules([Rule("x", Action.DENY)]).asks_policy()
+
+
+names = st.sampled_from(["read", "drop_x", "delete_x", "pay_x", "hidden"])
+patterns = st.lists(st.sampled_from(["*", "drop_*", "p*", "read", "h?dden", "[dp]*"]), max_size=3)
+made_rules = st.lists(
+    st.builds(Rule, st.sampled_from(["*", "drop_*", "pay_*", "r*"]), st.sampled_from(list(Action))), max_size=4
+)
+wishes = st.builds(ApprovalPolicy, st.sampled_from(list(Wish)))
+answers = st.builds(PolicyAnswer, st.sampled_from(list(PolicyVerdict)), st.just("because"))
+
+
+@given(made_rules, wishes, patterns, patterns, names)
+def test_a_stage_never_widens(
+    written: list[Rule], wish: ApprovalPolicy, allow: list[str], deny: list[str], name: str
+) -> None:
+    plain = Gates("r", compile_rules(written))
+    recorded = Gates("r", plain.rules, records={"s": wish})
+    hidden = Gates("r", plain.rules, Layers({}, (Lists(PatternSet.of(allow), PatternSet.of(deny)),)), {"s": wish})
+    steps = [strictness(decide(each, TOOL, "s", name)) for each in (plain, recorded, hidden)]
+    assert steps == sorted(steps)
+
+
+@given(made_rules, wishes, answers, names)
+def test_a_policy_answer_never_goes_below_what_was_demanded(
+    written: list[Rule], wish: ApprovalPolicy, answer: PolicyAnswer, name: str
+) -> None:
+    made = Gates("r", compile_rules(written), records={"s": wish})
+    asked = decide(made, TOOL, "s", name)
+    if isinstance(asked, NeedsPolicy):
+        final = strictness(conclude(made, asked, answer))
+        if asked.at_least_approve is not None:
+            assert final >= Strictness.APPROVE
+        if answer.verdict is PolicyVerdict.REJECT:
+            assert final is Strictness.DENY

@@ -1,0 +1,163 @@
+"""The strict reader and the digest: what is refused, and what makes two values the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.governance.digest import (
+    AmbiguousJson,
+    JsonLimits,
+    canonical,
+    check,
+    digest,
+    digest_of_bytes,
+    digest_of_json,
+    parse_strict,
+)
+from taskgate.core.governance.twins import first_twins, fold, imitated_property, twin_of, twins
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a":1,"a":2}',
+        b'{"a":1,"A":2}',
+        b'{"x":{"amount":5,"Amount":500}}',
+        '{"amount":5,"ａmount":500}',
+        '{"ſ":1,"s":2}',
+        '{"K":1,"k":2}',
+        b'{"a":NaN}',
+        b'{"a":Infinity}',
+        b'{"a":-Infinity}',
+        b'{"a":1e400}',
+        b'{"a":-1e400}',
+        b'{"a":0.1000000000000000055}',
+        b'{"a":9007199254740993.0}',
+        b'{"a":"\\ud800"}',
+        b'{"\\udfff":1,"b":2}',
+        b'{"a":"\xff"}',
+        b"",
+        b"{",
+        b"{'a':1}",
+        b"[1,]",
+        b'{"a":1} x',
+        b"\xef\xbb\xbf{}",
+        b"[" * 100_000,
+        b"[" * 65 + b"]" * 65,
+    ],
+)
+def test_what_two_programs_may_read_differently_is_refused(raw: bytes | str) -> None:
+    with pytest.raises(AmbiguousJson):
+        parse_strict(raw)
+
+
+def test_whatever_is_plain_is_read_exactly() -> None:
+    raw = '{"a":[1,2.5,-0.0,1e3,true,null,"ä😀"],"big":123456789012345678901234567890,"n":{"x":{}}}'
+    assert parse_strict(raw) == {
+        "a": [1, 2.5, -0.0, 1000.0, True, None, "ä😀"],
+        "big": 123456789012345678901234567890,
+        "n": {"x": {}},
+    }
+    assert parse_strict(b"[" * 64 + b"]" * 64) is not None
+
+
+def test_sizes_have_limits() -> None:
+    with pytest.raises(AmbiguousJson, match="more than 3"):
+        parse_strict("[1,2,3]", JsonLimits(nodes=3))
+    with pytest.raises(AmbiguousJson, match="deeper than 1"):
+        parse_strict("[[]]", JsonLimits(depth=1))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1: "a"}, {"a": float("nan")}, {"a": float("inf")}, "\ud800", {"\ud800": 1}, (1, 2), b"x", {"a": 1, "A": 1}],
+)
+def test_a_value_that_was_never_json_is_refused(value: Any) -> None:
+    with pytest.raises(AmbiguousJson):
+        check(value)
+
+
+def test_the_serialiser_itself_refuses_what_has_no_bytes() -> None:
+    with pytest.raises(AmbiguousJson):
+        canonical(float("nan"))
+    with pytest.raises(AmbiguousJson):
+        canonical("\ud800")
+
+
+def test_the_digest_is_the_hash_of_sorted_compact_utf8() -> None:
+    assert canonical({"b": 1, "a": ["ä", 2.0]}) == '{"a":["ä",2.0],"b":1}'.encode()
+    assert digest({}) == digest_of_bytes(b"{}")
+    assert digest_of_json('{ "b" : 1, "a":2 }') == digest_of_json(b'{"a":2,"b":1}')
+    assert digest({}).startswith("sha256:")
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text('ab\u00e9\u03a3\n"')
+)
+keys = st.sampled_from(["a", "b", "c", "été", "user id"])
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
+)
+
+
+def shuffled(value: Any, order: random.Random) -> Any:
+    if isinstance(value, dict):
+        members = list(value.items())
+        order.shuffle(members)
+        return {key: shuffled(item, order) for key, item in members}
+    if isinstance(value, list):
+        return [shuffled(item, order) for item in value]
+    return value
+
+
+def exact(value: Any) -> str:
+    """A text that tells apart everything JSON tells apart, made another way than the digest."""
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{key!r}:{exact(item)}" for key, item in value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(exact, value)) + "]"
+    return f"{type(value).__name__}:{value!r}"
+
+
+@given(values, st.randoms(use_true_random=False))
+def test_the_digest_does_not_depend_on_the_order_of_keys(value: Any, order: random.Random) -> None:
+    assert digest(value) == digest(shuffled(value, order))
+
+
+@given(values, values)
+def test_different_values_have_different_digests(one: Any, other: Any) -> None:
+    assert (digest(one) == digest(other)) == (exact(one) == exact(other))
+
+
+@given(values)
+def test_reading_back_what_was_written_is_the_identity(value: Any) -> None:
+    assert exact(parse_strict(json.dumps(value))) == exact(value)
+    assert digest(parse_strict(canonical(value))) == digest(value)
+
+
+def test_twins_are_found_across_case_and_unicode_forms() -> None:
+    assert fold("Straße") == fold("STRASSE")
+    assert fold("ﬁle") == fold("FILE")
+    assert first_twins(["a", "b", "a"]) is None
+    assert first_twins(["read", "b", "Read"]) == ("read", "Read")
+    assert twins(["read", "Read", "write", "write"]) == {"read", "Read"}
+    assert twin_of("Read", ["read", "write"]) == "read"
+    assert twin_of("read", ["read", "Read"]) is None
+    assert twin_of("other", ["read"]) is None
+
+
+def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
+    schema = {"properties": {"amount": {"type": "integer"}}}
+    assert imitated_property({"Amount": 5}, schema) == ("Amount", "amount")
+    assert imitated_property({"amount": 5, "other": 1}, schema) is None
+    assert imitated_property({"Amount": 5}, {}) is None

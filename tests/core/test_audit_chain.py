@@ -1,0 +1,73 @@
+"""The audit chain: whatever is changed, taken out, put in or swapped, the first broken row is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.audit import Broken, Entry, Row, Whole, chain, export_line, from_export, next_row, verify
+
+ENTRIES = [
+    Entry(1, "decided", principal="agent", server="files", name="delete_file", decision="approve", rule="rules[1]"),
+    Entry(2, "approved", approvers=("ann", "bob"), approval_id="ap_1", reason="für Ann 😀"),
+    Entry(3, "finished", outcome="completed", executed="yes", arguments={"token": "[hidden]"}, hidden=("token",)),
+    Entry(4, "decided"),
+]
+ROWS = list(chain(None, ENTRIES))
+
+
+def test_an_untouched_chain_is_whole() -> None:
+    assert verify(ROWS) == Whole(4, ROWS[-1].hash)
+    assert verify([]) == Whole(0, ROWS[0].previous)
+    assert verify(ROWS[2:], after=ROWS[1]) == Whole(4, ROWS[-1].hash)
+    assert next_row(ROWS[-1], ENTRIES[0]).number == 5
+
+
+@pytest.mark.parametrize(
+    ("tampered", "number"),
+    [
+        ([ROWS[0], replace(ROWS[1], entry=replace(ENTRIES[1], reason="x")), *ROWS[2:]], 2),
+        ([ROWS[0], *ROWS[2:]], 2),
+        (ROWS[1:], 1),
+        ([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 2),
+        ([ROWS[0], ROWS[0], *ROWS[1:]], 2),
+        ([ROWS[0], next_row(replace(ROWS[0], hash="sha256:x"), ENTRIES[1]), *ROWS[2:]], 2),
+        ([replace(ROWS[0], hash=ROWS[1].hash), *ROWS[1:]], 1),
+    ],
+)
+def test_the_first_broken_row_is_named(tampered: list[Row], number: int) -> None:
+    found = verify(tampered)
+    assert isinstance(found, Broken)
+    assert found.number == number
+
+
+def test_a_rewritten_row_breaks_the_next_even_if_its_own_hash_is_made_to_fit() -> None:
+    forged = next_row(None, replace(ENTRIES[0], principal="somebody else"))
+    assert verify([forged, *ROWS[1:]]) == Broken(2, "it does not continue the row before it")
+
+
+def test_the_export_can_be_verified_by_itself() -> None:
+    lines = [export_line(row) for row in ROWS]
+    assert all(line.count(b"\n") == 1 for line in lines)
+    assert [from_export(json.loads(line)) for line in lines] == ROWS
+
+
+def test_an_export_of_a_later_version_is_refused_instead_of_half_read() -> None:
+    line = json.loads(export_line(ROWS[0]))
+    line["entry"]["colour"] = "red"
+    with pytest.raises(ValueError, match="colour"):
+        from_export(line)
+
+
+@given(st.lists(st.builds(Entry, st.integers(0), st.text(max_size=3)), min_size=1, max_size=8), st.data())
+def test_no_row_can_be_changed_unseen(entries: list[Entry], data: st.DataObject) -> None:
+    rows = list(chain(None, entries))
+    at = data.draw(st.integers(0, len(rows) - 1))
+    rows[at] = replace(rows[at], entry=replace(rows[at].entry, outcome="forged"))
+    found = verify(rows)
+    assert isinstance(found, Broken)
+    assert found.number == at + 1
