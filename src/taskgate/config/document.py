@@ -19,7 +19,7 @@ from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, from_plain
 
 MAX_DEPTH = 64
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 MAX_KEY = 512
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -101,24 +101,22 @@ class _Builder:
         return self._root
 
     def _take(self, event: Any) -> None:
-        match event:
-            case yaml.ScalarEvent():
-                self._scalar(event)
-            case yaml.AliasEvent():
-                self._alias(event)
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._open(event)
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                done = self._stack.pop()
-                self._place(done.closed(), done.anchor)
-            case yaml.DocumentStartEvent():
-                self._documents += 1
-                if self._documents > 1:
-                    raise self._error(
-                        self._mark(event), "a second document begins here", "keep one document, without `---`"
-                    )
-            case _:
-                pass
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self._scalar(event)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self._open(event, is_map=kind is yaml.MappingStartEvent)
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            done = self._stack.pop()
+            self._place(done.closed(), done.anchor)
+        elif kind is yaml.AliasEvent:
+            self._alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            self._documents += 1
+            if self._documents > 1:
+                raise self._error(
+                    self._mark(event), "a second document begins here", "keep one document, without `---`"
+                )
 
     def _mark(self, event: Any) -> Mark:
         return Mark(self._name, event.start_mark.line + 1, event.start_mark.column + 1)
@@ -126,7 +124,7 @@ class _Builder:
     def _error(self, mark: Mark, message: str, hint: str = "") -> ConfigError:
         return ConfigError([problem_at(mark, "", message, hint)])
 
-    def _open(self, event: Any) -> None:
+    def _open(self, event: Any, *, is_map: bool) -> None:
         mark = self._mark(event)
         if len(self._stack) >= MAX_DEPTH:
             raise self._error(mark, f"nested deeper than {MAX_DEPTH} levels", "flatten this part")
@@ -134,7 +132,7 @@ class _Builder:
             raise self._error(
                 mark, "a map or list is used as a key", "keys are words; quote text that begins with { or ["
             )
-        self._stack.append(_Open(isinstance(event, yaml.MappingStartEvent), mark, event.anchor))
+        self._stack.append(_Open(is_map, mark, event.anchor))
 
     def _scalar(self, event: Any) -> None:
         mark = self._mark(event)

@@ -16,7 +16,7 @@ from taskgate.config.problems import ConfigError, Mark, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
 
 MAX_DEPTH = 64
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 _SKIP = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _WORD = re.compile(r"[-+.A-Za-z0-9_]+")

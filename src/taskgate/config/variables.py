@@ -7,7 +7,9 @@ no message repeats it.
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Iterable
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -41,15 +43,22 @@ def _expand(node: Node, environment: Environment[str, str], path: Path, missing:
         case Scalar():
             return _expand_scalar(node, environment, path, missing)
         case Sequence():
-            items = tuple(_expand(item, environment, (*path, i), missing) for i, item in enumerate(node.items))
-            return replace(node, items=items)
+            items = tuple([_expand(item, environment, (*path, i), missing) for i, item in enumerate(node.items)])
+            return node if _same(items, node.items) else replace(node, items=items)
         case Mapping():
-            entries = {
-                e.key: Entry(e.key, e.key_mark, _expand(e.value, environment, (*path, e.key), missing)) for e in node
-            }
-            return replace(node, entries=entries)
+            before = [entry.value for entry in node]
+            after = [_expand(entry.value, environment, (*path, entry.key), missing) for entry in node]
+            if _same(after, before):
+                return node
+            changed = {e.key: Entry(e.key, e.key_mark, value) for e, value in zip(node, after, strict=True)}
+            return replace(node, entries=changed)
         case _:
             assert_never(node)
+
+
+def _same(after: Iterable[Node], before: Iterable[Node]) -> bool:
+    """Most branches hold no variable; those are kept instead of copied."""
+    return all(map(operator.is_, after, before))
 
 
 def _expand_scalar(node: Scalar, environment: Environment[str, str], path: Path, missing: list[Unset]) -> Scalar:

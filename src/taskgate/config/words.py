@@ -21,6 +21,7 @@ RESERVED_SERVERS = frozenset({"resource", "prompt", "tool"})
 RESERVED_SCOPES = frozenset({"v1"})
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
 
 
@@ -49,7 +50,7 @@ def pattern_fault(text: str) -> str | None:
         return f"is longer than {MAX_PATTERN} characters; split it into several patterns"
     if text.count("*") > MAX_STARS:
         return f"has more than {MAX_STARS} stars; split it into several patterns"
-    if any(ord(char) < 32 or ord(char) == 127 for char in text):
+    if _CONTROL.search(text):
         return "holds a control character; write a glob on the tool's name"
     if _has_open_bracket(text):
         return 'has a "[" that is never closed; write "[[]" for a literal bracket'
