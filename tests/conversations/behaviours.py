@@ -13,7 +13,8 @@ from typing import Any
 
 Observation = Mapping[str, Any]
 Expectation = Callable[[Observation], str | None]
-TOOLS = ["echo", "add", "slow", "ask", "ask_twice", "ask_url", "sample", "roots", "log", "fail", "crash", "big", "vendor", "update", "mutate"]
+TOOLS = ("echo", "add", "slow", "ask", "ask_twice", "ask_url", "sample", "roots", "log", "fail", "crash", "big")
+TOOLS += ("vendor", "update", "mutate")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import mcp.types as t
 import uvicorn
 from mcp.server.fastmcp.server import StreamableHTTPASGIApp
@@ -63,9 +64,9 @@ async def add(arguments: dict[str, Any]) -> t.CallToolResult:
 async def slow(arguments: dict[str, Any]) -> t.CallToolResult:
     steps, meta = int(arguments["steps"]), server.request_context.meta
     for step in range(1, steps + 1):
-        await asyncio.sleep(arguments["seconds"] / steps)
         if meta is not None and meta.progressToken is not None:
             await session().send_progress_notification(meta.progressToken, step, steps, f"step {step}", str(related()))
+        await asyncio.sleep(arguments["seconds"] / steps)
     return text(f"done after {steps} steps")
 
 
@@ -119,8 +120,11 @@ async def vendor(arguments: dict[str, Any]) -> t.CallToolResult:
 
 
 async def update(arguments: dict[str, Any]) -> t.CallToolResult:
-    for subscriber in subscribed.get("memo://watched", []):
-        await subscriber.send_resource_updated("memo://watched")
+    for subscriber in list(subscribed.get("memo://watched", [])):
+        try:
+            await subscriber.send_resource_updated("memo://watched")
+        except anyio.ClosedResourceError:
+            subscribed["memo://watched"].remove(subscriber)
     return text("updated")
 
 

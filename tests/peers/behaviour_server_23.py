@@ -31,8 +31,8 @@ async def add(call: Call) -> Wire:
 async def slow(call: Call) -> Wire:
     steps = int(call.arguments["steps"])
     for step in range(1, steps + 1):
-        await asyncio.sleep(call.arguments["seconds"] / steps)
         await call.progress(step, steps, f"step {step}")
+        await asyncio.sleep(call.arguments["seconds"] / steps)
     return text(f"done after {steps} steps")
 
 

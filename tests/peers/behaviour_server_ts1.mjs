@@ -62,11 +62,10 @@ function makeServer() {
     const askingTools = {
         async slow({ seconds, steps }, context) {
             for (let step = 1; step <= steps; step += 1) {
-                await pause(seconds / steps);
                 const progressToken = context._meta?.progressToken;
-                if (progressToken === undefined) continue;
                 const params = { progressToken, progress: step, total: steps, message: `step ${step}` };
-                await context.sendNotification({ method: 'notifications/progress', params });
+                if (progressToken !== undefined) await context.sendNotification({ method: 'notifications/progress', params });
+                await pause(seconds / steps);
             }
             return text(`done after ${steps} steps`);
         },

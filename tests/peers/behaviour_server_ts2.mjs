@@ -55,11 +55,10 @@ function makeServer() {
     const askingTools = {
         async slow({ seconds, steps }, context) {
             for (let step = 1; step <= steps; step += 1) {
-                await pause(seconds / steps);
                 const progressToken = context.mcpReq._meta?.progressToken;
-                if (progressToken === undefined) continue;
                 const params = { progressToken, progress: step, total: steps, message: `step ${step}` };
-                await context.mcpReq.notify({ method: 'notifications/progress', params });
+                if (progressToken !== undefined) await context.mcpReq.notify({ method: 'notifications/progress', params });
+                await pause(seconds / steps);
             }
             return text(`done after ${steps} steps`);
         },

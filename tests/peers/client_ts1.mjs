@@ -51,6 +51,6 @@ actions.task = async ({ name, arguments: given, cancel }) => {
     throw new Error('the stream ended without a result');
 };
 
-report(await perform(chosen.script, actions, notebook));
+await report(await perform(chosen.script, actions, notebook));
 await client.close();
 process.exit(0);

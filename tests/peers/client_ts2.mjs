@@ -100,6 +100,6 @@ async function post({ method, params }) {
     return error ? { kind: 'error', error } : { kind: 'result', result };
 }
 
-report(await perform(chosen.script, actions, notebook));
+await report(await perform(chosen.script, actions, notebook));
 await client.close();
 process.exit(0);

@@ -122,6 +122,7 @@ export function commonActions(client, notebook, callTool) {
     };
 }
 
+// Resolves when the line is out: a process that exits earlier cuts what is still in the pipe.
 export function report(observations) {
-    process.stdout.write(JSON.stringify(observations) + '\n');
+    return new Promise(resolve => process.stdout.write(JSON.stringify(observations) + '\n', resolve));
 }
