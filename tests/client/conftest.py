@@ -111,7 +111,7 @@ class Servers:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        log = tempfile.TemporaryFile()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
         process = subprocess.Popen([*command, "--http", str(port)], stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and process.poll() is None:

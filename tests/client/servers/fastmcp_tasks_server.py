@@ -12,6 +12,7 @@ from datetime import timedelta
 from fastmcp import Context, FastMCP
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp_tasks import TasksExtension
+from mcp_types import InputRequiredResult
 
 mcp = FastMCP("fastmcp-tasks-peer")
 mcp.add_extension(TasksExtension())
@@ -35,9 +36,14 @@ async def fail() -> str:
 
 
 @mcp.tool(task=QUICK)
-async def work_asking(context: Context) -> str:
-    answer = await context.elicit("What is your name?", response_type=str)
-    return f"{answer.action}:{getattr(answer, 'data', None)}"
+async def work_asking(context: Context) -> str | InputRequiredResult:
+    answers = context.input_responses
+    if not answers:
+        form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+        ask = {"method": "elicitation/create", "params": {"message": "What is your name?", "requestedSchema": form}}
+        return InputRequiredResult.model_validate({"resultType": "input_required", "inputRequests": {"name": ask}})
+    answer = next(iter(answers.values()))
+    return f"{answer.action}:{answer.content}"
 
 
 if __name__ == "__main__":

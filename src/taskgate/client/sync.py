@@ -1,0 +1,185 @@
+"""The client for scripts without asyncio: `with connect(url_or_command) as session: session.call_tool(...)`.
+
+One background thread runs an event loop for all sessions opened here; each method hands its work over and waits.
+Callbacks run in threads of their own, so they may block (ask at the terminal, call a model). It adds nothing to
+what a session can do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from taskgate.client import connect as asynchronous
+from taskgate.client.options import Answerer, OnProgress
+from taskgate.client.results import Listed, Question, Task, TaskStatus, TaskUpdate, Tool, ToolResult
+from taskgate.client.session import Session as AsyncSession
+from taskgate.client.task_handle import TaskHandle as AsyncTaskHandle
+
+T = TypeVar("T")
+
+
+class _LoopThread:
+    """An event loop in a daemon thread, started when first needed and kept for the life of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._started())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._loop.is_closed():
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="taskgate-client", daemon=True).start()
+            return self._loop
+
+
+_thread = _LoopThread()
+
+
+class TaskHandle:
+    """One task, followed from a script. See `taskgate.client.TaskHandle`."""
+
+    def __init__(self, handle: AsyncTaskHandle) -> None:
+        self._handle = handle
+
+    @property
+    def task_id(self) -> str | None:
+        return self._handle.task_id
+
+    @property
+    def status(self) -> TaskStatus:
+        return self._handle.status
+
+    @property
+    def questions(self) -> Mapping[str, Question]:
+        return self._handle.questions
+
+    def updates(self) -> Iterator[TaskUpdate]:
+        updates = self._handle.updates()
+        try:
+            while (update := _thread.run(_next(updates))) is not None:
+                yield update
+        finally:
+            _thread.run(updates.aclose())  # type: ignore[attr-defined]
+
+    def result(self, timeout: float | None = None) -> ToolResult:
+        return _thread.run(self._handle.result(timeout))
+
+    def cancel(self) -> Task | None:
+        return _thread.run(self._handle.cancel())
+
+    def answer(self, answers: Mapping[str, Any]) -> None:
+        _thread.run(self._handle.answer(answers))
+
+
+class Session:
+    """A session for scripts. `.asynchronous` is the session underneath, for what is not repeated here."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self.asynchronous = session
+
+    @property
+    def server_info(self) -> Mapping[str, Any]:
+        return self.asynchronous.server_info
+
+    @property
+    def protocol_version(self) -> str:
+        return self.asynchronous.protocol_version
+
+    @property
+    def supports_tasks(self) -> bool:
+        return self.asynchronous.supports_tasks
+
+    def list_tools(self) -> list[Tool]:
+        return _thread.run(self.asynchronous.list_tools())
+
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult:
+        return _thread.run(self.asynchronous.call_tool(name, arguments, timeout=timeout, on_progress=on_progress))
+
+    def call_tool_as_task(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, ttl: int | None = None
+    ) -> TaskHandle:
+        return TaskHandle(_thread.run(self.asynchronous.call_tool_as_task(name, arguments, ttl=ttl)))
+
+    def get_task(self, task_id: str) -> Task:
+        return _thread.run(self.asynchronous.get_task(task_id))
+
+    def get_task_result(self, task_id: str, timeout: float | None = None) -> ToolResult:
+        return _thread.run(self.asynchronous.get_task_result(task_id, timeout))
+
+    def list_tasks(self) -> list[Task]:
+        return _thread.run(self.asynchronous.list_tasks())
+
+    def cancel_task(self, task_id: str) -> Task:
+        return _thread.run(self.asynchronous.cancel_task(task_id))
+
+    def resume_task(self, task_id: str) -> TaskHandle:
+        return TaskHandle(_thread.run(self.asynchronous.resume_task(task_id)))
+
+    def list_prompts(self) -> list[Listed]:
+        return _thread.run(self.asynchronous.list_prompts())
+
+    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return _thread.run(self.asynchronous.get_prompt(name, arguments))
+
+    def list_resources(self) -> list[Listed]:
+        return _thread.run(self.asynchronous.list_resources())
+
+    def list_resource_templates(self) -> list[Listed]:
+        return _thread.run(self.asynchronous.list_resource_templates())
+
+    def read_resource(self, uri: str) -> dict[str, Any]:
+        return _thread.run(self.asynchronous.read_resource(uri))
+
+    def complete(self, ref: Mapping[str, Any], argument: str, value: str) -> list[str]:
+        return _thread.run(self.asynchronous.complete(ref, argument, value))
+
+    def ping(self) -> None:
+        _thread.run(self.asynchronous.ping())
+
+
+@contextmanager
+def connect(target: str | Sequence[str], **settings: Any) -> Iterator[Session]:
+    """The same arguments as `taskgate.client.connect`; callbacks may be ordinary blocking functions."""
+    for name in ("elicitation", "sampling"):
+        if settings.get(name) is not None:
+            settings[name] = _in_thread(settings[name])
+    opening = asynchronous(target, **settings)
+    session = _thread.run(opening.__aenter__())
+    try:
+        yield Session(session)
+    finally:
+        _thread.run(opening.__aexit__(None, None, None))
+
+
+def _in_thread(callback: Answerer) -> Callable[[Question], Coroutine[Any, Any, Mapping[str, Any]]]:
+    async def answer(question: Question) -> Mapping[str, Any]:
+        given = await asyncio.to_thread(callback, question)
+        return await given if inspect.isawaitable(given) else given
+
+    return answer
+
+
+async def _next(updates: Any) -> TaskUpdate | None:
+    update: TaskUpdate | None = await anext(updates, None)
+    return update
