@@ -146,9 +146,7 @@ def _typed_operands(node: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
             yield body["arg"], "boolean"
 
 
-def _literal_type(expression: Any) -> str:
-    if not isinstance(expression, Mapping):
-        return ""
+def _literal_type(expression: Mapping[str, Any]) -> str:
     if "decimal" in expression:
         return "decimal"
     value = expression.get("Value")
@@ -166,14 +164,13 @@ def _equalities(node: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...] | Non
         yield _path(right), left.get("Value")
 
 
-def _path(expression: Any) -> tuple[str, ...] | None:
+def _path(expression: Mapping[str, Any]) -> tuple[str, ...] | None:
     """`context.arguments.amount` as a tuple, or None for anything that is not a plain path from a variable."""
-    if isinstance(expression, Mapping):
-        if "Var" in expression:
-            return (expression["Var"],)
-        if "." in expression:
-            base = _path(expression["."]["left"])
-            return None if base is None else (*base, expression["."]["attr"])
+    if "Var" in expression:
+        return (expression["Var"],)
+    if "." in expression:
+        base = _path(expression["."]["left"])
+        return None if base is None else (*base, expression["."]["attr"])
     return None
 
 

@@ -26,7 +26,7 @@ from taskgate.core.governance.decision import (
     Settled,
 )
 from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
-from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Visibility
+from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Approval as RecordWish
 from taskgate.core.scoping.registry import ApprovalPolicy
@@ -73,13 +73,13 @@ class Gates:
 
     revision: str
     rules: RuleSet
-    visibility: Visibility = EVERYTHING_VISIBLE
+    visibility: Layer = EVERYTHING_VISIBLE
     records: Mapping[str, ApprovalPolicy] = field(default_factory=dict)
     workflows: Mapping[str, Workflow] = field(default_factory=dict)
     profile: Profile = Profile.PRODUCTION
     _answers: dict[tuple[PatternKind, str, str], Decision] = field(default_factory=dict, repr=False)
 
-    def narrowed(self, visibility: Visibility) -> Gates:
+    def narrowed(self, visibility: Layer) -> Gates:
         """Gates for a narrower view (a scope, a session) that share the compiled rules."""
         return Gates(self.revision, self.rules, visibility, self.records, self.workflows, self.profile)
 

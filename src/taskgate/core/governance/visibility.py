@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, assert_never
 
-from taskgate.core.patterns import NO_PATTERNS, PatternKind, PatternSet
+from taskgate.core.patterns import NO_PATTERNS, PatternError, PatternKind, PatternSet
 from taskgate.core.scoping.subset import Subset
 
 
-class Visibility(Protocol):
+class Layer(Protocol):
     """Anything that can say why a name is hidden."""
 
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
@@ -52,11 +52,11 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class Visibility:
     """All layers that apply: those of each server, and those that hold for every server."""
 
-    per_server: Mapping[str, tuple[Visibility, ...]]
-    everywhere: tuple[Visibility, ...] = ()
+    per_server: Mapping[str, tuple[Layer, ...]]
+    everywhere: tuple[Layer, ...] = ()
 
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
         """The first reason that any layer has, or None when every layer shows the name."""
@@ -66,9 +66,9 @@ class Layers:
                 return reason
         return None
 
-    def narrowed(self, *layers: Visibility) -> Layers:
+    def narrowed(self, *layers: Layer) -> Visibility:
         """The same with more layers; layers can only hide more."""
-        return Layers(self.per_server, (*self.everywhere, *layers))
+        return Visibility(self.per_server, (*self.everywhere, *layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,15 @@ class Within:
         return "outside the scope" if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
 
 
-EVERYTHING_VISIBLE = Layers({})
+EVERYTHING_VISIBLE = Visibility({})
 
 
-def expose(mode: ExposeMode, tools: Iterable[str]) -> Lists:
+def compile_expose(mode: ExposeMode, tools: Iterable[str], *, server: str) -> Lists:
     """A server's `expose` setting as a layer. A bad pattern is a PatternError in every mode."""
     patterns = PatternSet.of(tools)
+    for pattern in patterns.patterns:
+        if not pattern.server.matches(server):
+            raise PatternError(pattern.text, f"speaks of another server, in the expose list of {server!r}")
     match mode:
         case ExposeMode.ALL:
             return Lists()
