@@ -13,7 +13,19 @@ from typing import Any
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import EmptyResult
-from stage23 import INVALID_PARAMS, NEVER_STALE, Call, ChangingServer, Tool, Wire, completing, run_tool, serve, text
+from stage23 import (
+    INVALID_PARAMS,
+    NEVER_STALE,
+    Call,
+    ChangingServer,
+    Tool,
+    Wire,
+    completing,
+    options,
+    run_tool,
+    serve,
+    text,
+)
 
 bus = InMemorySubscriptionBus()
 subscribed: dict[str, list[Any]] = {}
@@ -222,4 +234,4 @@ def build() -> ChangingServer:
 
 
 if __name__ == "__main__":
-    serve(build())
+    serve(build(), options())

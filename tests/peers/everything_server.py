@@ -24,7 +24,19 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp_types import EmptyResult
-from stage23 import INVALID_PARAMS, NEVER_STALE, Call, ChangingServer, Tool, Wire, completing, run_tool, serve, text
+from stage23 import (
+    INVALID_PARAMS,
+    NEVER_STALE,
+    Call,
+    ChangingServer,
+    Tool,
+    Wire,
+    completing,
+    options,
+    run_tool,
+    serve,
+    text,
+)
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFAAH/q842iQAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
@@ -298,7 +310,7 @@ async def acknowledge(context: Any, params: Any) -> EmptyResult:
     return EmptyResult()
 
 
-def build() -> ChangingServer:
+def build(with_tasks: bool) -> ChangingServer:
     handlers = {
         "on_list_tools": list_tools,
         "on_call_tool": call_tool,
@@ -315,9 +327,12 @@ def build() -> ChangingServer:
     }
     wrapped: dict[str, Any] = {name: completing(handler) for name, handler in handlers.items()}
     server = ChangingServer("everything", version="1.0.0", **wrapped)
-    board.register(server)
+    if with_tasks:
+        board.register(server)
     return server
 
 
 if __name__ == "__main__":
-    serve(build(), resumable=True)
+    chosen = options()
+    board.open = not chosen.without_tasks
+    serve(build(board.open), chosen, resumable=True)

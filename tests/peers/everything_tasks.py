@@ -98,6 +98,7 @@ class TaskBoard:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
+        self.open = True
 
     def register(self, server: Server[Any]) -> None:
         server.extensions[EXTENSION] = {}
@@ -109,7 +110,7 @@ class TaskBoard:
         """Run a task tool as a task when the caller can poll, otherwise in the foreground where that is possible."""
 
         async def dispatch(call: Call) -> Wire:
-            if name not in TASK_TOOLS or name == "greet":
+            if name not in TASK_TOOLS or name == "greet" or not self.open:
                 return await tool(call)
             if not call.stateless or EXTENSION not in (call.capabilities.get("extensions") or {}):
                 if name in REQUIRED:
@@ -193,7 +194,8 @@ async def multi_input(call: Call) -> Wire:
 
 
 async def test_tool_with_task(call: Call) -> Wire:
-    return text(f"Hello, {content(call.answered['user_name'], 'name')}!")
+    answers = call.answered if "user_name" in call.answered else await call.ask_all({"user_name": NAME})
+    return text(f"Hello, {content(answers['user_name'], 'name')}!")
 
 
 def schema(**properties: str) -> Wire:

@@ -123,15 +123,19 @@ def unseal(sealed: str) -> Wire:
 
 
 async def run_tool(tool: Tool, context: Any) -> Wire:
-    """Run one tool and turn a pending question into an `input_required` result."""
+    """Run one tool; a pending question becomes an `input_required` result, or a pushed request and another run."""
     params = dict(context.params or {})
     earlier = unseal(params["requestState"]) if isinstance(params.get("requestState"), str) else {}
     call = Call(context, params, {**earlier, **(params.get("inputResponses") or {})})
-    try:
-        return await tool(call)
-    except NeedsInput as pending:
-        result: Wire = {"resultType": "input_required", "inputRequests": pending.requests}
-        return result | ({"requestState": seal(pending.state)} if pending.state else {})
+    while True:
+        try:
+            return await tool(call)
+        except NeedsInput as pending:
+            if call.stateless:
+                result: Wire = {"resultType": "input_required", "inputRequests": pending.requests}
+                return result | ({"requestState": seal(pending.state)} if pending.state else {})
+            answers = {key: await call.push(ask["method"], ask["params"]) for key, ask in pending.requests.items()}
+            call = Call(context, params, {**pending.state, **answers})
 
 
 def completing(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -175,18 +179,45 @@ class ChangingServer(Server[Any]):
         return super().get_capabilities(NotificationOptions(True, True, True), *args, **kwargs)
 
 
-def serve(server: Server[Any], *, resumable: bool = False) -> None:
-    """Serve on the transport named on the command line: `--http PORT` or `--stdio`."""
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", type=int, metavar="PORT")
     parser.add_argument("--stdio", action="store_true")
-    options = parser.parse_args()
-    if options.http:
-        store = RememberedEvents() if resumable else None
-        app = server.streamable_http_app(event_store=store, retry_interval=200 if resumable else None)
-        uvicorn.run(app, host="127.0.0.1", port=options.http, log_level="warning", timeout_graceful_shutdown=1)
-    else:
+    parser.add_argument("--only", choices=["2025", "2026"], help="speak one generation only (HTTP)")
+    parser.add_argument("--without-tasks", action="store_true")
+    return parser.parse_args()
+
+
+def serve(server: Server[Any], chosen: argparse.Namespace, *, resumable: bool = False) -> None:
+    """Serve on the transport named on the command line: `--http PORT` or `--stdio`."""
+    if not chosen.http:
         asyncio.run(serve_stdio(server))
+        return
+    store = RememberedEvents() if resumable else None
+    app: Any = server.streamable_http_app(event_store=store, retry_interval=200 if resumable else None)
+    if chosen.only:
+        app = only_one_generation(app, chosen.only)
+    uvicorn.run(app, host="127.0.0.1", port=chosen.http, log_level="warning", timeout_graceful_shutdown=1)
+
+
+def only_one_generation(app: Any, generation: str) -> Any:
+    """Refuse the other generation as a server of that line would, whose SDK never heard of it."""
+
+    async def gate(scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers") or ())
+        stateless = headers.get(b"mcp-protocol-version", b"").decode() == STATELESS
+        if scope["type"] != "http" or stateless == (generation == "2026"):
+            await app(scope, receive, send)
+            return
+        error: Wire = {"code": -32000, "message": "Bad Request: Unsupported protocol version"}
+        if generation == "2026":
+            error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": [STATELESS]}}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+        start = {"type": "http.response.start", "status": 400, "headers": [(b"content-type", b"application/json")]}
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+    return gate
 
 
 async def serve_stdio(server: Server[Any]) -> None:

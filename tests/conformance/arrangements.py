@@ -1,0 +1,66 @@
+"""Where the suite is pointed: the everything-server alone, and Taskgate in front of it in several arrangements.
+
+Behind Taskgate the scope uses plain names, because the suite calls fixed ones. One arrangement has an upstream
+without tasks of its own: there the gateway itself must provide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.harness.gateway import running_gateway
+from tests.harness.peers import EVERYTHING
+from tests.harness.programs import free_port, listening, running
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How the everything-server stands: its transport, its generation, and whether it has tasks."""
+
+    name: str
+    options: tuple[str, ...] = ()
+    stdio: bool = False
+
+    def owes(self, check: str) -> bool:
+        """Whether this arrangement must pass a check: the fixed task tools exist only where the server has tasks."""
+        return "--without-tasks" not in self.options or not check.startswith("tasks-")
+
+    @asynccontextmanager
+    async def server(self) -> AsyncIterator[dict[str, Any]]:
+        """The `servers` entry for it, while it runs."""
+        if self.stdio:
+            entry = EVERYTHING.stdio()
+            yield {**entry, "args": [*entry["args"], *self.options]}
+            return
+        port = free_port()
+        async with running(EVERYTHING.command("--http", str(port), *self.options), listening(port)):
+            yield {"url": f"http://127.0.0.1:{port}/mcp"}
+
+    @asynccontextmanager
+    async def through(self) -> AsyncIterator[str]:
+        """The URL of a gateway in front of it."""
+        async with self.server() as entry:
+            config = {
+                "schema": 1,
+                "servers": {"everything": entry},
+                "scopes": {"default": {"default_servers": ["*"], "names": "plain"}},
+            }
+            async with running_gateway(config) as gateway:
+                yield gateway.url
+
+
+@asynccontextmanager
+async def directly() -> AsyncIterator[str]:
+    async with replace(ARRANGEMENTS[0], options=()).server() as entry:
+        yield entry["url"]
+
+
+ARRANGEMENTS = (
+    Arrangement("an HTTP upstream that speaks both generations"),
+    Arrangement("a stdio upstream that speaks both generations", stdio=True),
+    Arrangement("an HTTP upstream of 2025-11-25 without tasks", ("--only", "2025", "--without-tasks")),
+    Arrangement("an HTTP upstream of 2026-07-28 without tasks", ("--only", "2026", "--without-tasks")),
+)

@@ -1,0 +1,53 @@
+"""`python -m tests.conformance.run`: the official suite directly and through Taskgate, as a table of what is lost.
+
+python -m tests.conformance.run --direct-only
+python -m tests.conformance.run --arrangement 0 --revision 2026-07-28
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from tests.conformance.arrangements import ARRANGEMENTS, directly
+from tests.conformance.suite import REVISIONS, Verdicts, count, failures, losses, run_suite
+
+
+async def run_both(url: str, revisions: list[str]) -> dict[str, Verdicts]:
+    found = await asyncio.gather(*(run_suite(url, revision) for revision in revisions))
+    return dict(zip(revisions, found, strict=True))
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--direct-only", action="store_true", help="do not start Taskgate")
+    parser.add_argument("--arrangement", type=int, action="append", choices=range(len(ARRANGEMENTS)))
+    parser.add_argument("--revision", action="append", choices=REVISIONS)
+    chosen = parser.parse_args()
+    revisions = chosen.revision or list(REVISIONS)
+    async with directly() as url:
+        direct = await run_both(url, revisions)
+    for revision, verdicts in direct.items():
+        print(f"directly, {revision}: {count(verdicts)}")
+        show(failures(verdicts))
+    lost_any = any(failures(verdicts) for verdicts in direct.values())
+    wanted = [] if chosen.direct_only else chosen.arrangement or range(len(ARRANGEMENTS))
+    for number in wanted:
+        async with ARRANGEMENTS[number].through() as url:
+            through = await run_both(url, revisions)
+        for revision, verdicts in through.items():
+            lost = losses(direct[revision], verdicts)
+            owed = {name: why for name, why in lost.items() if ARRANGEMENTS[number].owes(name)}
+            lost_any = lost_any or bool(owed)
+            print(f"{ARRANGEMENTS[number].name}, {revision}: {count(verdicts)}, {len(owed)} lost")
+            show(lost)
+    return 1 if lost_any else 0
+
+
+def show(reasons: dict[str, str]) -> None:
+    for name, reason in sorted(reasons.items()):
+        print(f"    {name}: {reason}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main()))

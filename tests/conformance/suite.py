@@ -1,0 +1,82 @@
+"""Runs the official conformance suite against a URL and reads what each check said.
+
+The suite counts WARNING and SKIPPED as green and passes a few scenarios on a server that only answers errors, so we
+compare checks, never scenarios: a check that says SUCCESS directly must say SUCCESS through the gateway. Used by the
+test module and by the command next to it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.harness.absent import HOME
+from tests.harness.programs import run_to_end
+
+SUITE = HOME / "conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
+REVISIONS = ("2025-11-25", "2026-07-28")
+SUITE_DEADLINE = 180.0
+SEVERITY = ("FAILURE", "WARNING", "SKIPPED", "INFO", "SUCCESS")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The worst that a check said in one scenario, and why."""
+
+    status: str
+    reason: str = ""
+
+
+Verdicts = dict[str, Verdict]
+
+
+async def run_suite(url: str, revision: str) -> Verdicts:
+    """Every scenario that the revision requires or reports, as `scenario:check -> verdict`."""
+    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+        command = [HOME / "node", SUITE, "server", "--url", url, "--requirements", revision, "--output-dir", folder]
+        _, out, err = await run_to_end(command, within=SUITE_DEADLINE)
+        verdicts = read_verdicts(Path(folder))
+    if not verdicts:
+        raise AssertionError(f"the suite reported nothing for {revision} at {url}:\n{(out + err)[-3000:]}")
+    return verdicts
+
+
+def read_verdicts(folder: Path) -> Verdicts:
+    verdicts: Verdicts = {}
+    for report in sorted(folder.glob("*/checks.json")):
+        scenario = scenario_of(report.parent.name)
+        for check in json.loads(report.read_text()):
+            name = f"{scenario}:{check['id']}"
+            found = Verdict(check["status"], check.get("errorMessage") or "")
+            verdicts[name] = min(found, verdicts.get(name, found), key=lambda one: SEVERITY.index(one.status))
+    return verdicts
+
+
+def scenario_of(folder: str) -> str:
+    """`server-tools-list-2026-11-15T02-53-41-008Z` is a run of `tools-list`."""
+    name, _, _ = folder.removeprefix("server-").rpartition("T")
+    return name.rsplit("-", 3)[0]
+
+
+def losses(direct: Verdicts, through: Verdicts) -> dict[str, str]:
+    """What the gateway lost: checks that passed directly and do not pass through, and failures that are new."""
+    lost = {}
+    for name, verdict in direct.items():
+        now = through.get(name, Verdict("ABSENT"))
+        if verdict.status == "SUCCESS" and now.status != "SUCCESS":
+            lost[name] = f"{now.status} {now.reason}".strip()
+    for name, now in through.items():
+        if now.status == "FAILURE" and direct.get(name, Verdict("ABSENT")).status in {"ABSENT", "INFO", "SKIPPED"}:
+            lost[name] = f"FAILURE {now.reason}"
+    return lost
+
+
+def failures(verdicts: Verdicts) -> dict[str, str]:
+    return {name: verdict.reason for name, verdict in verdicts.items() if verdict.status == "FAILURE"}
+
+
+def count(verdicts: Verdicts) -> str:
+    passed = sum(verdict.status == "SUCCESS" for verdict in verdicts.values())
+    return f"{passed} checks passed, {len(failures(verdicts))} failed"
