@@ -34,7 +34,7 @@ from taskgate.core.governance.pipeline import (
     workflow_named,
 )
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
-from taskgate.core.governance.visibility import ExposeMode, Lists, Visibility, Within, compile_expose
+from taskgate.core.governance.visibility import ExposeMode, Layers, Lists, Within, expose
 from taskgate.core.patterns import PatternError, PatternKind, PatternSet
 from taskgate.core.scoping.registry import Approval as Wish
 from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord
@@ -169,7 +169,7 @@ def test_memory_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_expose_says_which_tools_a_server_shows(mode: ExposeMode, shown: list[str], hidden: list[str]) -> None:
-    made = gates(visibility=Visibility({"files": (compile_expose(mode, ["read_*"], server="files"),)}))
+    made = gates(visibility=Layers({"files": (expose(mode, ["read_*"], server="files"),)}))
     for name in shown:
         assert listed(decide(made, TOOL, "files", name))
     for name in hidden:
@@ -191,17 +191,17 @@ def test_a_list_restricts_resources_only_if_it_speaks_of_them() -> None:
 def test_a_bad_pattern_in_expose_is_an_error_in_every_mode() -> None:
     for mode in ExposeMode:
         with pytest.raises(PatternError):
-            compile_expose(mode, ["[x"], server="files")
+            expose(mode, ["[x"], server="files")
 
 
 def test_an_expose_list_may_not_speak_of_another_server() -> None:
-    assert compile_expose(ExposeMode.ALLOWLIST, ["files:read_*"], server="files").hides(TOOL, "files", "read_a") is None
+    assert expose(ExposeMode.ALLOWLIST, ["files:read_*"], server="files").hides(TOOL, "files", "read_a") is None
     with pytest.raises(PatternError, match="another server"):
-        compile_expose(ExposeMode.ALLOWLIST, ["mail:read_*"], server="files")
+        expose(ExposeMode.ALLOWLIST, ["mail:read_*"], server="files")
 
 
 def test_layers_only_take_away() -> None:
-    wide = Visibility({}, (Lists(deny=PatternSet.of(["a"])),))
+    wide = Layers({}, (Lists(deny=PatternSet.of(["a"])),))
     narrow = wide.narrowed(Lists(deny=PatternSet.of(["b"])))
     assert [wide.hides(TOOL, "s", name) is None for name in "abc"] == [False, True, True]
     assert [narrow.hides(TOOL, "s", name) is None for name in "abc"] == [False, False, True]
@@ -293,7 +293,7 @@ def test_the_policys_answer_becomes_the_final_word(asked: NeedsPolicy, answer: P
 def test_development_forwards_and_says_what_production_would_have_done() -> None:
     made = gates(
         profile=Profile.DEVELOPMENT,
-        visibility=Visibility({"files": (compile_expose(ExposeMode.BLOCKLIST, ["hid"], server="files"),)}),
+        visibility=Layers({"files": (expose(ExposeMode.BLOCKLIST, ["hid"], server="files"),)}),
     )
     assert decide(made, TOOL, "files", "drop_x") == Forward("rules[0] drop_*", Note.WOULD_DENY, "denied by rule")
     assert decide(made, TOOL, "files", "delete_x") == Forward("rules[1] delete_*", Note.WOULD_HOLD, "workflow ops")
@@ -337,7 +337,7 @@ def test_a_stage_never_widens(
 ) -> None:
     plain = Gates("r", compile_rules(written))
     recorded = Gates("r", plain.rules, records={"s": wish})
-    hidden = Gates("r", plain.rules, Visibility({}, (Lists(PatternSet.of(allow), PatternSet.of(deny)),)), {"s": wish})
+    hidden = Gates("r", plain.rules, Layers({}, (Lists(PatternSet.of(allow), PatternSet.of(deny)),)), {"s": wish})
     steps = [strictness(decide(each, TOOL, "s", name)) for each in (plain, recorded, hidden)]
     assert steps == sorted(steps)
 

@@ -52,7 +52,7 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class Visibility:
+class Layers:
     """All layers that apply: those of each server, and those that hold for every server."""
 
     per_server: Mapping[str, tuple[Layer, ...]]
@@ -66,9 +66,9 @@ class Visibility:
                 return reason
         return None
 
-    def narrowed(self, *layers: Layer) -> Visibility:
+    def narrowed(self, *layers: Layer) -> Layers:
         """The same with more layers; layers can only hide more."""
-        return Visibility(self.per_server, (*self.everywhere, *layers))
+        return Layers(self.per_server, (*self.everywhere, *layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ class Within:
         return "outside the scope" if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
 
 
-EVERYTHING_VISIBLE = Visibility({})
+EVERYTHING_VISIBLE = Layers({})
 
 
-def compile_expose(mode: ExposeMode, tools: Iterable[str], *, server: str) -> Lists:
+def expose(mode: ExposeMode, tools: Iterable[str], *, server: str | None = None) -> Lists:
     """A server's `expose` setting as a layer. A bad pattern is a PatternError in every mode."""
     patterns = PatternSet.of(tools)
     for pattern in patterns.patterns:
-        if not pattern.server.matches(server):
+        if server is not None and not pattern.server.matches(server):
             raise PatternError(pattern.text, f"speaks of another server, in the expose list of {server!r}")
     match mode:
         case ExposeMode.ALL:
