@@ -18,7 +18,7 @@ from taskgate.core.governance.approval import Approval, Binding, Outcome, Workfl
 from taskgate.core.governance.approval import Happening as ApprovalHappening
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks.happening import Happening
-from taskgate.ports.store_answers import Change, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True):
@@ -95,9 +95,7 @@ class ApprovalStore(Protocol):
         """
         ...
 
-    async def hold_task(
-        self, task_id: str, request: ApprovalRequest, *, audit: Entry | None = None
-    ) -> Decided | UnknownApproval | StaleOwner:
+    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: Entry | None = None) -> Advancing:
         """Ask (again) about a task that is queued or was approved before something changed."""
         ...
 

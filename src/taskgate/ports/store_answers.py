@@ -117,10 +117,11 @@ class TaskPage(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """Ids of tasks whose clock ran out and that somebody must now move."""
+    """Whose clock ran out: ids of tasks, and of approvals that have no task. Somebody must now move them."""
 
     approvals: tuple[str, ...]
     executions: tuple[str, ...]
+    holds: tuple[str, ...]
 
 
 class Swept(msgspec.Struct, frozen=True):

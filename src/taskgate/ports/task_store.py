@@ -46,7 +46,7 @@ NO_LIMITS = AcceptLimits()
 
 LastLook = Callable[[Task, Approval | None, int], Happening | None]
 """Called inside the intent's transaction with the stored task, its approval and the store's time. None means go; a
-happening (refused, expired, asked again) is applied instead of the dispatch. Quick, and touches nothing outside."""
+happening that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
 
 
 def just_go(task: Task, approval: Approval | None, now_ms: int) -> Happening | None:

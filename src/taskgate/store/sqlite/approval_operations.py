@@ -1,0 +1,144 @@
+"""What the store does to approvals, each inside one transaction. The rules are in `core.governance.approval`."""
+
+from __future__ import annotations
+
+from dataclasses import replace as with_changes
+
+from msgspec.structs import replace
+
+from taskgate.core.audit import Entry
+from taskgate.core.governance import approval as approvals
+from taskgate.core.tasks.happening import ApprovalAsked
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import apply
+from taskgate.ports.approval_store import ApprovalRequest, AuditOf, Consequence, Decided, HeldCall, UnknownApproval
+from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
+from taskgate.store.sqlite import rows
+from taskgate.store.sqlite.transaction import Transaction
+
+
+def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
+    """An approval that is about to be opened, with its deadline by the store's clock."""
+    approval = approvals.ask(request.id, request.workflow, request.rule, request.binding, tx.now_ms)
+    return HeldCall(approval, request.caller, request.wire_name, request.arguments, task_id)
+
+
+def put_new(tx: Transaction, held: HeldCall) -> None:
+    tx.run("insert_approval", **rows.approval_columns(held))
+
+
+def find(tx: Transaction, approval_id: str) -> HeldCall | None:
+    row = tx.run("find_approval", id=approval_id).fetchone()
+    return None if row is None else rows.held_from(*row)
+
+
+def put(tx: Transaction, held: HeldCall) -> None:
+    columns = rows.approval_columns(held)
+    wanted = ("id", "state", "due_ms", "decided_ms", "doc")
+    tx.run("update_approval", **{name: columns[name] for name in wanted})
+
+
+def over_limit(tx: Transaction, caller: str, limit: int) -> TooManyOpen | None:
+    found = tx.run("count_pending_of_caller", caller=caller, limit=limit).fetchone()[0]
+    return TooManyOpen("pending approvals", limit) if found >= limit else None
+
+
+def hold(
+    tx: Transaction, request: ApprovalRequest, pending_limit: int | None, audit: Entry | None
+) -> HeldCall | TooManyOpen:
+    if pending_limit is not None and (refused := over_limit(tx, request.caller, pending_limit)) is not None:
+        return refused
+    held = asked(tx, request, None)
+    put_new(tx, held)
+    tx.record(audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
+    return held
+
+
+def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: Entry | None) -> Advancing:
+    task = tx.load_ours(task_id)
+    if not isinstance(task, Task):
+        return task
+    deadline = tx.now_ms + request.workflow.timeout_ms
+    after = apply(task, ApprovalAsked(request.id, deadline), tx.now_ms)
+    if not isinstance(after, Task):
+        return after
+    if task.approval_id is not None:
+        withdraw(tx, task.approval_id)
+    held = asked(tx, request, task_id)
+    put_new(tx, held)
+    after = replace(after, approval_deadline_ms=held.approval.binding.expires_at_ms)
+    return Change(after, tx.move(task, after, audit))
+
+
+def withdraw(tx: Transaction, approval_id: str) -> None:
+    """The call is over or asked about anew: nobody needs to decide any more."""
+    held = find(tx, approval_id)
+    if held is None:
+        return
+    workflow = approvals.Workflow(held.approval.workflow)
+    outcome = approvals.apply(held.approval, workflow, approvals.Withdrawn(tx.now_ms))
+    if outcome.approval is not held.approval:
+        put(tx, replace(held, approval=outcome.approval))
+
+
+def change_held(
+    tx: Transaction,
+    approval_id: str,
+    workflow: approvals.Workflow,
+    happening: approvals.Happening,
+    then: Consequence,
+    audit: AuditOf | None,
+) -> Decided | UnknownApproval | StaleOwner:
+    held = find(tx, approval_id)
+    if held is None:
+        return UnknownApproval(approval_id)
+    outcome = approvals.apply(held.approval, workflow, with_changes(happening, at_ms=tx.now_ms))
+    if outcome.approval is held.approval:
+        return Decided(outcome, held)
+    moved = replace(held, approval=outcome.approval)
+    put(tx, moved)
+    tx.record(audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
+    if moved.approval.state is held.approval.state:
+        return Decided(outcome, moved)
+    return Decided(outcome, moved, _consequence(tx, moved, then))
+
+
+def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change | None:
+    """What it means for the task, unless the task has moved on or waits for a newer approval."""
+    if held.task_id is None:
+        return None
+    task = tx.load_ours(held.task_id)
+    if not isinstance(task, Task) or task.approval_id != held.approval.id:
+        return None
+    happening = then(held, tx.now_ms)
+    if happening is None:
+        return None
+    after = apply(task, happening, tx.now_ms)
+    return Change(after, tx.move(task, after, None)) if isinstance(after, Task) else None
+
+
+def _event(before: HeldCall, after: HeldCall) -> str:
+    same = before.approval.state is after.approval.state
+    return "approval_vote" if same else f"approval_{after.approval.state.value}"
+
+
+def entry_of(held: HeldCall, event: str, at_ms: int) -> Entry:
+    """The audit entry of a change of an approval."""
+    approval = held.approval
+    return Entry(
+        at_ms=at_ms,
+        event=event,
+        principal=approval.binding.principal,
+        scope=approval.binding.scope,
+        server=approval.binding.server,
+        name=approval.binding.tool,
+        kind=approval.binding.kind.value,
+        arguments_digest=approval.binding.arguments_digest,
+        rule=approval.rule,
+        decision=approval.state.value,
+        policy_revision=approval.binding.policy_revision,
+        approval_id=approval.id,
+        approvers=tuple(vote.approver for vote in approval.votes),
+        reason=approval.reason,
+        task_id=held.task_id or "",
+    )

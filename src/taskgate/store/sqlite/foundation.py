@@ -1,0 +1,66 @@
+"""What the parts of the SQLite store share: the writer, the reader, the clock, and the rule about stale owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from taskgate.core.errors import GatewayFault
+from taskgate.ports.store_answers import Ownership, StaleOwner
+from taskgate.store.sqlite.reader import Reader
+from taskgate.store.sqlite.spill_files import SpillFiles
+from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.sqlite.writer import Operation, RideAlong, Writer
+
+T = TypeVar("T")
+
+
+class Foundation:
+    """Built by `open_store`; the parts inherit from it."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        reader: Reader,
+        spill_files: SpillFiles,
+        clock: Callable[[], int],
+        ownership: Ownership,
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._spill_files = spill_files
+        self._clock = clock
+        self._ownership = ownership
+
+    @property
+    def ownership(self) -> Ownership:
+        return self._ownership
+
+    @property
+    def trouble(self) -> str | None:
+        return self._writer.trouble
+
+    def now_ms(self) -> int:
+        return self._clock()
+
+    async def _write(self, operation: Operation[T]) -> T | StaleOwner:
+        """Run the operation if we still own the store."""
+
+        def guarded(tx: Transaction) -> T | StaleOwner:
+            return StaleOwner(tx.ownership) if tx.is_stale() else operation(tx)
+
+        return await self._writer.write(guarded)
+
+    async def _write_or_fault(self, operation: Operation[T]) -> T:
+        """For writes whose answer has no room for `StaleOwner`."""
+        answer = await self._write(operation)
+        if isinstance(answer, StaleOwner):
+            raise GatewayFault("store_unavailable", "Another Taskgate has taken over this store; this one must stop.")
+        return answer
+
+    def _ride_along(self, rider: RideAlong) -> None:
+        def guarded(tx: Transaction) -> None:
+            if not tx.is_stale():
+                rider.write(tx)
+
+        self._writer.ride_along(RideAlong(guarded, rider.committed))

@@ -1,0 +1,53 @@
+"""Values that wait to be written, where only the latest of each key matters: progress of a task, cursor of a caller.
+
+The event loop puts and peeks, the writer thread writes; a value stays visible here until the commit that holds it,
+so a reader never sees it go backwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.sqlite.writer import RideAlong
+
+V = TypeVar("V")
+
+
+class LatestWins(Generic[V]):
+    """`queue` hands a ride-along to the writer; `write` writes one value."""
+
+    def __init__(self, queue: Callable[[RideAlong], None], write: Callable[[Transaction, str, V], None]) -> None:
+        self._queue = queue
+        self._write = write
+        self._waiting: dict[str, V] = {}
+        self._guard = threading.Lock()
+
+    def peek(self, key: str) -> V | None:
+        return self._waiting.get(key)
+
+    def put(self, key: str, value: V) -> None:
+        with self._guard:
+            is_queued = key in self._waiting
+            self._waiting[key] = value
+        if not is_queued:
+            self._queue(self._ride(key))
+
+    def _ride(self, key: str) -> RideAlong:
+        written: list[V] = []
+
+        def write(tx: Transaction) -> None:
+            written[:] = [self._waiting[key]]
+            self._write(tx, key, written[0])
+
+        def committed() -> None:
+            with self._guard:
+                is_latest = not written or self._waiting[key] is written[0]
+                if is_latest:
+                    del self._waiting[key]
+            if not is_latest:
+                self._queue(self._ride(key))
+
+        return RideAlong(write, committed)

@@ -1,0 +1,152 @@
+-- Times are milliseconds since 1970 by the store's clock. `doc` holds the whole value as JSON; the columns beside it are
+-- what the store searches or guards by, and `owner` and `fence` live in columns only.
+
+CREATE TABLE owners (
+    owner      TEXT PRIMARY KEY,
+    fence      BIGINT NOT NULL,
+    started_ms BIGINT NOT NULL,
+    seen_ms    BIGINT NOT NULL,
+    retired    INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE TABLE tasks (
+    id               TEXT PRIMARY KEY,
+    caller           TEXT NOT NULL,
+    server           TEXT NOT NULL,
+    state            TEXT NOT NULL,
+    owner            TEXT NOT NULL,
+    fence            BIGINT NOT NULL,
+    revision         BIGINT NOT NULL,
+    needs_owner      INTEGER NOT NULL,
+    finished_ms      BIGINT,
+    keep_until_ms    BIGINT,
+    approval_due_ms  BIGINT,
+    execution_due_ms BIGINT,
+    doc              BLOB NOT NULL
+);
+-- Server and state are in the index so that a filtered page skips rows without reading them.
+CREATE INDEX tasks_of_caller ON tasks (caller, id DESC, server, state);
+CREATE INDEX tasks_open ON tasks (caller) WHERE finished_ms IS NULL;
+CREATE INDEX tasks_to_own ON tasks (id) WHERE needs_owner = 1;
+CREATE INDEX tasks_to_forget ON tasks (keep_until_ms) WHERE keep_until_ms IS NOT NULL;
+CREATE INDEX tasks_approval_due ON tasks (approval_due_ms) WHERE approval_due_ms IS NOT NULL;
+CREATE INDEX tasks_execution_due ON tasks (execution_due_ms) WHERE execution_due_ms IS NOT NULL;
+
+-- What was asked never changes, so it is not rewritten with every step of the task.
+CREATE TABLE task_calls (
+    task_id     TEXT PRIMARY KEY,
+    arguments   BLOB NOT NULL,
+    params_rest BLOB NOT NULL
+);
+
+CREATE TABLE task_outcomes (
+    task_id TEXT PRIMARY KEY,
+    body    BLOB,
+    spill   TEXT
+);
+CREATE INDEX task_outcomes_spilled ON task_outcomes (spill) WHERE spill IS NOT NULL;
+
+CREATE TABLE attempts (
+    task_id    TEXT NOT NULL,
+    number     INTEGER NOT NULL,
+    fence      BIGINT NOT NULL,
+    byte_hash  TEXT NOT NULL,
+    upstream   TEXT NOT NULL,
+    sent_at_ms BIGINT NOT NULL,
+    state      TEXT NOT NULL,
+    PRIMARY KEY (task_id, number)
+);
+
+CREATE TABLE questions (
+    task_id    TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    place      BIGINT NOT NULL,
+    server     TEXT NOT NULL,
+    method     TEXT NOT NULL,
+    request    BLOB NOT NULL,
+    asked_ms   BIGINT NOT NULL,
+    expires_ms BIGINT,
+    state      TEXT NOT NULL,
+    answer     BLOB,
+    PRIMARY KEY (task_id, key)
+);
+
+CREATE TABLE idempotency_keys (
+    principal  TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    call       TEXT NOT NULL,
+    task_id    TEXT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    executed   TEXT,
+    PRIMARY KEY (principal, key)
+);
+CREATE INDEX idempotency_keys_of_task ON idempotency_keys (task_id);
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_ms);
+
+CREATE TABLE approvals (
+    id         TEXT PRIMARY KEY,
+    task_id    TEXT,
+    caller     TEXT NOT NULL,
+    server     TEXT NOT NULL,
+    tool       TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    asked_ms   BIGINT NOT NULL,
+    due_ms     BIGINT,
+    decided_ms BIGINT,
+    wire_name  TEXT NOT NULL,
+    arguments  BLOB NOT NULL,
+    doc        BLOB NOT NULL
+);
+CREATE INDEX approvals_open ON approvals (asked_ms, id) WHERE state = 'open';
+CREATE INDEX approvals_open_of_caller ON approvals (caller) WHERE state = 'open';
+CREATE INDEX approvals_by_age ON approvals (asked_ms, id);
+CREATE INDEX approvals_due ON approvals (due_ms) WHERE due_ms IS NOT NULL;
+CREATE INDEX approvals_given ON approvals (server, tool, decided_ms DESC) WHERE state IN ('approved', 'used');
+
+CREATE TABLE grants (
+    id       TEXT PRIMARY KEY,
+    until_ms BIGINT NOT NULL,
+    revoked  INTEGER NOT NULL,
+    doc      BLOB NOT NULL
+);
+
+CREATE TABLE pins (
+    server TEXT NOT NULL,
+    tool   TEXT NOT NULL,
+    doc    BLOB NOT NULL,
+    by     TEXT NOT NULL,
+    at_ms  BIGINT NOT NULL,
+    PRIMARY KEY (server, tool)
+);
+
+-- One row per caller hands out its event numbers. Whoever writes an event holds this row until it commits, so numbers are
+-- in commit order also where several writers work at once.
+CREATE TABLE event_streams (
+    caller     TEXT PRIMARY KEY,
+    last       BIGINT NOT NULL,
+    delivered  BIGINT NOT NULL DEFAULT 0,
+    touched_ms BIGINT NOT NULL
+);
+
+CREATE TABLE events (
+    caller TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    id     TEXT NOT NULL,
+    kind   TEXT NOT NULL,
+    server TEXT NOT NULL,
+    at_ms  BIGINT NOT NULL,
+    data   BLOB NOT NULL,
+    PRIMARY KEY (caller, number)
+);
+CREATE INDEX events_by_age ON events (at_ms);
+
+CREATE TABLE audit (
+    number  BIGINT PRIMARY KEY,
+    hash    TEXT NOT NULL,
+    content BLOB NOT NULL
+);
+
+CREATE TABLE keepsakes (
+    name  TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+);

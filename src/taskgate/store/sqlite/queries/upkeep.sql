@@ -1,0 +1,78 @@
+-- name: take_fence
+INSERT INTO owners (owner, fence, started_ms, seen_ms)
+SELECT :owner, coalesce(max(fence), 0) + 1, :now_ms, :now_ms FROM owners WHERE true
+ON CONFLICT (owner) DO UPDATE
+SET fence = excluded.fence, started_ms = excluded.started_ms, seen_ms = excluded.seen_ms, retired = 0
+RETURNING fence;
+
+-- name: find_owner
+SELECT fence, retired FROM owners WHERE owner = :owner;
+
+-- name: touch_owner
+UPDATE owners SET seen_ms = :now_ms WHERE owner = :owner;
+
+-- name: retire_others
+UPDATE owners SET retired = 1 WHERE owner <> :owner AND retired = 0;
+
+-- name: claim_tasks
+UPDATE tasks SET owner = :owner, fence = :fence WHERE needs_owner = 1 AND fence < :fence;
+
+-- name: claimed_tasks
+SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
+FROM tasks t JOIN task_calls c ON c.task_id = t.id
+WHERE t.needs_owner = 1 AND t.id > :after AND t.owner = :owner AND t.fence = :fence
+ORDER BY t.id
+LIMIT :limit;
+
+-- name: forgettable_tasks
+SELECT t.id, t.doc, o.spill
+FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
+WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.needs_owner = 0
+ORDER BY t.keep_until_ms
+LIMIT :limit;
+
+-- name: forget_task
+DELETE FROM tasks WHERE id = :id;
+
+-- name: forget_call
+DELETE FROM task_calls WHERE task_id = :id;
+
+-- name: forget_outcome
+DELETE FROM task_outcomes WHERE task_id = :id;
+
+-- name: forget_attempts
+DELETE FROM attempts WHERE task_id = :id;
+
+-- name: forget_questions
+DELETE FROM questions WHERE task_id = :id;
+
+-- name: remember_executed
+UPDATE idempotency_keys SET executed = :executed WHERE task_id = :id;
+
+-- name: forget_keys
+DELETE FROM idempotency_keys
+WHERE created_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
+
+-- name: forget_events
+DELETE FROM events WHERE at_ms <= :before_ms;
+
+-- name: forget_streams
+DELETE FROM event_streams
+WHERE touched_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller);
+
+-- name: forget_approvals
+DELETE FROM approvals
+WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
+  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
+
+-- name: forget_grants
+DELETE FROM grants WHERE until_ms <= :before_ms;
+
+-- name: spill_names
+SELECT spill FROM task_outcomes WHERE spill IS NOT NULL;
+
+-- name: keep
+INSERT INTO keepsakes (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
+
+-- name: kept
+SELECT value FROM keepsakes WHERE name = :name;

@@ -1,0 +1,134 @@
+"""The reading side. Point reads take some tens of microseconds, less than a hop to a thread would, so they run in
+place.
+
+Readers see the last commit and never wait for the writer. Whatever may be large (result files, exports) is read in a
+thread by the store, not here.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from taskgate.core.audit import Row
+from taskgate.core.governance.grants import Grant
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin
+from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS, EventPage
+from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
+from taskgate.store.sqlite import rows
+from taskgate.store.sqlite.named_queries import SQL
+
+
+class Reader:
+    """Questions to the database. Every method is quick and does not change anything."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
+        return self._connection.execute(SQL[name], values)
+
+    def task(self, task_id: str, now_ms: int) -> Task | None:
+        row = self._run("find_task", id=task_id).fetchone()
+        if row is None:
+            return None
+        task = rows.task_from(*row)
+        return None if expiry.is_gone(task, now_ms) else task
+
+    def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
+        """Body and name of the spill file of a kept task; one of them is set."""
+        row = self._run("find_outcome", task_id=task_id).fetchone()
+        if row is None or (row[2] is not None and row[2] <= now_ms):
+            return None
+        return row[0], row[1]
+
+    def page(
+        self,
+        caller: str,
+        *,
+        after: str | None,
+        limit: int,
+        server: str | None,
+        states: frozenset[TaskState] | None,
+        now_ms: int,
+    ) -> TaskPage:
+        wanted = None if states is None else "," + ",".join(sorted(states)) + ","
+        found = self._run(
+            "page_of_tasks", caller=caller, after=after, limit=limit + 1, server=server, states=wanted, now_ms=now_ms
+        ).fetchall()
+        tasks = tuple(rows.task_from(*row) for row in found[:limit])
+        return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
+
+    def open_count(self, caller: str | None) -> int:
+        if caller is None:
+            return int(self._run("count_open").fetchone()[0])
+        return int(self._run("count_open_of_caller", caller=caller, limit=-1).fetchone()[0])
+
+    def questions(self, task_id: str, *, answered: bool) -> tuple[TaskQuestion, ...]:
+        found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
+        return tuple(TaskQuestion(*row) for row in found)
+
+    def due(self, now_ms: int, limit: int) -> Due:
+        asked = ("due_approvals", "due_executions", "due_holds")
+        return Due(*(tuple(row[0] for row in self._run(name, now_ms=now_ms, limit=limit)) for name in asked))
+
+    def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
+        found = self._run("claimed_tasks", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
+        return tuple(rows.task_from(*row) for row in found)
+
+    def spill_names(self) -> set[str]:
+        return {row[0] for row in self._run("spill_names")}
+
+    def held(self, approval_id: str) -> HeldCall | None:
+        row = self._run("find_approval", id=approval_id).fetchone()
+        return None if row is None else rows.held_from(*row)
+
+    def held_page(self, *, open_only: bool, after: str | None, limit: int) -> HeldPage:
+        query = "page_of_open_approvals" if open_only else "page_of_approvals"
+        asked_ms, _, last = (after or "-1:").partition(":")
+        found = self._run(query, asked_ms=int(asked_ms), id=last, limit=limit + 1).fetchall()
+        held = tuple(rows.held_from(*row) for row in found[:limit])
+        more = len(found) > limit
+        return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
+
+    def pending_count(self, caller: str | None) -> int:
+        if caller is None:
+            return int(self._run("count_pending").fetchone()[0])
+        return int(self._run("count_pending_of_caller", caller=caller, limit=-1).fetchone()[0])
+
+    def last_approved(self, server: str, tool: str, before: str | None) -> HeldCall | None:
+        row = self._run("last_given_approval", server=server, tool=tool, before=before).fetchone()
+        return None if row is None else rows.held_from(*row)
+
+    def grants(self, now_ms: int, *, all_of_them: bool) -> tuple[Grant, ...]:
+        found = self._run("all_grants") if all_of_them else self._run("live_grants", now_ms=now_ms)
+        return tuple(rows.grant_from(row[0]) for row in found)
+
+    def pins(self, server: str | None) -> tuple[StoredPin, ...]:
+        return tuple(rows.pin_from(*row) for row in self._run("all_pins", server=server))
+
+    def events_after(self, caller: str, number: int, limit: int, now_ms: int) -> EventPage:
+        last, _ = self.stream(caller)
+        floor = max(number, last - KEPT_EVENTS)
+        found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - KEPT_EVENTS_MS)
+        events = tuple(rows.event_from(*row) for row in found)
+        first_kept = events[0].number if events else last + 1
+        return EventPage(events, lost=max(0, first_kept - number - 1), last=last)
+
+    def event_number(self, caller: str, event_id: str) -> int | None:
+        row = self._run("event_number", caller=caller, id=event_id).fetchone()
+        return None if row is None else int(row[0])
+
+    def stream(self, caller: str) -> tuple[int, int]:
+        """The last number handed out, and the last one delivered."""
+        row = self._run("find_stream", caller=caller).fetchone()
+        return (0, 0) if row is None else (row[0], row[1])
+
+    def audit_rows(self, after: int, limit: int) -> tuple[Row, ...]:
+        return tuple(rows.audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))

@@ -1,0 +1,145 @@
+"""Between values and rows: which columns a value has, and how it is read back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from taskgate.core.audit import Row, from_export
+from taskgate.core.catalog.pin import Pin
+from taskgate.core.governance.approval import Approval, State
+from taskgate.core.governance.grants import Grant
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Attempt, Task
+from taskgate.ports.approval_store import HeldCall, StoredPin
+from taskgate.ports.event_outbox import StoredEvent
+from taskgate.ports.store_answers import TaskQuestion
+
+_encode: Final = msgspec.json.Encoder().encode
+_read_task: Final = msgspec.json.Decoder(Task).decode
+_read_approval: Final = msgspec.json.Decoder(Approval).decode
+_read_grant: Final = msgspec.json.Decoder(Grant).decode
+_WAITING: Final = (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
+_OUT: Final = (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
+
+
+def task_columns(task: Task) -> dict[str, Any]:
+    """Arguments and results have tables of their own, and owner and fence are columns: none of them is in `doc`."""
+    outcome = task.outcome
+    doc = replace(
+        task,
+        arguments=b"",
+        params_rest=b"",
+        outcome=None if outcome is None else replace(outcome, body=None),
+        owner="",
+        fence=0,
+    )
+    return {
+        "id": task.id,
+        "caller": task.caller,
+        "server": task.server,
+        "state": task.state.value,
+        "owner": task.owner,
+        "fence": task.fence,
+        "revision": task.revision,
+        "needs_owner": int(not task.state.is_terminal or task.cancel_owed),
+        "finished_ms": task.finished_ms,
+        "keep_until_ms": expiry.kept_until_ms(task),
+        "approval_due_ms": task.approval_deadline_ms if task.state in _WAITING else None,
+        "execution_due_ms": task.execution_deadline_ms if task.state in _OUT else None,
+        "doc": _encode(doc),
+    }
+
+
+def task_from(doc: bytes, owner: str, fence: int, arguments: bytes = b"", params_rest: bytes = b"") -> Task:
+    return replace(_read_task(doc), owner=owner, fence=fence, arguments=arguments, params_rest=params_rest)
+
+
+def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "number": attempt.number,
+        "fence": attempt.fence,
+        "byte_hash": attempt.byte_hash,
+        "upstream": attempt.upstream,
+        "sent_at_ms": attempt.sent_at_ms,
+        "state": attempt.state.value,
+    }
+
+
+def question_columns(task_id: str, question: TaskQuestion, now_ms: int) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "key": question.key,
+        "server": question.server,
+        "method": question.method,
+        "request": question.request,
+        "asked_ms": now_ms,
+        "expires_ms": question.expires_ms,
+    }
+
+
+def approval_columns(held: HeldCall) -> dict[str, Any]:
+    approval = held.approval
+    due = {State.OPEN: approval.binding.expires_at_ms, State.APPROVED: approval.valid_until_ms}
+    return {
+        "id": approval.id,
+        "task_id": held.task_id,
+        "caller": held.caller,
+        "server": approval.binding.server,
+        "tool": approval.binding.tool,
+        "state": approval.state.value,
+        "asked_ms": approval.asked_at_ms,
+        "due_ms": due.get(approval.state),
+        "decided_ms": approval.decided_at_ms,
+        "wire_name": held.wire_name,
+        "arguments": held.arguments,
+        "doc": _encode(approval),
+    }
+
+
+def held_from(doc: bytes, caller: str, wire_name: str, arguments: bytes, task_id: str | None) -> HeldCall:
+    return HeldCall(_read_approval(doc), caller, wire_name, arguments, task_id)
+
+
+def event_columns(event: StoredEvent) -> dict[str, Any]:
+    return {
+        "caller": event.caller,
+        "number": event.number,
+        "id": event.id,
+        "kind": event.kind,
+        "server": event.server,
+        "at_ms": event.at_ms,
+        "data": _encode(event.data),
+    }
+
+
+def event_from(number: int, id: str, caller: str, kind: str, server: str, at_ms: int, data: bytes) -> StoredEvent:
+    return StoredEvent(number, id, caller, kind, server, at_ms, msgspec.json.decode(data))
+
+
+def grant_columns(grant: Grant) -> dict[str, Any]:
+    revoked = int(grant.revoked_at_ms is not None)
+    return {"id": grant.id, "until_ms": grant.until_ms, "revoked": revoked, "doc": _encode(grant)}
+
+
+def grant_from(doc: bytes) -> Grant:
+    return _read_grant(doc)
+
+
+def pin_doc(pin: Pin) -> bytes:
+    # The standard library keeps whole numbers of any size as they are.
+    return json.dumps({"digest": pin.digest, "definition": pin.definition}, ensure_ascii=False).encode()
+
+
+def pin_from(server: str, tool: str, doc: bytes, by: str, at_ms: int) -> StoredPin:
+    said = json.loads(doc)
+    return StoredPin(server, tool, Pin(said["digest"], said["definition"]), by, at_ms)
+
+
+def audit_from(hash: str, content: bytes) -> Row:
+    return from_export({**json.loads(content), "hash": hash})

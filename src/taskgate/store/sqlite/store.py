@@ -1,0 +1,87 @@
+"""The SQLite store as the gateway sees it: all of `ports.store.Store` over one file.
+
+Writes go through the `Writer` thread and return when they are synced; reads run in place on a connection of their
+own. There is one process per file: `open_store` takes a kernel lock, which the kernel gives back however the process
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from taskgate.core.errors import GatewayFault
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.sqlite.approval_side import ApprovalSide
+from taskgate.store.sqlite.connection import SYNCHRONOUS, connect_reader, connect_writer, migrate
+from taskgate.store.sqlite.file_lock import FileLock
+from taskgate.store.sqlite.log_side import LogSide
+from taskgate.store.sqlite.named_queries import SQL
+from taskgate.store.sqlite.reader import Reader
+from taskgate.store.sqlite.spill_files import SpillFiles
+from taskgate.store.sqlite.task_side import TaskSide
+from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.sqlite.writer import Writer
+
+DEFAULT_OWNER = "taskgate"
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqliteStore(TaskSide, ApprovalSide, LogSide):
+    """One open store. Made by `open_store`, ended by `close`."""
+
+    _lock: FileLock | None = None
+
+    async def keep(self, name: str, value: bytes) -> bytes:
+        def operation(tx: Transaction) -> bytes:
+            tx.run("keep", name=name, value=value)
+            kept: bytes = tx.run("kept", name=name).fetchone()[0]
+            return kept
+
+        return await self._write_or_fault(operation)
+
+    async def close(self) -> None:
+        """Write what waits, then let go of the file."""
+        await asyncio.to_thread(self._writer.stop)
+        self._reader.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def open_store(
+    path: Path,
+    *,
+    owner: str = DEFAULT_OWNER,
+    clock: Callable[[], int] = system_clock,
+    locked: bool = True,
+    synchronous: str = SYNCHRONOUS,
+) -> SqliteStore:
+    """Open or create the store in this file.
+
+    Blocks for some milliseconds; call it before serving. `locked=False` and another `synchronous` exist only to let tests show
+    that fencing and syncing are needed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(path) if locked else None
+    try:
+        connection = connect_writer(path, synchronous=synchronous)
+        migrate(connection)
+        path.chmod(0o600)
+        fence = connection.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
+    except (sqlite3.Error, OSError) as error:
+        if lock is not None:
+            lock.release()
+        raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
+    ownership = Ownership(owner, fence)
+    writer = Writer(connection, clock, ownership)
+    store = SqliteStore(writer, Reader(connect_reader(path)), SpillFiles(path), clock, ownership)
+    store._lock = lock
+    writer.start()
+    return store

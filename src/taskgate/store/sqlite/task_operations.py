@@ -1,0 +1,184 @@
+"""What the store does to tasks, each inside one transaction. The rules are in `core.tasks`; this is their
+bookkeeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from taskgate.core.audit import Entry
+from taskgate.core.errors import Executed
+from taskgate.core.governance import approval as approvals
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.birth import AlreadySent, AskingFirst, Birth, born
+from taskgate.core.tasks.happening import Dispatched, Happening, InputSettled, Noted
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import AlreadyOver, apply
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store_answers import (
+    Accepting,
+    Advancing,
+    ApprovalSpent,
+    Change,
+    IdTaken,
+    Intended,
+    Intending,
+    KeyTaken,
+    ResultGone,
+    SameCall,
+    Stopped,
+    TaskQuestion,
+    TooManyOpen,
+)
+from taskgate.ports.task_store import AcceptLimits, LastLook
+from taskgate.store.sqlite import approval_operations, rows
+from taskgate.store.sqlite.transaction import Transaction
+
+KEY_GOOD_MS: Final = 24 * 3_600_000
+
+
+def accept(
+    tx: Transaction,
+    draft: Task,
+    *,
+    sent: AlreadySent | None,
+    approval: ApprovalRequest | None,
+    key: str | None,
+    limits: AcceptLimits,
+    audit: Entry | None,
+) -> Accepting:
+    before = _by_key(tx, draft, key) or _over_limit(tx, draft.caller, limits, asking=approval is not None)
+    if before is not None:
+        return before
+    how: Birth = sent
+    if approval is not None:
+        how = AskingFirst(approval.id, approval.workflow.timeout_ms)
+    task = born(draft, how, now_ms=tx.now_ms, owner=tx.ownership.owner, fence=tx.ownership.fence)
+    held = None if approval is None else approval_operations.asked(tx, approval, task.id)
+    if held is not None:
+        task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
+    event = tx.put_new(task, audit)
+    if event is None:
+        return IdTaken(task.id)
+    if held is not None:
+        approval_operations.put_new(tx, held)
+    if key is not None:
+        tx.run("put_key", principal=task.principal, key=key, call=_call(task), task_id=task.id, created_ms=tx.now_ms)
+    return Change(task, event)
+
+
+def _call(task: Task) -> str:
+    return f"{task.server}\n{task.tool}\n{task.digest}"
+
+
+def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTaken | ResultGone | None:
+    if key is None:
+        return None
+    found = tx.run("find_key", principal=draft.principal, key=key).fetchone()
+    if found is None or tx.now_ms >= found[2] + KEY_GOOD_MS:
+        return None
+    call, task_id, _, executed = found
+    if call != _call(draft):
+        return KeyTaken(task_id)
+    task = tx.load(task_id)
+    if task is None or expiry.is_gone(task, tx.now_ms):
+        said = task.executed if task is not None else executed
+        return ResultGone(task_id, Executed(said) if said is not None else Executed.MAYBE)
+    return SameCall(task)
+
+
+def _over_limit(tx: Transaction, caller: str, limits: AcceptLimits, *, asking: bool) -> TooManyOpen | None:
+    if limits.open_tasks is not None:
+        found = tx.run("count_open_of_caller", caller=caller, limit=limits.open_tasks).fetchone()[0]
+        if found >= limits.open_tasks:
+            return TooManyOpen("open tasks", limits.open_tasks)
+    if asking and limits.pending_approvals is not None:
+        return approval_operations.over_limit(tx, caller, limits.pending_approvals)
+    return None
+
+
+def intend(
+    tx: Transaction,
+    task_id: str,
+    *,
+    byte_hash: str,
+    upstream: str,
+    message: str | None,
+    look: LastLook,
+    audit: Entry | None,
+) -> Intending:
+    task = tx.load_ours(task_id)
+    if not isinstance(task, Task):
+        return task
+    if task.state.is_terminal:
+        return AlreadyOver(task.state)
+    held = None if task.approval_id is None else approval_operations.find(tx, task.approval_id)
+    verdict = look(task, None if held is None else held.approval, tx.now_ms)
+    if verdict is not None:
+        stopped = advance(tx, task_id, verdict)
+        return Stopped(stopped.task, stopped.event) if isinstance(stopped, Change) else stopped
+    after = apply(task, Dispatched(tx.ownership.fence, byte_hash, upstream, message), tx.now_ms)
+    if not isinstance(after, Task):
+        return after
+    # An approval is spent by the first attempt; later attempts of the same run need no second one.
+    if held is not None and task.state is TaskState.APPROVED:
+        workflow = approvals.Workflow(held.approval.workflow)
+        used = approvals.apply(held.approval, workflow, approvals.Dispatched(tx.now_ms))
+        if isinstance(used, approvals.Refused):
+            return ApprovalSpent(used.approval)
+        approval_operations.put(tx, replace(held, approval=used.approval))
+    return Intended(after, tx.move(task, after, audit))
+
+
+def advance(
+    tx: Transaction,
+    task_id: str,
+    happening: Happening,
+    *,
+    questions: Sequence[TaskQuestion] = (),
+    answers: Mapping[str, bytes] | None = None,
+    audit: Entry | None = None,
+    spill: str | None = None,
+) -> Advancing:
+    task = tx.load_ours(task_id)
+    if not isinstance(task, Task):
+        return task
+    after = apply(task, happening, tx.now_ms)
+    if not isinstance(after, Task):
+        return after
+    if spill is not None and after.outcome is not None:
+        after = replace(after, outcome=replace(after.outcome, spill=spill))
+    for question in questions:
+        tx.run("insert_question", **rows.question_columns(task_id, question, tx.now_ms))
+    if isinstance(happening, InputSettled):
+        _settle(tx, task_id, happening.keys, answers or {})
+    if after.state.is_terminal and after.approval_id is not None:
+        approval_operations.withdraw(tx, after.approval_id)
+    return Change(after, tx.move(task, after, audit, spill))
+
+
+def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping[str, bytes]) -> None:
+    for key in keys:
+        if key in answers:
+            tx.run("answer_question", task_id=task_id, key=key, answer=answers[key])
+        else:
+            tx.run("withdraw_question", task_id=task_id, key=key)
+
+
+def told_upstream(tx: Transaction, task_id: str) -> None:
+    task = tx.load_ours(task_id)
+    if isinstance(task, Task) and task.cancel_owed:
+        tx.move(task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
+
+
+def write_note(tx: Transaction, task_id: str, noted: Noted) -> None:
+    """Progress that rides along: no event, no audit, and nothing at all if the task has moved on."""
+    task = tx.load_ours(task_id)
+    if isinstance(task, Task):
+        after = apply(task, noted, tx.now_ms)
+        if isinstance(after, Task):
+            tx.move(task, after, None)
