@@ -1,0 +1,33 @@
+"""The two generations of MCP and the revisions in each.
+
+*Stateful* is 2025-11-25 and older: a handshake opens a session, and the server may send requests. *Stateless* is 2026-07-28:
+every request carries an envelope, there is no session, and questions travel inside results. Everything that differs between
+them lives in `stateful_2025` and `stateless_2026`; the rest of the house speaks of calls, questions and tasks.
+"""
+
+from enum import Enum
+from typing import Final
+
+
+class Generation(Enum):
+    STATEFUL = "stateful"
+    STATELESS = "stateless"
+
+
+NEWEST_STATEFUL: Final = "2025-11-25"
+STATEFUL_REVISIONS: Final = (NEWEST_STATEFUL, "2025-06-18", "2025-03-26")
+OLD_STDIO_REVISION: Final = "2024-11-05"
+NEWEST_STATELESS: Final = "2026-07-28"
+STATELESS_REVISIONS: Final = (NEWEST_STATELESS,)
+
+RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+PROGRESS_TOKEN: Final = "progressToken"
+
+
+def generation_of(revision: str) -> Generation | None:
+    """The generation a revision belongs to, or None for one that we do not speak."""
+    if revision in STATELESS_REVISIONS:
+        return Generation.STATELESS
+    if revision in STATEFUL_REVISIONS or revision == OLD_STDIO_REVISION:
+        return Generation.STATEFUL
+    return None

@@ -1,0 +1,6 @@
+"""`python -m taskgate` is the command line."""
+
+from taskgate.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Put the parts together: a configuration in, a gateway with its servers and doors out. Nothing is started here."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from taskgate.assembly.plan import build_plan
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.load import LoadedConfig
+from taskgate.config.servers import Server as ServerConfig
+from taskgate.core.errors import TaskgateError
+from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.wire import Raw
+from taskgate.doors.http.guard import Guard
+from taskgate.doors.identity import Doorkeeper, Token
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.plan import Plan
+from taskgate.ports.upstream import Link
+from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.server import Server
+from taskgate.upstreams.spec import Instances, ServerSpec, Transport
+from taskgate.upstreams.stdio.reaper import Reaper
+
+
+class Ears:
+    """Upstreams exist before the gateway that listens to them; this is where the two are joined."""
+
+    def __init__(self) -> None:
+        self.gateway: Gateway | None = None
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
+        if self.gateway is not None:
+            self.gateway.on_notification(link, method, params)
+
+    async def on_question(self, link: Link, question: Question) -> Answer:
+        if self.gateway is None:
+            return not_supported(question.method)
+        return await self.gateway.on_question(link, question)
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
+        if self.gateway is not None:
+            self.gateway.on_closed(link, reason)
+
+
+@dataclass(slots=True)
+class House:
+    """A whole gateway, ready to be opened."""
+
+    loaded: LoadedConfig
+    plan: Plan
+    gateway: Gateway
+    servers: dict[str, Server]
+    http: HttpClient
+    reaper: Reaper
+    ears: Ears
+    guard: Guard
+    doorkeeper: Doorkeeper
+    retired: list[Server] = field(default_factory=list)
+
+    def reload(self, loaded: LoadedConfig) -> None:
+        """Put a new configuration in force. Servers that did not change keep their conversations."""
+        plan = build_plan(loaded, self.plan)
+        specs = server_specs(loaded.root)
+        fresh: dict[str, Server] = {}
+        changed: set[str] = set()
+        for name, spec in specs.items():
+            known = self.servers.get(name)
+            if known is not None and known.spec == spec:
+                fresh[name] = known
+            else:
+                fresh[name] = Server(spec, self.ears, self.http, self.reaper)
+                changed.add(name)
+        self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
+        self.loaded, self.plan, self.servers = loaded, plan, fresh
+        self.guard = guard(loaded.root)
+        self.doorkeeper = doorkeeper(loaded.root)
+        self.gateway.adopt(plan, fresh, frozenset(changed))
+
+    async def close_retired(self) -> None:
+        retired, self.retired = self.retired, []
+        for server in retired:
+            await server.close()
+
+
+def build(loaded: LoadedConfig) -> House:
+    plan = build_plan(loaded)
+    http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
+    reaper = Reaper()
+    ears = Ears()
+    servers = {name: Server(spec, ears, http, reaper) for name, spec in server_specs(loaded.root).items()}
+    gateway = Gateway(plan, servers, secrets.token_bytes(32))
+    ears.gateway = gateway
+    return House(loaded, plan, gateway, servers, http, reaper, ears, guard(loaded.root), doorkeeper(loaded.root))
+
+
+def server_specs(root: GatewayFile) -> Mapping[str, ServerSpec]:
+    return {name: _spec(name, server, root) for name, server in root.servers.items() if server.enabled}
+
+
+def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
+    if server.command is not None:
+        transport = Transport.STDIO
+    else:
+        transport = Transport.OLD_SSE if server.transport == "sse" else Transport.HTTP
+    return ServerSpec(
+        name,
+        transport,
+        server.url or "",
+        dict(server.headers),
+        server.command or "",
+        tuple(server.args),
+        dict(server.env),
+        server.cwd,
+        Instances(server.instances),
+        root.limits.result_bytes,
+    )
+
+
+def guard(root: GatewayFile) -> Guard:
+    hosts = list(root.allowed_hosts)
+    origins = list(root.allowed_origins)
+    if root.public_url is not None:
+        origins.append(str(root.public_url))
+        hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
+    if root.listen.host not in ("0.0.0.0", "::"):
+        hosts.append(root.listen.host)
+    return Guard(hosts, origins)
+
+
+def doorkeeper(root: GatewayFile) -> Doorkeeper:
+    return Doorkeeper(tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope) for t in root.tokens))

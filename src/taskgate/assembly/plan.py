@@ -1,0 +1,156 @@
+"""From a validated configuration file to the plan the gateway works from."""
+
+from __future__ import annotations
+
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.load import LoadedConfig
+from taskgate.config.scopes import Scope, ScopeProfile
+from taskgate.config.servers import Server
+from taskgate.core.catalog.annotate import AnnotationMode
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.governance.decision import Action
+from taskgate.core.governance.pipeline import Gates, Profile
+from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.visibility import ExposeMode, Layers, expose
+from taskgate.core.patterns import PatternSet
+from taskgate.core.scoping.profiles import Narrowing, resolve_profile
+from taskgate.core.scoping.profiles import Profile as ScopingProfile
+from taskgate.core.scoping.registry import (
+    Approval,
+    ApprovalPolicy,
+    Budgets,
+    LeftOut,
+    Registry,
+    RegistryRecord,
+    TransportKind,
+)
+from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.gateway.plan import CallSettings, Limits, Plan
+
+
+def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
+    """Compile a configuration. The registry's revision grows only if a record changed."""
+    root = loaded.root
+    revision = before.revision + 1 if before is not None else 1
+    records = [*(_record(name, server) for name, server in root.servers.items()), *_left_out(loaded)]
+    registry = before.registry.replaced_by(records) if before is not None else Registry.build(records)
+    scopes = {name: _scope(name, scope, root) for name, scope in root.scopes.items() if scope.enabled}
+    if not root.scopes:
+        scopes = {"default": ScopePolicy("default", ("*",))}
+    return Plan(
+        revision,
+        registry,
+        scopes,
+        "default",
+        _gates(root, revision),
+        _limits(root),
+        CallSettings(
+            annotation_mode=AnnotationMode(root.tasks.annotation_mode),
+            timeout_s=root.tasks.execution_timeout_ms / 1000,
+            seed_task_codes=root.errors.task_codes == "seed",
+        ),
+    )
+
+
+def _record(name: str, server: Server) -> RegistryRecord:
+    budgets = server.budgets
+    return RegistryRecord(
+        name,
+        TransportKind.STDIO if server.command is not None else TransportKind.HTTP,
+        server.display_name or name,
+        PatternSet.of(server.allowed_tools),
+        approval_policy=_approval_policy(server),
+        budgets=Budgets(budgets.tool_timeout_ms, budgets.max_concurrency, budgets.max_tool_output_bytes),
+        tags=frozenset(server.tags),
+        namespace=server.namespace or "",
+        enabled=server.enabled,
+    )
+
+
+def _left_out(loaded: LoadedConfig) -> list[RegistryRecord]:
+    known = loaded.root.servers
+    return [
+        RegistryRecord(gone.server, left_out=LeftOut.ENV_MISSING, left_out_detail=f"{gone.detail} is not set")
+        for gone in loaded.left_out
+        if gone.reason == "env_missing" and gone.server not in known
+    ]
+
+
+def _scope(name: str, scope: Scope, root: GatewayFile) -> ScopePolicy:
+    profile = None
+    if scope.profile is not None:
+        profiles = {key: _profile(key, value) for key, value in root.profiles.items()}
+        overrides = scope.profile_overrides
+        profile = resolve_profile(profiles, scope.profile).narrowed(
+            Narrowing(
+                overrides.servers,
+                (),
+                PatternSet.of(overrides.tool_allowlist) if overrides.tool_allowlist is not None else None,
+                PatternSet.of(overrides.tool_denylist),
+            )
+        )
+    return ScopePolicy(
+        name,
+        scope.default_servers or (),
+        scope.allowed_servers,
+        PatternSet.of(scope.tool_allowlist) if scope.tool_allowlist is not None else None,
+        PatternSet.of(scope.tool_denylist),
+        profile,
+        scope.tags,
+        ScopeMode(scope.mode),
+        NameStyle(scope.names),
+        scope.enabled,
+        HelperTools(scope.helper_tools),
+    )
+
+
+def _profile(name: str, profile: ScopeProfile) -> ScopingProfile:
+    return ScopingProfile(
+        name,
+        (profile.extends,) if profile.extends is not None else (),
+        profile.servers,
+        profile.tags,
+        (),
+        PatternSet.of(profile.tool_allowlist) if profile.tool_allowlist is not None else None,
+        PatternSet.of(profile.tool_denylist),
+    )
+
+
+def _gates(root: GatewayFile, revision: int) -> Gates:
+    governance = root.governance
+    rules = compile_rules(
+        (Rule(r.match, Action(r.action), r.server, r.approval, r.policy_id) for r in governance.rules),
+        default=Action(governance.defaults.action),
+        default_workflow=governance.defaults.approval,
+        force_required=governance.force_required,
+    )
+    visibility = Layers(
+        {
+            name: (expose(ExposeMode(server.expose.mode), server.expose.tools),)
+            for name, server in root.servers.items()
+            if server.expose.mode != "all"
+        }
+    )
+    records = {name: _approval_policy(server) for name, server in root.servers.items()}
+    return Gates(str(revision), rules, visibility, records, profile=Profile(root.profile))
+
+
+def _approval_policy(server: Server) -> ApprovalPolicy:
+    wishes = server.approval_policy
+    per_tool = tuple((PatternSet.of([pattern]), Approval(word)) for pattern, word in wishes.tools.items())
+    return ApprovalPolicy(Approval(wishes.default), per_tool, wishes.approval)
+
+
+def _limits(root: GatewayFile) -> Limits:
+    limits = root.limits
+    return Limits(
+        limits.request_bytes,
+        limits.result_bytes,
+        limits.tools_per_upstream,
+        limits.tools_max_pages,
+        limits.tools_fetch_timeout_ms / 1000,
+        limits.sessions,
+        limits.session_idle.total_seconds(),
+        limits.open_tasks_per_caller,
+        limits.pending_approvals_per_caller,
+    )

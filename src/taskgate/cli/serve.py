@@ -1,0 +1,93 @@
+"""`taskgate serve`, `taskgate check`: the gateway over HTTP, and the same path without opening."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from taskgate.config.load import LoadedConfig
+
+ConfigOption = Annotated[
+    str | None, typer.Option("-c", "--config", help="Configuration file; default: taskgate.yaml here or in ~/.config.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve")(serve)
+    app.command("check")(check)
+
+
+def serve(
+    config: ConfigOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to bind; default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; default 7467, 0 picks a free one.")] = None,
+) -> None:
+    """Serve the gateway over HTTP. Without a configuration file it serves a bundled demo server."""
+    import uvloop
+
+    from taskgate.lifecycle import Lifecycle
+    from taskgate.telemetry import logs
+
+    loaded = loaded_or_exit(config)
+    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    address = host or loaded.root.listen.host
+    number = loaded.root.listen.port if port is None else port
+
+    async def run() -> None:
+        await Lifecycle(loaded).serve(address, number, lambda h, p: announce(loaded, h, p))
+
+    try:
+        uvloop.run(run())
+    except OSError as problem:
+        typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. Try --port 0 for a free port.", err=True)
+        raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
+
+
+def check(config: ConfigOption = None) -> None:
+    """Build everything that `serve` would start, and say whether it is in order."""
+    import asyncio
+
+    from taskgate.assembly.build import build
+
+    loaded = loaded_or_exit(config)
+
+    async def construct() -> int:
+        return len(build(loaded).servers)
+
+    count = asyncio.run(construct())
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    for left_out in loaded.left_out:
+        typer.echo(f"left out: {left_out.server}: {left_out.reason} {left_out.detail}".rstrip(), err=True)
+    typer.echo(f"The configuration is in order: {count} server(s).")
+
+
+def loaded_or_exit(config: str | None) -> LoadedConfig:
+    """Read the configuration, or print every problem and leave."""
+    from taskgate.config.load import load_or_default
+    from taskgate.config.problems import ConfigError
+
+    try:
+        return load_or_default(config)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+def announce(loaded: LoadedConfig, host: str, port: int) -> None:
+    """Tell a person what to do next: the address, and a block to paste into a client."""
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}/mcp"
+    print(f"Taskgate is serving at {url}", flush=True)
+    if loaded.path is None:
+        print("No configuration file was found, so the bundled demo server is behind it.", flush=True)
+    if sys.stdout.isatty():
+        print(
+            'Paste into your client:\n  {"mcpServers": {"taskgate": {"type": "http", "url": "%s"}}}' % url, flush=True
+        )

@@ -1,0 +1,96 @@
+"""One thing that an upstream offers: a tool, a prompt, a resource or a resource template.
+
+An entry keeps the upstream's exact bytes beside the few fields that we decide on. Rendering it for a caller replaces its name and
+how it may be called as a task, and leaves every other byte alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.catalog.annotate import TaskSupport, upstream_support
+from taskgate.core.generations import Generation
+from taskgate.core.wire import Raw
+
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class EntryKind(StrEnum):
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+    TEMPLATE = "template"
+
+
+_NAMED_BY: Final = {
+    EntryKind.TOOL: "name",
+    EntryKind.PROMPT: "name",
+    EntryKind.RESOURCE: "uri",
+    EntryKind.TEMPLATE: "uriTemplate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`name` is the upstream's own: a tool's or prompt's name, a resource's URI, a template's URI template."""
+
+    kind: EntryKind
+    server: str
+    name: str
+    raw: Raw
+    definition: Mapping[str, Any]
+
+    @property
+    def task_support(self) -> TaskSupport | None:
+        """What the upstream itself says about calling this tool as a task."""
+        return upstream_support(self.definition)
+
+    @property
+    def input_schema(self) -> Any:
+        return self.definition.get("inputSchema")
+
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        found = self.definition.get("annotations")
+        return found if isinstance(found, Mapping) else {}
+
+
+def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[Entry]:
+    """The usable entries of one page. An entry without a name is not usable and is left out."""
+    try:
+        elements = _elements(listed)
+    except msgspec.MsgspecError:
+        return
+    for raw in elements:
+        definition = wire.parse_strictly(bytes(raw))
+        name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
+        if type(name) is str and name:
+            yield Entry(kind, server, name, raw, definition)
+
+
+def render(entry: Entry, wire_name: str, support: TaskSupport | None, generation: Generation) -> bytes:
+    """The entry as a caller sees it. Only tools and prompts are renamed: URIs are linked to from results."""
+    if entry.kind not in (EntryKind.TOOL, EntryKind.PROMPT):
+        return bytes(entry.raw)
+    members = wire.members_of(entry.raw)
+    if wire_name != entry.name:
+        members["name"] = wire.raw(wire_name)
+    if entry.kind is EntryKind.TOOL:
+        if generation is Generation.STATELESS:
+            members.pop("execution", None)
+        elif support is not None:
+            for holder in ("execution", "annotations"):
+                members[holder] = _with_support(members.get(holder), support)
+    return wire.join(members)
+
+
+def _with_support(holder: Raw | None, support: TaskSupport) -> Raw:
+    inner = wire.members_of(holder) if holder is not None and bytes(holder)[:1] == b"{" else {}
+    inner["taskSupport"] = wire.raw(support.value)
+    return Raw(wire.join(inner))

@@ -1,0 +1,192 @@
+"""The 2026-07-28 generation: the envelope on each request, its header checks, and its shape of results.
+
+Pure translation only. Sections cited are those of the 2026-07-28 specification.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import NEWEST_STATELESS, STATELESS_REVISIONS
+from taskgate.core.meta import insert_first, meta_of, with_meta
+from taskgate.core.wire import Members, Raw
+
+VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
+LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+ENVELOPE_KEYS: Final = (VERSION, CAPABILITIES, CLIENT_INFO, LOG_LEVEL)
+
+CACHEABLE: Final = frozenset(
+    {"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+)
+MAY_ASK: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+_NAMED_BY: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a stateless request says about its sender. Capabilities hold for this request only."""
+
+    version: str
+    capabilities: Mapping[str, Any]
+    client_info: Mapping[str, Any] | None
+    log_level: str | None
+
+    @property
+    def wants_tasks(self) -> bool:
+        extensions = self.capabilities.get("extensions")
+        return isinstance(extensions, Mapping) and extensions.get(TASKS_EXTENSION) == {}
+
+
+def has_envelope(params: Any) -> bool:
+    return VERSION in meta_of(params)
+
+
+def read_envelope(params: Any) -> Envelope:
+    """Read and check the envelope, or say what is missing (basic/index: required keys)."""
+    meta = meta_of(params)
+    version = meta.get(VERSION)
+    if type(version) is not str:
+        raise CallerError("invalid_envelope", f'Every request needs "_meta" with "{VERSION}".')
+    if version not in STATELESS_REVISIONS:
+        raise unsupported_version(version)
+    capabilities = meta.get(CAPABILITIES)
+    if type(capabilities) is not dict:
+        raise CallerError("invalid_envelope", f'Every request needs "_meta" with "{CAPABILITIES}"; {{}} is fine.')
+    info, level = meta.get(CLIENT_INFO), meta.get(LOG_LEVEL)
+    return Envelope(version, capabilities, info if type(info) is dict else None, level if type(level) is str else None)
+
+
+def unsupported_version(requested: str) -> CallerError:
+    return CallerError(
+        "unsupported_version",
+        f"Protocol version {requested[:40]!r} is not supported.",
+        data={"supported": list(STATELESS_REVISIONS), "requested": requested},
+    )
+
+
+def missing_capability(required: Mapping[str, Any], why: str) -> CallerError:
+    return CallerError("missing_capability", why, data={"requiredCapabilities": dict(required)})
+
+
+def name_header(method: str, params: Any) -> str | None:
+    """What `Mcp-Name` must say for this request, or None where the header does not apply."""
+    key = _NAMED_BY.get(method)
+    if key is None or type(params) is not dict:
+        return None
+    value = params.get(key)
+    return value if type(value) is str else None
+
+
+def check_headers(
+    method: str, params: Any, version: str, headers: Mapping[bytes, bytes], *, is_request: bool = True
+) -> None:
+    """Headers must repeat what the body says (transports: a server that reads the body MUST compare)."""
+    _must_match("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
+    if not is_request:
+        return
+    _must_match("Mcp-Method", headers.get(b"mcp-method"), method)
+    name = name_header(method, params)
+    if name is not None:
+        _must_match("Mcp-Name", headers.get(b"mcp-name"), name)
+
+
+def _must_match(header: str, seen: bytes | None, expected: str) -> None:
+    if seen is None:
+        raise CallerError("header_mismatch", f"The header {header} is missing.")
+    if decode_header_value(seen) != expected:
+        raise CallerError("header_mismatch", f"The header {header} does not match the message body.")
+
+
+_SENTINEL_START: Final = "=?base64?"
+_SENTINEL_END: Final = "?="
+
+
+def encode_header_value(value: str) -> bytes:
+    """A header-safe form of a value: plain when it is printable ASCII without padding, else base64 (SEP-2243)."""
+    plain = value.isascii() and value.isprintable() and value == value.strip()
+    if plain and not value.lower().startswith(_SENTINEL_START):
+        return value.encode("ascii")
+    return (_SENTINEL_START + base64.b64encode(value.encode("utf-8")).decode("ascii") + _SENTINEL_END).encode("ascii")
+
+
+def decode_header_value(value: bytes) -> str | None:
+    """The opposite; None for something that cannot be read."""
+    try:
+        text = value.decode("ascii").strip(" \t")
+        if text.lower().startswith(_SENTINEL_START) and text.endswith(_SENTINEL_END):
+            encoded = text[len(_SENTINEL_START) : -len(_SENTINEL_END)]
+            return base64.b64decode(encoded, validate=True).decode("utf-8")
+    except ValueError:
+        return None
+    return text
+
+
+def stamp(
+    members: Members, capabilities: Raw, client_info: Raw | None, log_level: str | None, version: str = NEWEST_STATELESS
+) -> Members:
+    """Give params the envelope that a stateless upstream expects."""
+    put = {VERSION: wire.raw(version), CAPABILITIES: capabilities}
+    if client_info is not None:
+        put[CLIENT_INFO] = client_info
+    if log_level is not None:
+        put[LOG_LEVEL] = wire.raw(log_level)
+    return with_meta(members, put)
+
+
+def unstamp(members: Members) -> Members:
+    """Take the envelope away again, for an upstream of the stateful generation."""
+    return with_meta(members, {}, drop=ENVELOPE_KEYS)
+
+
+def complete(result: bytes | Raw) -> bytes:
+    """Mark a result as complete, unless it says already what it is."""
+    body = bytes(result)
+    if b'"resultType"' in body and "resultType" in wire.members_of(body):
+        return body
+    return insert_first(body, b'"resultType":"complete"')
+
+
+def cached_privately(result: bytes, ttl_ms: int = 0) -> bytes:
+    """Add the cache fields that list-like results must carry; private, because our lists are filtered per caller."""
+    members = wire.members_of(result)
+    members.setdefault("resultType", Raw(b'"complete"'))
+    members["ttlMs"] = members.get("ttlMs", wire.raw(ttl_ms))
+    members["cacheScope"] = Raw(b'"private"')
+    return wire.join(members)
+
+
+def strip_result(result: bytes | Raw, method: str) -> bytes:
+    """A stateless result as a stateful caller expects it."""
+    members = wire.members_of(result)
+    members.pop("resultType", None)
+    if method in CACHEABLE:
+        members.pop("ttlMs", None)
+        members.pop("cacheScope", None)
+    return wire.join(members)
+
+
+def input_required(requests: Mapping[str, Raw], state: str | None) -> bytes:
+    """The result that hands questions to a stateless caller (MRTR)."""
+    result: dict[str, Any] = {"resultType": "input_required"}
+    if requests:
+        result["inputRequests"] = dict(requests)
+    if state is not None:
+        result["requestState"] = state
+    return wire.encode(result)

@@ -1,0 +1,81 @@
+"""Questions: what a server asks of the one who called it (elicitation, sampling, roots), and the answers.
+
+Stateful servers send them as requests, stateless servers return them inside results; here they are one thing. Whether a caller
+can be asked natively is decided from the capabilities it declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.meta import META, with_meta
+from taskgate.core.wire import Raw
+
+ELICIT: Final = "elicitation/create"
+SAMPLE: Final = "sampling/createMessage"
+ROOTS: Final = "roots/list"
+QUESTION_METHODS: Final = frozenset({ELICIT, SAMPLE, ROOTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question from one server. `params` are the server's own bytes."""
+
+    method: str
+    params: Raw | None
+    server: str
+    related_task: str | None = None
+
+    def decoded(self) -> dict[str, Any]:
+        value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}
+        return value if type(value) is dict else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result, or a JSON-RPC error object, as raw bytes. Exactly one is set."""
+
+    result: bytes | None = None
+    error: bytes | None = None
+
+
+DECLINED: Final = Answer(result=b'{"action":"decline"}')
+CANCELLED: Final = Answer(result=b'{"action":"cancel"}')
+
+
+def not_supported(method: str) -> Answer:
+    return Answer(error=wire.encode({"code": -32601, "message": f"The caller cannot answer {method}."}))
+
+
+def can_answer(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> bool:
+    """Did the caller declare what this question needs?"""
+    if method == ROOTS:
+        return isinstance(capabilities.get("roots"), Mapping)
+    if method == SAMPLE:
+        sampling = capabilities.get("sampling")
+        if not isinstance(sampling, Mapping):
+            return False
+        return "tools" not in params or "tools" in sampling
+    elicitation = capabilities.get("elicitation")
+    if not isinstance(elicitation, Mapping):
+        return False
+    if params.get("mode", "form") == "url":
+        return "url" in elicitation
+    return "form" in elicitation or not elicitation
+
+
+def bare_params(params: Raw | None, drop: tuple[str, ...] = ()) -> Raw:
+    """Params as they travel inside a stateless result: without `_meta`, `task` and whatever else is named."""
+    if params is None:
+        return Raw(b"{}")
+    members = wire.members_of(params)
+    for key in (META, "task", *drop):
+        members.pop(key, None)
+    return Raw(wire.join(members))
+
+
+def without_related_task(params: Raw, key: str) -> Raw:
+    return Raw(wire.join(with_meta(wire.members_of(params), {}, drop=(key,))))

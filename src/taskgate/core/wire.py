@@ -1,0 +1,228 @@
+"""JSON-RPC envelopes: bytes in, `Message` out, and bytes again.
+
+Reading is strict, because two parsers that disagree about a message are a security hole: duplicate keys, NaN, lone surrogates,
+and documents that are too deep or too large are refused for everyone. Relaying is opaque: a message keeps the exact bytes of its
+id, params, result and error, so that what we do not understand passes through unchanged. This module knows nothing of MCP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from taskgate.core.errors import CallerError
+
+Raw = msgspec.Raw
+Members = dict[str, msgspec.Raw]
+
+MAX_DEPTH: Final = 64
+MAX_NODES: Final = 100_000
+
+_surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]")
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+encode: Final = msgspec.json.Encoder().encode
+
+
+class Kind(Enum):
+    REQUEST = "request"
+    NOTIFICATION = "notification"
+    RESPONSE = "response"
+
+
+@dataclass(slots=True)
+class Message:
+    """One JSON-RPC message. `params` is decoded for decisions; the `raw_*` fields are what we relay."""
+
+    kind: Kind
+    id: bytes | None = None
+    method: str = ""
+    params: Any = None
+    raw_params: Raw | None = None
+    raw_result: Raw | None = None
+    raw_error: Raw | None = None
+
+
+class MalformedJson(CallerError):
+    """The bytes are not JSON that we accept from anyone."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("parse_error", f"The message is not acceptable JSON: {reason}.")
+
+
+class InvalidMessage(CallerError):
+    """The bytes are JSON, but not one JSON-RPC 2.0 message."""
+
+    def __init__(self, reason: str, message_id: bytes | None = None) -> None:
+        super().__init__("invalid_request", f"This is not a JSON-RPC 2.0 message: {reason}.")
+        self.message_id = message_id
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise MalformedJson(f"the key {twice[:80]!r} appears twice in one object")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedJson(f"{name} is not a JSON number")
+
+
+_strict_decode = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant).decode
+
+
+def parse_strictly(body: bytes, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES) -> Any:
+    """Decode a document, refusing whatever two parsers might read differently."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise MalformedJson(f"byte {problem.start} is not UTF-8") from None
+    try:
+        value = _strict_decode(text)
+    except json.JSONDecodeError as problem:
+        raise MalformedJson(f"{problem.msg} at character {problem.pos}") from None
+    except RecursionError:
+        raise MalformedJson(f"it is nested deeper than {max_depth} levels") from None
+    except ValueError:
+        raise MalformedJson("a number has too many digits") from None
+    if _surrogate_escape.search(body) is not None:
+        _refuse_lone_surrogates(value)
+    openings = body.count(b"{") + body.count(b"[")
+    if openings > max_depth or body.count(b",") > max_nodes - 1:
+        _refuse_oversize(value, max_depth, max_nodes)
+    return value
+
+
+def _refuse_lone_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise MalformedJson("a string holds half of a surrogate pair") from None
+
+
+def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
+    nodes = 0
+    level = [value]
+    for _ in range(max_depth + 1):
+        nodes += len(level)
+        if nodes > max_nodes:
+            raise MalformedJson(f"it holds more than {max_nodes} values")
+        deeper: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                deeper.extend(item.values())
+            elif type(item) is list:
+                deeper.extend(item)
+        if not deeper:
+            return
+        level = deeper
+    raise MalformedJson(f"it is nested deeper than {max_depth} levels")
+
+
+def read(body: bytes) -> Message:
+    """Read one message. Batches are not messages: see `read_batch`."""
+    return _message(parse_strictly(body), body)
+
+
+def read_batch(body: bytes) -> list[Message]:
+    """Read a JSON-RPC batch, which only the 2025-03-26 revision has."""
+    values = parse_strictly(body)
+    if type(values) is not list:
+        raise InvalidMessage("a batch is an array")
+    if not values:
+        raise InvalidMessage("a batch may not be empty")
+    return [_message(value, bytes(raw)) for value, raw in zip(values, _elements(body), strict=True)]
+
+
+def is_batch(body: bytes) -> bool:
+    return body.lstrip(b" \t\r\n")[:1] == b"["
+
+
+def _message(value: Any, body: bytes) -> Message:
+    if type(value) is not dict:
+        raise InvalidMessage("a message is an object")
+    members = members_of(body)
+    message_id = _readable_id(value, members)
+    if value.get("jsonrpc") != "2.0":
+        raise InvalidMessage('"jsonrpc" must be "2.0"', message_id)
+    if "method" in value:
+        return _call(value, members, message_id)
+    if "result" in value or "error" in value:
+        return _response(value, members, message_id)
+    raise InvalidMessage("it has neither a method nor a result nor an error", message_id)
+
+
+def _readable_id(value: dict[str, Any], members: Members) -> bytes | None:
+    """The id's exact bytes when it is one that may be echoed: a string or an integer."""
+    return bytes(members["id"]) if type(value.get("id")) in (str, int) else None
+
+
+def _call(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:
+    method = value["method"]
+    if type(method) is not str:
+        raise InvalidMessage("the method must be a string", message_id)
+    if "result" in value or "error" in value:
+        raise InvalidMessage("a request may not hold a result or an error", message_id)
+    params = value.get("params")
+    if params is not None and type(params) is not dict:
+        raise InvalidMessage("params must be an object", message_id)
+    if "id" not in value:
+        return Message(Kind.NOTIFICATION, None, method, params, members.get("params"))
+    if message_id is None:
+        raise InvalidMessage("the id must be a string or an integer")
+    return Message(Kind.REQUEST, message_id, method, params, members.get("params"))
+
+
+def _response(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:
+    if "result" in value and "error" in value:
+        raise InvalidMessage("a response holds a result or an error, not both", message_id)
+    if message_id is None and not (value.get("id") is None and "error" in value):
+        raise InvalidMessage("the id of a response must be a string or an integer")
+    if "error" in value and not _is_error_object(value["error"]):
+        raise InvalidMessage("an error is an object with a number as code and a string as message", message_id)
+    return Message(Kind.RESPONSE, message_id, raw_result=members.get("result"), raw_error=members.get("error"))
+
+
+def _is_error_object(error: Any) -> bool:
+    return type(error) is dict and type(error.get("code")) is int and type(error.get("message")) is str
+
+
+def members_of(raw: bytes | Raw) -> Members:
+    """The members of an object, in order, each as its exact bytes."""
+    return _members(raw)
+
+
+def join(members: Members) -> bytes:
+    """The opposite of `members_of`: every untouched member keeps its bytes."""
+    return encode(members)
+
+
+def raw(value: Any) -> Raw:
+    """A value of our own as raw JSON, to be put beside relayed members."""
+    return Raw(encode(value))
+
+
+def success(message_id: bytes, result: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":' + message_id + b',"result":' + result + b"}"
+
+
+def failure(message_id: bytes | None, error: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":' + (message_id or b"null") + b',"error":' + error + b"}"
+
+
+def request(message_id: bytes, method: bytes, params: bytes | None) -> bytes:
+    head = b'{"jsonrpc":"2.0","id":' + message_id + b',"method":' + method
+    return head + b"}" if params is None else head + b',"params":' + params + b"}"
+
+
+def notification(method: str, params: bytes | None) -> bytes:
+    head = b'{"jsonrpc":"2.0","method":' + encode(method)
+    return head + b"}" if params is None else head + b',"params":' + params + b"}"

@@ -1,0 +1,60 @@
+"""The few ASGI shapes we use, and the smallest ways to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON: Final = (b"content-type", b"application/json")
+SSE_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def respond(send: Send, status: int, body: bytes = b"", headers: Headers | None = None) -> None:
+    all_headers: Headers = [(b"content-length", b"%d" % len(body)), *(headers or ())]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_json(send: Send, status: int, body: bytes, headers: Headers | None = None) -> None:
+    await respond(send, status, body, [JSON, *(headers or ())])
+
+
+class BodyTooLarge(Exception):
+    """The request body went over the limit."""
+
+
+class Disconnected(Exception):
+    """The peer went away before its request was complete."""
+
+
+async def read_body(scope: Scope, receive: Receive, headers: dict[bytes, bytes], limit: int) -> bytes:
+    declared = headers.get(b"content-length")
+    if declared is not None and (not declared.isdigit() or int(declared) > limit):
+        raise BodyTooLarge
+    event = await receive()
+    if event["type"] != "http.request":
+        raise Disconnected
+    body: bytes = event.get("body", b"")
+    if not event.get("more_body", False) and len(body) <= limit:
+        return body
+    parts, size = [body], len(body)
+    while event.get("more_body", False):
+        if size > limit:
+            raise BodyTooLarge
+        event = await receive()
+        if event["type"] != "http.request":
+            raise Disconnected
+        parts.append(event.get("body", b""))
+        size += len(parts[-1])
+    if size > limit:
+        raise BodyTooLarge
+    return b"".join(parts)

@@ -1,0 +1,47 @@
+"""Everything on the port that is not `/mcp`: health, readiness, metrics; other pages are added by whoever owns them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.doors.http.asgi import Receive, Scope, Send, respond, respond_json
+from taskgate.doors.http.mcp_door import McpDoor
+
+Pages = Callable[[Scope, Receive, Send], Awaitable[None]]
+_TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+
+
+class Site:
+    """The whole address: routes by path, without a framework, because almost every request is `/mcp`."""
+
+    def __init__(
+        self,
+        mcp: McpDoor,
+        ready: Callable[[], dict[str, object]],
+        metrics: Callable[[], bytes] | None,
+        pages: Pages | None = None,
+    ) -> None:
+        self.mcp = mcp
+        self._ready = ready
+        self._metrics = metrics
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        if path == "/mcp" or path.startswith("/mcp/"):
+            await self.mcp(scope, receive, send)
+        elif path in ("/health", "/healthz"):
+            await respond_json(send, 200, b'{"status":"ok"}')
+        elif path in ("/ready", "/readyz"):
+            state = self._ready()
+            await respond_json(send, 200 if state.get("ready") else 503, wire.encode(state))
+        elif path == "/metrics" and self._metrics is not None:
+            await respond(send, 200, self._metrics(), [_TEXT])
+        elif self._pages is not None:
+            await self._pages(scope, receive, send)
+        else:
+            await respond_json(send, 404, b'{"error":"There is nothing at this address."}')

@@ -1,0 +1,58 @@
+"""Who is at the door: a bearer token names a principal, no token is anonymous, a wrong one is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from taskgate.core.caller import ANONYMOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A known token: who it stands for. Only its digest is kept."""
+
+    id: str
+    sha256: str
+    roles: frozenset[str] = frozenset()
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    principal: str = ANONYMOUS
+    roles: frozenset[str] = frozenset()
+    scope: str | None = None
+
+
+NOBODY = Identity()
+
+
+class WrongToken(Exception):
+    """A credential was given and is not one of ours."""
+
+
+class Doorkeeper:
+    def __init__(self, tokens: tuple[Token, ...] = ()) -> None:
+        self._tokens = tokens
+
+    def identify(self, authorization: bytes | None) -> Identity:
+        if authorization is None:
+            return NOBODY
+        scheme, _, credential = authorization.partition(b" ")
+        if scheme.lower() != b"bearer":
+            if self._tokens:
+                raise WrongToken
+            return NOBODY
+        digest = hashlib.sha256(credential.strip()).hexdigest()
+        found: Token | None = None
+        for token in self._tokens:
+            # Every token is compared, so the time taken tells nothing about which one was near.
+            if hmac.compare_digest(token.sha256, digest):
+                found = token
+        if found is None:
+            if self._tokens:
+                raise WrongToken
+            return NOBODY
+        return Identity(found.id, found.roles, found.scope)

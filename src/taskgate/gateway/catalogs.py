@@ -1,0 +1,218 @@
+"""What each upstream offers: its lists, fetched whole, kept while it is away, fetched anew when it says they changed.
+
+One failing upstream never hides the others: its last good lists are served, and a failure is remembered for a moment so that
+listing does not wait for it again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.plan import Limits
+from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Upstream, UpstreamRequest
+
+FAILURE_MEMORY_S: Final = 2.0
+COALESCE_S: Final = 0.05
+LEAST_TTL_S: Final = 5.0
+_NOBODY: Final = CallerFace({})
+
+METHODS: Final[Mapping[EntryKind, tuple[str, str, str]]] = {
+    EntryKind.TOOL: ("tools", "tools/list", "tools"),
+    EntryKind.PROMPT: ("prompts", "prompts/list", "prompts"),
+    EntryKind.RESOURCE: ("resources", "resources/list", "resources"),
+    EntryKind.TEMPLATE: ("resources", "resources/templates/list", "resourceTemplates"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Everything one upstream offers, with what it says of itself."""
+
+    entries: Mapping[EntryKind, tuple[Entry, ...]]
+    capabilities: Mapping[str, Any]
+    instructions: str | None = None
+    expires: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Failure:
+    until: float
+    reason: TaskgateError
+
+
+class Catalogs:
+    def __init__(
+        self, upstreams: Mapping[str, Upstream], limits: Limits, on_change: Callable[[str, frozenset[EntryKind]], None]
+    ) -> None:
+        self.revision = 1
+        self._upstreams = upstreams
+        self._limits = limits
+        self._on_change = on_change
+        self._offers: dict[str, Offer] = {}
+        self._failures: dict[str, Failure] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._stale: set[str] = set()
+
+    def offer(self, server: str) -> Offer | None:
+        return self._offers.get(server)
+
+    def failure(self, server: str) -> TaskgateError | None:
+        failure = self._failures.get(server)
+        return failure.reason if failure is not None else None
+
+    def replace_upstreams(self, upstreams: Mapping[str, Upstream], changed: Iterable[str]) -> None:
+        """After a reload: forget those that are gone or are no longer the same."""
+        self._upstreams = upstreams
+        for server in (*changed, *(known for known in list(self._offers) if known not in upstreams)):
+            self._offers.pop(server, None)
+            self._failures.pop(server, None)
+        self.revision += 1
+
+    async def ready(self, servers: Iterable[str]) -> None:
+        """Make sure that every one of these has been listed or has failed to; in parallel, each within its time."""
+        missing = [server for server in servers if self._needs_fetch(server)]
+        if missing:
+            await asyncio.gather(*(asyncio.shield(self._fetch(server)) for server in missing))
+
+    def known(self, servers: Iterable[str]) -> bool:
+        return not any(self._needs_fetch(server) for server in servers)
+
+    def _needs_fetch(self, server: str) -> bool:
+        if server not in self._upstreams:
+            return False
+        failure = self._failures.get(server)
+        if failure is not None and time.monotonic() < failure.until:
+            return False
+        offer = self._offers.get(server)
+        if offer is None or server in self._stale:
+            return True
+        return offer.expires is not None and time.monotonic() > offer.expires
+
+    def changed(self, server: str) -> None:
+        """The upstream says that a list changed: fetch again soon, once for a burst of such news."""
+        if server in self._upstreams and server in self._offers and server not in self._stale:
+            self._stale.add(server)
+            self._fetch(server, COALESCE_S)
+
+    def _fetch(self, server: str, after_s: float = 0.0) -> asyncio.Task[None]:
+        running = self._fetching.get(server)
+        if running is None or running.done():
+            running = self._fetching[server] = asyncio.get_running_loop().create_task(self._fetch_now(server, after_s))
+        return running
+
+    async def _fetch_now(self, server: str, after_s: float) -> None:
+        if after_s:
+            await asyncio.sleep(after_s)
+        self._stale.discard(server)
+        try:
+            async with asyncio.timeout(self._limits.list_timeout_s):
+                link = await self._upstreams[server].listening_link()
+                offer = await self._ask(link)
+        except TimeoutError:
+            self._failed(server, UpstreamError("upstream_timeout", f"The server {server} took too long to list."))
+        except TaskgateError as problem:
+            self._failed(server, problem)
+        else:
+            self._arrived(server, offer)
+
+    def _failed(self, server: str, reason: TaskgateError) -> None:
+        self._failures[server] = Failure(time.monotonic() + FAILURE_MEMORY_S, reason)
+
+    def _arrived(self, server: str, offer: Offer) -> None:
+        self._failures.pop(server, None)
+        before = self._offers.get(server)
+        self._offers[server] = offer
+        different = _difference(before, offer)
+        if different or before is None:
+            self.revision += 1
+        if different and before is not None:
+            self._on_change(server, different)
+
+    async def _ask(self, link: Link) -> Offer:
+        entries: dict[EntryKind, tuple[Entry, ...]] = {}
+        ttls: list[float] = []
+        notes: list[str] = []
+        for kind, (capability, method, key) in METHODS.items():
+            if capability in link.capabilities:
+                entries[kind] = await self._pages(link, kind, method, key, ttls, notes)
+        expires = None
+        if ttls and not _announces_changes(link.capabilities):
+            expires = time.monotonic() + max(LEAST_TTL_S, min(ttls) / 1000)
+        return Offer(entries, link.capabilities, getattr(link, "instructions", None), expires, tuple(notes))
+
+    async def _pages(
+        self, link: Link, kind: EntryKind, method: str, key: str, ttls: list[float], notes: list[str]
+    ) -> tuple[Entry, ...]:
+        found: list[Entry] = []
+        cursor: Raw | None = None
+        seen: set[bytes] = set()
+        for _ in range(self._limits.list_pages):
+            members = await self._page(link, method, cursor)
+            page = members.get(key)
+            if page is not None:
+                found.extend(read_entries(kind, link.server, page))
+            if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():
+                ttls.append(float(bytes(members["ttlMs"])))
+            cursor = members.get("nextCursor")
+            if cursor is None or bytes(cursor) in (b"null", b'""') or bytes(cursor) in seen:
+                break
+            seen.add(bytes(cursor))
+        else:
+            notes.append(
+                f"{method} of {link.server} has more than {self._limits.list_pages} pages; the rest is left out"
+            )
+        if len(found) > self._limits.tools_per_upstream:
+            notes.append(
+                f"{link.server} offers more than {self._limits.tools_per_upstream} in {method}; the rest is left out"
+            )
+        return tuple(found[: self._limits.tools_per_upstream])
+
+    async def _page(self, link: Link, method: str, cursor: Raw | None) -> Members:
+        params: Members = {"cursor": cursor} if cursor is not None else {}
+        reply = await link.request(
+            UpstreamRequest(method, params, _NOBODY, self._limits.list_timeout_s, _ignore, _refuse)
+        )
+        if isinstance(reply, ErrorReply):
+            if reply.code == -32601:
+                return {}
+            raise UpstreamError("upstream_unreachable", f"The server {link.server} could not list its {method}.")
+        return wire.members_of(reply.raw)
+
+    async def close(self) -> None:
+        for task in self._fetching.values():
+            task.cancel()
+        await asyncio.gather(*self._fetching.values(), return_exceptions=True)
+
+
+def _difference(before: Offer | None, after: Offer) -> frozenset[EntryKind]:
+    if before is None:
+        return frozenset(after.entries)
+    kinds = {*before.entries, *after.entries}
+    return frozenset(kind for kind in kinds if _bytes(before, kind) != _bytes(after, kind))
+
+
+def _bytes(offer: Offer, kind: EntryKind) -> list[bytes]:
+    return [bytes(entry.raw) for entry in offer.entries.get(kind, ())]
+
+
+def _announces_changes(capabilities: Mapping[str, Any]) -> bool:
+    tools = capabilities.get("tools")
+    return isinstance(tools, Mapping) and tools.get("listChanged") is True
+
+
+def _ignore(_method: str, _params: Raw | None) -> None:
+    return None
+
+
+async def _refuse(question: Question) -> Answer:
+    return not_supported(question.method)

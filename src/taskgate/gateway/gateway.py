@@ -1,0 +1,336 @@
+"""The gateway as its doors see it: one place to hand messages to, and an answer for each.
+
+A table per generation says which use case answers which method; a method that is not in the table does not exist in that
+generation, whatever an upstream may know (a version gate is the gateway's job).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from taskgate.core import wire
+from taskgate.core.caller import Caller
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.error_codes import code_of, error_object
+from taskgate.core.generations.stateful_2025 import read_opening
+from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.wire import Message, Raw
+from taskgate.gateway.asking import ask_caller, ask_session
+from taskgate.gateway.call_tool import call_tool
+from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.context import Context
+from taskgate.gateway.introduce import discover_result, initialize_result
+from taskgate.gateway.list_catalog import list_catalog
+from taskgate.gateway.plan import Limits, Plan
+from taskgate.gateway.read_things import complete, get_prompt, read_resource
+from taskgate.gateway.relay import Relay
+from taskgate.gateway.request import Request
+from taskgate.gateway.seal import Seal
+from taskgate.gateway.sessions import Session, SessionTable
+from taskgate.gateway.subscriptions import UPDATED, Subscriptions
+from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.views import Views
+from taskgate.ports.upstream import Link, RelayedError, Upstream
+
+log = structlog.get_logger("taskgate")
+
+UseCase = Callable[[Request], Awaitable[bytes]]
+_STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
+_RESOURCE_MISSING: Final = -32002
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    body: bytes
+    status: int = 200
+    retry_after_s: float | None = None
+
+
+class Gateway:
+    def __init__(self, plan: Plan, upstreams: Mapping[str, Upstream], seal_key: bytes) -> None:
+        self.stopping = False
+        self._suspended = SuspendedCalls()
+        self.subscriptions = Subscriptions()
+        self._session_ended: list[Callable[[Session], None]] = []
+        catalogs = Catalogs(upstreams, plan.limits, self._lists_changed)
+        sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
+        relay = Relay(Seal(seal_key), self._suspended, ask_caller)
+        self.context = Context(plan, upstreams, catalogs, Views(catalogs, self._note), relay, sessions)
+        self._stateful = self._stateful_methods()
+        self._stateless = self._stateless_methods()
+        self._lists_news: dict[EntryKind, None] = {}
+
+    def _stateful_methods(self) -> dict[str, UseCase]:
+        listing = self._using(list_catalog)
+        return {
+            "ping": _pong,
+            "tools/list": listing,
+            "prompts/list": listing,
+            "resources/list": listing,
+            "resources/templates/list": listing,
+            "tools/call": self._using(call_tool),
+            "prompts/get": self._using(get_prompt),
+            "resources/read": self._using(read_resource),
+            "resources/subscribe": self._using(self.subscriptions.subscribe),
+            "resources/unsubscribe": self._using(self.subscriptions.unsubscribe),
+            "completion/complete": self._using(complete),
+            "logging/setLevel": self._set_log_level,
+        }
+
+    def _stateless_methods(self) -> dict[str, UseCase]:
+        listing = self._using(list_catalog)
+        return {
+            "server/discover": self._discover,
+            "tools/list": listing,
+            "prompts/list": listing,
+            "resources/list": listing,
+            "resources/templates/list": listing,
+            "tools/call": self._using(call_tool),
+            "prompts/get": self._using(get_prompt),
+            "resources/read": self._using(read_resource),
+            "completion/complete": self._using(complete),
+            "subscriptions/listen": self._using(self.subscriptions.listen),
+        }
+
+    def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
+        return lambda request: use_case(self.context, request)
+
+    # What the doors ask for
+
+    @property
+    def limits(self) -> Limits:
+        return self.context.plan.limits
+
+    @property
+    def default_scope(self) -> str:
+        return self.context.plan.default_scope
+
+    def has_scope(self, scope: str) -> bool:
+        return scope in self.context.plan.scopes
+
+    def find_session(self, session_id: str, caller: Caller) -> Session | None:
+        return self.context.sessions.find(session_id, caller, asyncio.get_running_loop().time())
+
+    def touch(self, session: Session) -> None:
+        session.last_used = asyncio.get_running_loop().time()
+
+    async def end_session(self, session: Session) -> None:
+        await self.context.sessions.end(session)
+
+    def when_session_ends(self, hook: Callable[[Session], None]) -> None:
+        self._session_ended.append(hook)
+
+    async def initialize(
+        self, message: Message, caller: Caller, narrowing: SessionRequest, old_stdio: bool = False
+    ) -> tuple[Session, bytes]:
+        """Open a session; asking for servers beyond the scope is refused here, with the reason."""
+        if self.stopping:
+            raise _going_down()
+        opening = read_opening(message.params, old_stdio)
+        wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
+        subset = self.context.views.subset(self.context.plan, caller.scope, wish, asking=True)
+        result = await initialize_result(self.context, subset.servers, opening.version)
+        session = self.context.sessions.open(caller, opening, wish, asyncio.get_running_loop().time())
+        return session, wire.success(message.id or b"null", result)
+
+    async def answer(self, request: Request) -> Reply:
+        """Answer one request, whatever happens. Cancelling is the only thing that leaves without an answer."""
+        message, session = request.message, request.session
+        assert message.id is not None
+        methods = self._stateful if session is not None else self._stateless
+        use_case = methods.get(message.method)
+        try:
+            if use_case is None:
+                raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
+            if self.stopping:
+                raise _going_down()
+            if session is None:
+                return Reply(wire.success(message.id, await use_case(request)))
+            session.begin(message.id)
+            try:
+                return Reply(wire.success(message.id, await use_case(request)))
+            finally:
+                session.end(message.id)
+        except RelayedError as error:
+            return self._relayed(request, error)
+        except TaskgateError as problem:
+            return self.failure(problem, message.id, request.generation)
+        except Exception as fault:
+            return self._fault(fault, message, request.generation)
+
+    def _relayed(self, request: Request, error: RelayedError) -> Reply:
+        """An upstream's own error passes as it came, but for numbers that the caller's generation does not have."""
+        raw, status = error.raw, 200
+        if request.generation is Generation.STATELESS:
+            if error.code == _RESOURCE_MISSING:
+                raw = wire.encode({**wire.parse_strictly(raw), "code": -32602})
+            status = _STATELESS_STATUS.get(error.code, 200)
+        return Reply(wire.failure(request.message.id, raw), status)
+
+    def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
+        correlation_id = secrets.token_hex(8)
+        log.info(
+            "refused", error_type=problem.error_type, correlation_id=correlation_id, executed=problem.executed.value
+        )
+        body = error_object(problem, generation, correlation_id, self.context.plan.calls.seed_task_codes)
+        code = code_of(problem.error_type)
+        return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s)
+
+    def _fault(self, fault: Exception, message: Message, generation: Generation) -> Reply:
+        correlation_id = secrets.token_hex(8)
+        log.error("request failed", correlation_id=correlation_id, method=message.method, exc_info=fault)
+        problem = GatewayFault("internal", "Something went wrong inside the gateway; its log says more.")
+        return Reply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
+
+    async def notified(self, session: Session, message: Message) -> None:
+        """A notification from a stateful caller."""
+        params = message.params or {}
+        if message.method == "notifications/cancelled":
+            session.cancel(wire.encode(params.get("requestId")))
+        elif message.method == "notifications/initialized":
+            return
+        else:
+            await self._tell_upstreams(session, message)
+
+    async def _tell_upstreams(self, session: Session, message: Message) -> None:
+        """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
+        raw = bytes(message.raw_params) if message.raw_params is not None else None
+        for link in self._links_of(session):
+            try:
+                await link.notify(message.method, raw)
+            except TaskgateError as problem:
+                log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
+
+    def _links_of(self, session: Session) -> list[Link]:
+        found = (upstream.open_link(session.link_key) for upstream in self.context.upstreams.values())
+        return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
+
+    # Use cases that need the gateway itself
+
+    async def _discover(self, request: Request) -> bytes:
+        context = self.context
+        subset = context.views.subset(context.plan, request.caller.scope, request.narrowing)
+        return await discover_result(context, subset.servers)
+
+    async def _set_log_level(self, request: Request) -> bytes:
+        session = request.session
+        assert session is not None
+        level = request.params.get("level")
+        session.set_log_level(level if type(level) is str else "")
+        for link in self._links_of(session):
+            await link.set_log_level(session.log_level or "info")
+        return b"{}"
+
+    # What upstreams say outside any request
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
+        if method.endswith("/list_changed"):
+            self.context.catalogs.changed(link.server)
+        elif method == "taskgate/server_reconnected":
+            log.info("server reconnected", server=link.server)
+            self.context.catalogs.changed(link.server)
+        elif method == UPDATED:
+            self.subscriptions.updated(self.context.sessions, link.server, params)
+        elif method.startswith("taskgate/"):
+            log.info("undelivered", server=link.server, detail=bytes(params or b"").decode("utf-8", "replace"))
+        else:
+            for session in self._sessions_on(link):
+                if method != "notifications/message" or session.wants_log(_level(params)):
+                    session.notify(method, bytes(params) if params is not None else None)
+
+    async def on_question(self, link: Link, question: Question) -> Answer:
+        """A question that belongs to no call we know of: put it to a session of the one the link is open for."""
+        for session in self._sessions_on(link):
+            answer = await ask_session(session, question)
+            if answer.result is not None:
+                return answer
+        return not_supported(question.method)
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
+        if reason is not None:
+            log.warning("server lost", server=link.server, why=reason.message)
+
+    def _sessions_on(self, link: Link) -> list[Session]:
+        own = self.context.sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            return [own]
+        if link.key.session:
+            return []
+        return [
+            session
+            for session in self.context.sessions
+            if session.in_flight and (not link.key.principal or session.caller.principal == link.key.principal)
+        ]
+
+    def _lists_changed(self, server: str, kinds: frozenset[EntryKind]) -> None:
+        def concerns(caller: Caller, narrowing: SessionRequest) -> bool:
+            if caller.scope not in self.context.plan.scopes:
+                return False
+            return server in self.context.views.subset(self.context.plan, caller.scope, narrowing).servers
+
+        self.subscriptions.lists_changed(self.context.sessions, kinds, concerns)
+
+    def _note(self, note: str) -> None:
+        log.warning("catalog", note=note)
+
+    async def _release(self, session: Session) -> None:
+        for hook in self._session_ended:
+            hook(session)
+        await self.subscriptions.release(self.context, session)
+        for upstream in self.context.upstreams.values():
+            await upstream.release(session.id)
+
+    # Change and end
+
+    async def reap(self) -> None:
+        await self.context.sessions.reap(asyncio.get_running_loop().time())
+
+    def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
+        """A reload: the new plan holds from the next request on; requests under way end under the old one."""
+        before = self.context.plan
+        self.context.plan = plan
+        self.context.upstreams = upstreams
+        self.context.catalogs.replace_upstreams(upstreams, changed)
+        if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
+            self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
+
+    def end_streams(self) -> None:
+        """Long-lived streams of sessions end now; the sessions themselves are told by the closing gateway."""
+        for session in self.context.sessions:
+            for hook in self._session_ended:
+                hook(session)
+
+    async def close(self) -> None:
+        self.stopping = True
+        self.subscriptions.end_all()
+        await self._suspended.close()
+        await self.context.catalogs.close()
+        self.end_streams()
+
+
+async def _pong(_request: Request) -> bytes:
+    return b"{}"
+
+
+def _going_down() -> GatewayFault:
+    return GatewayFault("shutting_down", "The gateway is shutting down; try again in a moment.", retry_after_s=5)
+
+
+def _meta(message: Message) -> Mapping[str, object]:
+    meta = (message.params or {}).get("_meta")
+    return meta if type(meta) is dict else {}
+
+
+def _level(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else {}
+    level = value.get("level") if type(value) is dict else None
+    return level if type(level) is str else "info"

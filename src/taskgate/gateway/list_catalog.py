@@ -1,0 +1,53 @@
+"""A caller asks what there is: tools, prompts, resources, resource templates. One list out of many servers, in pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.stateless_2026 import cached_privately
+from taskgate.gateway.context import Context
+from taskgate.gateway.request import Request
+
+PAGE: Final = 1000
+_KEYS: Final = {
+    "tools/list": (EntryKind.TOOL, b"tools"),
+    "prompts/list": (EntryKind.PROMPT, b"prompts"),
+    "resources/list": (EntryKind.RESOURCE, b"resources"),
+    "resources/templates/list": (EntryKind.TEMPLATE, b"resourceTemplates"),
+}
+
+
+async def list_catalog(context: Context, request: Request) -> bytes:
+    kind, key = _KEYS[request.message.method]
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    task_aware = request.session is not None and request.session.task_aware
+    entries = view.listing(kind, request.generation, task_aware)
+    start = _offset(request.params.get("cursor"), len(entries))
+    body = b'{"' + key + b'":[' + b",".join(entries[start : start + PAGE]) + b"]"
+    if start + PAGE < len(entries):
+        body += b',"nextCursor":' + wire.encode(_cursor(start + PAGE))
+    body += b"}"
+    return cached_privately(body) if request.generation is Generation.STATELESS else body
+
+
+def _cursor(offset: int) -> str:
+    return base64.urlsafe_b64encode(b"tg:%d" % offset).decode("ascii")
+
+
+def _offset(cursor: Any, size: int) -> int:
+    if cursor is None:
+        return 0
+    try:
+        kind, _, number = base64.urlsafe_b64decode(cursor).partition(b":")
+        offset = int(number)
+    except (binascii.Error, ValueError, TypeError):
+        kind, offset = b"", -1
+    if kind != b"tg" or not 0 <= offset <= size:
+        raise CallerError("invalid_cursor", "This cursor is not one of ours; start again without a cursor.")
+    return offset

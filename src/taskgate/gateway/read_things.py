@@ -1,0 +1,90 @@
+"""A caller reads a resource, fetches a prompt, or asks for completions: find the owner, let the gates decide, carry it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.decision import Denied
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.patterns import PatternKind
+from taskgate.gateway.context import Context
+from taskgate.gateway.relay import Errand
+from taskgate.gateway.request import Request
+from taskgate.gateway.views import View
+
+
+async def read_resource(context: Context, request: Request) -> bytes:
+    uri = _text(request.params, "uri", "resources/read")
+    server = await owner_of(context, request, uri)
+    return await context.relay.carry(request, _errand(context, request, server, uri))
+
+
+async def owner_of(context: Context, request: Request, uri: str) -> str:
+    """The server that a URI belongs to, if this caller may use it."""
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    server = view.owner_of(uri)
+    if server is None or not permitted(context, view, server, uri, PatternKind.RESOURCE):
+        raise CallerError("unknown_resource", "There is no such resource here.", data={"uri": uri[:500]})
+    return server
+
+
+def permitted(context: Context, view: View, server: str, name: str, kind: PatternKind) -> bool:
+    if not view.subset.admits_kind(server, name, kind):
+        return False
+    return not isinstance(decide(context.plan.gates, kind, server, name), Denied)
+
+
+async def get_prompt(context: Context, request: Request) -> bytes:
+    name = _text(request.params, "name", "prompts/get")
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    prompt = view.prompt(name)
+    if prompt is None or not permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
+        raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
+    errand = _errand(context, request, prompt.server, prompt.name)
+    errand.params["name"] = wire.raw(prompt.name)
+    return await context.relay.carry(request, errand)
+
+
+async def complete(context: Context, request: Request) -> bytes:
+    """Completion belongs to whoever owns the prompt or the resource template."""
+    ref = request.params.get("ref")
+    if type(ref) is not dict or type(request.params.get("argument")) is not dict:
+        raise CallerError("invalid_params", 'completion/complete needs "ref" and "argument".')
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    server, renamed = _owner_of_ref(context, view, ref)
+    errand = _errand(context, request, server, "")
+    if renamed is not None:
+        members = wire.members_of(errand.params["ref"])
+        members["name"] = wire.raw(renamed)
+        errand.params["ref"] = wire.Raw(wire.join(members))
+    if "completions" not in view.capabilities.get(server, {}):
+        return b'{"completion":{"values":[]}}'
+    return await context.relay.carry(request, errand)
+
+
+def _owner_of_ref(context: Context, view: View, ref: dict[str, Any]) -> tuple[str, str | None]:
+    if ref.get("type") == "ref/prompt":
+        prompt = view.prompt(str(ref.get("name")))
+        if prompt is not None and permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
+            return prompt.server, prompt.name
+    elif ref.get("type") == "ref/resource":
+        uri = str(ref.get("uri"))
+        template = view.template(uri)
+        server = template.server if template is not None else view.owner_of(uri)
+        if server is not None:
+            return server, None
+    raise CallerError("invalid_params", "The ref names no prompt or resource template that is offered here.")
+
+
+def _text(params: dict[str, Any], key: str, method: str) -> str:
+    value = params.get(key)
+    if type(value) is not str:
+        raise CallerError("invalid_params", f'{method} needs "{key}", a string.')
+    return value
+
+
+def _errand(context: Context, request: Request, server: str, name: str) -> Errand:
+    upstream = context.upstreams[server]
+    return Errand(upstream, request.message.method, request.members(), name, context.plan.timeout_of(server))

@@ -1,0 +1,236 @@
+"""Carry one request to an upstream and its reply back, in all four pairings of generations.
+
+Same generation on both sides: bytes pass as they are. A stateful caller of a stateless server is asked each question as a request,
+and the call is sent again with the answers. A stateless caller of a stateful server gets the questions as a result and comes
+back; its call waits meanwhile (see `suspended`). Nothing here decides whether the call may be made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, UpstreamError
+from taskgate.core.generations import PROGRESS_TOKEN, Generation
+from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.request import Request
+from taskgate.gateway.seal import Seal, text_of
+from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.ports.upstream import (
+    ErrorReply,
+    InputRequired,
+    Link,
+    RelayedError,
+    Reply,
+    Result,
+    Upstream,
+    UpstreamRequest,
+)
+
+MAX_ROUNDS: Final = 32
+_URL_REQUIRED: Final = -32042
+_OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
+
+Asker = Callable[[Request, Question], Awaitable[Answer]]
+
+
+@dataclass(slots=True)
+class Errand:
+    """One thing to ask of one upstream: the method with the upstream's own names in it."""
+
+    upstream: Upstream
+    method: str
+    params: Members
+    name: str
+    timeout_s: float
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Relay:
+    def __init__(self, seal: Seal, suspended: SuspendedCalls, ask: Asker) -> None:
+        self._seal = seal
+        self._suspended = suspended
+        self._ask = ask
+
+    async def carry(self, request: Request, errand: Errand) -> bytes:
+        """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
+        if request.generation is Generation.STATELESS and "requestState" in errand.params:
+            return await self._next_round(request, errand)
+        link = await errand.upstream.link(request.link_key, request.face)
+        if link.generation is request.generation:
+            reply = await link.request(self._outgoing(request, errand))
+            if type(reply) is Result:
+                return reply.raw
+            return self._same_generation(request, errand, reply)
+        if request.generation is Generation.STATEFUL:
+            return await self._down_to_stateful(request, errand, link)
+        return await self._hold(request, errand, link)
+
+    def _outgoing(self, request: Request, errand: Errand) -> UpstreamRequest:
+        return UpstreamRequest(
+            errand.method,
+            errand.params,
+            request.face,
+            errand.timeout_s,
+            lambda method, params: heard(request, method, params),
+            lambda question: self._ask(request, question),
+            name=errand.name,
+            wants_progress=request.progress_token is not None,
+            keep_envelope=request.generation is Generation.STATELESS,
+            headers=errand.headers,
+        )
+
+    def _same_generation(self, request: Request, errand: Errand, reply: Reply) -> bytes:
+        if isinstance(reply, InputRequired):
+            return self._pass_questions(request, errand, reply)
+        return unwrap(reply)
+
+    def _pass_questions(self, request: Request, errand: Errand, reply: InputRequired) -> bytes:
+        """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
+        if reply.state is None:
+            return reply.raw
+        members = wire.members_of(reply.raw)
+        state = text_of(reply.state) or ""
+        members["requestState"] = wire.raw(self._closed(request, errand, "relay", state))
+        return wire.join(members)
+
+    def _closed(self, request: Request, errand: Errand, kind: str, body: str) -> str:
+        return self._seal.close(kind, request.caller.principal, errand.method, errand.name, errand.upstream.id, body)
+
+    async def _next_round(self, request: Request, errand: Errand) -> bytes:
+        """A stateless caller comes back with answers."""
+        state = self._seal.open(
+            text_of(errand.params["requestState"]), request.caller.principal, errand.method, errand.name
+        )
+        if state.server != errand.upstream.id:
+            raise CallerError("invalid_params", "The requestState belongs to another call.")
+        if state.kind == "held":
+            return self._finish_held(request, errand, await self._suspended.resume(request, state.body))
+        params = {key: value for key, value in errand.params.items() if key != "requestState"}
+        if state.kind == "relay":
+            params["requestState"] = wire.raw(state.body)
+        else:
+            params.pop("inputResponses", None)
+        errand.params = params
+        link = await errand.upstream.link(request.link_key, request.face)
+        if link.generation is Generation.STATEFUL:
+            return await self._hold(request, errand, link)
+        return self._same_generation(request, errand, await link.request(self._outgoing(request, errand)))
+
+    async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
+        """A stateless caller of a stateful server: the call may have to outlive this request."""
+        outcome = await self._suspended.run(request, link, self._outgoing(request, errand))
+        return self._finish_held(request, errand, outcome)
+
+    def _finish_held(self, request: Request, errand: Errand, outcome: Reply) -> bytes:
+        if isinstance(outcome, InputRequired):
+            body = text_of(outcome.state) or ""
+            members = wire.members_of(outcome.raw)
+            members["requestState"] = wire.raw(self._closed(request, errand, "held", body))
+            return wire.join(members)
+        if isinstance(outcome, ErrorReply) and outcome.code == _URL_REQUIRED:
+            return self._url_first(request, errand, outcome)
+        return up_to_stateless(unwrap(outcome), errand.method)
+
+    def _url_first(self, request: Request, errand: Errand, reply: ErrorReply) -> bytes:
+        """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
+        error = wire.parse_strictly(reply.raw)
+        asked = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
+        if type(asked) is not list or not asked:
+            raise RelayedError(wire.encode({**error, "code": -32602}), -32602)
+        requests = {
+            f"url-{number}": {
+                "method": ELICIT,
+                "params": {key: value for key, value in item.items() if key not in ("elicitationId", "_meta")},
+            }
+            for number, item in enumerate(asked)
+            if type(item) is dict
+        }
+        return wire.encode(
+            {
+                "resultType": "input_required",
+                "inputRequests": requests,
+                "requestState": self._closed(request, errand, "again", ""),
+            }
+        )
+
+    async def _down_to_stateful(self, request: Request, errand: Errand, link: Link) -> bytes:
+        """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
+        reply = await link.request(self._outgoing(request, errand))
+        rounds = 0
+        while isinstance(reply, InputRequired):
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                raise UpstreamError(
+                    "upstream_protocol", f"The server {link.server} asked too many questions in one call."
+                )
+            answers = await self._ask_all(request, link.server, reply.requests)
+            errand.params = {**errand.params, "inputResponses": Raw(wire.encode(answers))}
+            if reply.state is not None:
+                errand.params["requestState"] = reply.state
+            else:
+                errand.params.pop("requestState", None)
+            reply = await link.request(self._outgoing(request, errand))
+        return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
+
+    async def _ask_all(self, request: Request, server: str, asked: Mapping[str, Raw]) -> dict[str, Raw]:
+        questions = {key: question_in(raw, server) for key, raw in asked.items()}
+        answers = await asyncio.gather(*(self._ask(request, question) for question in questions.values()))
+        return {
+            key: _usable_answer(question, answer)
+            for (key, question), answer in zip(questions.items(), answers, strict=True)
+        }
+
+
+def heard(request: Request, method: str, params: Raw | None) -> None:
+    """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
+    if method == "notifications/progress":
+        token = request.progress_token
+        if token is None or params is None:
+            return
+        members = wire.members_of(params)
+        members[PROGRESS_TOKEN] = token
+        request.notify(method, wire.join(members))
+        return
+    if method == "notifications/message" and not request.wants_log(_level_of(params)):
+        return
+    request.notify(method, params)
+
+
+def _level_of(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else {}
+    level = value.get("level") if type(value) is dict else None
+    return level if type(level) is str else "info"
+
+
+def question_in(raw: Raw, server: str) -> Question:
+    """A question as it stands inside a stateless result."""
+    members = wire.members_of(raw)
+    return Question(text_of(members.get("method")) or "", members.get("params"), server)
+
+
+def _usable_answer(question: Question, answer: Answer) -> Raw:
+    if answer.result is not None:
+        return bare_params(Raw(answer.result))
+    if question.method == ELICIT:
+        return Raw(b'{"action":"cancel"}')
+    raise CallerError("input_refused", f"The call needs an answer to {question.method}, which was refused.")
+
+
+def unwrap(reply: Reply, hide: frozenset[int] = frozenset()) -> bytes:
+    if isinstance(reply, ErrorReply):
+        if reply.code in hide:
+            error = wire.parse_strictly(reply.raw)
+            raise RelayedError(wire.encode({**error, "code": -32603}), -32603)
+        raise RelayedError(reply.raw, reply.code)
+    return reply.raw
+
+
+def up_to_stateless(result: bytes, method: str) -> bytes:
+    """A stateful result as a stateless caller expects it."""
+    return cached_privately(result) if method in CACHEABLE else complete(result)

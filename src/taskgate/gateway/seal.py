@@ -1,0 +1,73 @@
+"""Sealed request state: what a stateless caller carries for us between two rounds of one call.
+
+The caller can read it but not change it: it is signed, bound to the principal, the method and the name that was called, and it
+expires. Nothing secret belongs inside.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from typing import Any
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+
+LIFETIME_S = 3600
+
+
+class State(msgspec.Struct, array_like=True):
+    """`kind`: relay (an upstream's own state inside), held (a suspended call of ours), again (just call again)."""
+
+    kind: str
+    principal: str
+    method: str
+    name: str
+    server: str
+    body: str
+    expires: int
+
+
+class Seal:
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def close(self, kind: str, principal: str, method: str, name: str, server: str, body: str) -> str:
+        state = State(kind, principal, method, name, server, body, int(time.time()) + LIFETIME_S)
+        payload = msgspec.json.encode(state)
+        return _b64(payload + self._sign(payload))
+
+    def open(self, text: Any, principal: str, method: str, name: str) -> State:
+        """The state again, or a clear refusal; it never says which check failed."""
+        refusal = CallerError("invalid_params", "The requestState is not valid here, or it has expired; call again.")
+        if type(text) is not str:
+            raise refusal
+        try:
+            sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            payload, signature = sealed[:-32], sealed[-32:]
+            if not hmac.compare_digest(signature, self._sign(payload)):
+                raise refusal
+            state = msgspec.json.decode(payload, type=State)
+        except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
+            raise refusal from None
+        bound = (state.principal, state.method, state.name) == (principal, method, name)
+        if not bound or state.expires < time.time():
+            raise refusal
+        return state
+
+    def _sign(self, payload: bytes) -> bytes:
+        return hmac.new(self._key, payload, hashlib.sha256).digest()
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
+
+
+def text_of(raw: wire.Raw | None) -> str | None:
+    value = wire.parse_strictly(bytes(raw)) if raw is not None else None
+    return value if type(value) is str else None

@@ -1,0 +1,177 @@
+"""Sessions of stateful callers: what they declared, what they have in flight, and what we have asked them.
+
+A session is bound to the principal that opened it. It ends by DELETE, by thirty idle minutes without an open call, or with the
+gateway; closing a stream does not end it. How messages reach the caller is the door's business: it gives the session an outlet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.caller import Caller
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, speaks_tasks
+from taskgate.core.questions import Answer
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.outlet import Outlet
+from taskgate.ports.upstream import CallerFace, LinkKey
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+QUESTION_TIMEOUT_S: Final = 600.0
+MAX_IN_FLIGHT: Final = 1000
+MAX_ASKS: Final = 100
+
+
+class Session:
+    def __init__(self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest) -> None:
+        self.id = session_id
+        self.caller = caller
+        self.version = opening.version
+        self.capabilities: Mapping[str, Any] = opening.capabilities
+        self.client_info: Mapping[str, Any] = opening.client_info
+        self.narrowing = narrowing
+        self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
+        self.log_level: str | None = None
+        self.link_key = LinkKey(caller.principal, session_id)
+        self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)))
+        self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
+        self.subscriptions: dict[str, str] = {}
+        self.outlet: Outlet | None = None
+        self.last_used = 0.0
+        self.open_requests = 0
+        self.closed = False
+        self._numbers = itertools.count(1)
+        self._asks: dict[bytes, asyncio.Future[Answer]] = {}
+
+    def set_log_level(self, level: str) -> None:
+        if level not in LOG_LEVELS:
+            raise CallerError("invalid_params", f"The log level must be one of {', '.join(LOG_LEVELS)}.")
+        self.log_level = level
+        self.face = CallerFace(self.face.capabilities, self.face.client_info, level)
+
+    def wants_log(self, level: str) -> bool:
+        return passes_log_level(level, self.log_level)
+
+    def begin(self, message_id: bytes) -> None:
+        """Remember a request so that it can be cancelled; an id in use may not be used again."""
+        if message_id in self.in_flight:
+            raise CallerError("invalid_request", "A request with this id is still being answered.")
+        if len(self.in_flight) >= MAX_IN_FLIGHT:
+            raise GatewayFault("overloaded", "This session has too many requests open; wait for some to end.")
+        task = asyncio.current_task()
+        assert task is not None
+        self.in_flight[message_id] = task
+
+    def end(self, message_id: bytes) -> None:
+        self.in_flight.pop(message_id, None)
+
+    def cancel(self, message_id: bytes) -> bool:
+        """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
+        task = self.in_flight.pop(message_id, None)
+        return task.cancel() if task is not None else False
+
+    async def ask(
+        self, method: str, params: bytes | None, outlet: Outlet | None = None, timeout_s: float = QUESTION_TIMEOUT_S
+    ) -> Answer:
+        """Send the caller a request and wait for its answer. Raises TimeoutError; tells the caller when given up."""
+        target = outlet or self.outlet
+        if target is None or self.closed or len(self._asks) >= MAX_ASKS:
+            return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked at the moment."}))
+        key = b"%d" % next(self._numbers)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asks[key] = answer
+        try:
+            target.send(wire.request(key, wire.encode(method), params))
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except (asyncio.CancelledError, TimeoutError):
+            reason = wire.encode({"requestId": int(key), "reason": "No answer is needed any more."})
+            target.send(wire.notification("notifications/cancelled", reason))
+            raise
+        finally:
+            del self._asks[key]
+
+    def answered(self, message: Message) -> bool:
+        """A response from the caller. One to nothing that we asked is ignored."""
+        assert message.kind is Kind.RESPONSE
+        future = self._asks.get(message.id) if message.id is not None else None
+        if future is None or future.done():
+            return False
+        result, error = message.raw_result, message.raw_error
+        future.set_result(
+            Answer(
+                bytes(result) if result is not None else None,
+                bytes(error) if error is not None else None,
+            )
+        )
+        return True
+
+    def notify(self, method: str, params: bytes | None) -> None:
+        if self.outlet is not None and not self.closed:
+            self.outlet.send(wire.notification(method, params))
+
+
+class SessionTable:
+    """All sessions of a gateway, with a limit and an idle reaper."""
+
+    def __init__(self, limit: int, idle_s: float, on_end: Callable[[Session], Awaitable[None]]) -> None:
+        self._limit = limit
+        self._idle_s = idle_s
+        self._on_end = on_end
+        self._sessions: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._sessions.values()))
+
+    def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
+        if len(self._sessions) >= self._limit:
+            raise GatewayFault("overloaded", "The gateway has too many sessions; try again later.", retry_after_s=30)
+        session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
+        session.last_used = now
+        self._sessions[session.id] = session
+        return session
+
+    def find(self, session_id: str, caller: Caller, now: float) -> Session | None:
+        """The session, if it is this caller's; a foreign one looks like one that does not exist."""
+        session = self._sessions.get(session_id)
+        if session is None or session.caller.principal != caller.principal or session.caller.scope != caller.scope:
+            return None
+        session.last_used = now
+        return session
+
+    def get(self, session_id: str) -> Session | None:
+        return self._sessions.get(session_id)
+
+    async def end(self, session: Session) -> None:
+        if self._sessions.pop(session.id, None) is not None:
+            session.closed = True
+            for task in list(session.in_flight.values()):
+                task.cancel()
+            await self._on_end(session)
+
+    async def reap(self, now: float) -> int:
+        """End what was idle too long. An open call or stream keeps a session alive however long it takes."""
+        idle = [
+            session
+            for session in self._sessions.values()
+            if not session.in_flight and not session.open_requests and now - session.last_used > self._idle_s
+        ]
+        for session in idle:
+            await self.end(session)
+        return len(idle)
+
+
+def passes_log_level(level: str, least: str | None) -> bool:
+    """Is a message of this level wanted by someone who asked for at least that one? Without a wish, everything is."""
+    if least is None or level not in LOG_LEVELS:
+        return True
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)

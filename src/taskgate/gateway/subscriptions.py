@@ -1,0 +1,165 @@
+"""Following resources and lists: `resources/subscribe` of stateful sessions, `subscriptions/listen` of stateless callers.
+
+News from upstreams comes in once, over the listening link, and fans out to whoever follows. A session with a conversation of its
+own with a stateful server subscribes over that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import Generation
+from taskgate.core.generations.stateless_2026 import SUBSCRIPTION
+from taskgate.core.meta import with_meta
+from taskgate.core.wire import Raw
+from taskgate.gateway.context import Context
+from taskgate.gateway.read_things import owner_of
+from taskgate.gateway.relay import Errand
+from taskgate.gateway.request import Request
+from taskgate.gateway.sessions import Session
+
+MAX_LISTENS: Final = 10_000
+MAX_URIS: Final = 1000
+LIST_CHANGED: Final = {
+    EntryKind.TOOL: ("toolsListChanged", "notifications/tools/list_changed"),
+    EntryKind.PROMPT: ("promptsListChanged", "notifications/prompts/list_changed"),
+    EntryKind.RESOURCE: ("resourcesListChanged", "notifications/resources/list_changed"),
+    EntryKind.TEMPLATE: ("resourcesListChanged", "notifications/resources/list_changed"),
+}
+UPDATED: Final = "notifications/resources/updated"
+
+
+@dataclass(eq=False, slots=True)
+class Listen:
+    """One open `subscriptions/listen`."""
+
+    request: Request
+    lists: frozenset[str]
+    uris: dict[str, str] = field(default_factory=dict)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, method: str, params: bytes | None) -> None:
+        members = wire.members_of(params) if params is not None else {}
+        stamped = with_meta(members, {SUBSCRIPTION: Raw(self.request.message.id or b"null")})
+        self.request.notify(method, wire.join(stamped))
+
+
+class Subscriptions:
+    def __init__(self) -> None:
+        self._listens: set[Listen] = set()
+
+    def __len__(self) -> int:
+        return len(self._listens)
+
+    async def subscribe(self, context: Context, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = await owner_of(context, request, uri)
+        if len(session.subscriptions) >= MAX_URIS:
+            raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
+        result = await self._tell_upstream(context, request, server, uri)
+        session.subscriptions[uri] = server
+        return result
+
+    async def unsubscribe(self, context: Context, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = session.subscriptions.pop(uri, None)
+        if server is None or server not in context.upstreams:
+            return b"{}"
+        return await self._tell_upstream(context, request, server, uri)
+
+    async def _tell_upstream(self, context: Context, request: Request, server: str, uri: str) -> bytes:
+        upstream = context.upstreams[server]
+        link = await upstream.link(request.link_key, request.face)
+        if link.generation is Generation.STATEFUL:
+            method = request.message.method
+            errand = Errand(upstream, method, request.members(), uri, context.plan.timeout_of(server))
+            return await context.relay.carry(request, errand)
+        if request.message.method == "resources/subscribe":
+            await upstream.watch(uri)
+        else:
+            await upstream.unwatch(uri)
+        return b"{}"
+
+    async def release(self, context: Context, session: Session) -> None:
+        """A session ended: what was followed only for it over a shared link is let go."""
+        for uri, server in session.subscriptions.items():
+            upstream = context.upstreams.get(server)
+            if upstream is not None and upstream.status().generation is Generation.STATELESS:
+                await upstream.unwatch(uri)
+
+    async def listen(self, context: Context, request: Request) -> bytes:
+        """Keep the request open and tell what was asked for, until the caller or the gateway goes."""
+        if len(self._listens) >= MAX_LISTENS:
+            raise GatewayFault("overloaded", "Too many subscriptions are open; try again later.", retry_after_s=30)
+        wanted = request.params.get("notifications")
+        if type(wanted) is not dict:
+            raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
+        await context.views.view(context.plan, request.caller, request.narrowing)
+        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
+        await self._watch(context, listen, wanted.get("resourceSubscriptions"))
+        self._listens.add(listen)
+        try:
+            honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
+            if listen.uris:
+                honoured["resourceSubscriptions"] = list(listen.uris)
+            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
+            await listen.ended.wait()
+        finally:
+            self._listens.discard(listen)
+            for uri, server in listen.uris.items():
+                await context.upstreams[server].unwatch(uri)
+        meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
+        return wire.encode({"resultType": "complete", "_meta": meta})
+
+    async def _watch(self, context: Context, listen: Listen, uris: Any) -> None:
+        if type(uris) is not list:
+            return
+        for uri in uris[:MAX_URIS]:
+            if type(uri) is not str:
+                continue
+            server = await owner_of(context, listen.request, uri)
+            await context.upstreams[server].watch(uri)
+            listen.uris[uri] = server
+
+    def updated(self, sessions: Iterable[Session], server: str, params: Raw | None) -> None:
+        """A resource changed: tell everyone who follows it."""
+        uri = wire.parse_strictly(bytes(params)).get("uri") if params is not None else None
+        if type(uri) is not str or params is None:
+            return
+        for session in sessions:
+            if session.subscriptions.get(uri) == server:
+                session.notify(UPDATED, bytes(params))
+        for listen in list(self._listens):
+            if listen.uris.get(uri) == server:
+                listen.tell(UPDATED, bytes(params))
+
+    def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
+        """Lists changed: tell those whose scope the change concerns, each kind once."""
+        changes = {LIST_CHANGED[kind] for kind in kinds}
+        for session in sessions:
+            if concerns(session.caller, session.narrowing):
+                for _, method in changes:
+                    session.notify(method, None)
+        for listen in list(self._listens):
+            if concerns(listen.request.caller, listen.request.narrowing):
+                for name, method in changes:
+                    if name in listen.lists:
+                        listen.tell(method, None)
+
+    def end_all(self) -> None:
+        for listen in self._listens:
+            listen.ended.set()
+
+
+def _session_and_uri(request: Request) -> tuple[Session, str]:
+    uri = request.params.get("uri")
+    if type(uri) is not str:
+        raise CallerError("invalid_params", f'{request.message.method} needs "uri", a string.')
+    assert request.session is not None
+    return request.session, uri

@@ -1,0 +1,189 @@
+"""Open the house, keep it open, take in a changed configuration, and close without losing an accepted request.
+
+The HTTP server runs in this event loop. SIGTERM and SIGINT drain: no new connection, requests under way may end, then the
+upstreams are closed. SIGHUP and a changed file reload; a bad file changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+import uvicorn
+
+from taskgate.assembly.build import House, build
+from taskgate.config.load import LoadedConfig, load
+from taskgate.config.problems import ConfigError
+from taskgate.core.errors import TaskgateError
+from taskgate.doors.http.connection import Connection, drop_slow
+from taskgate.doors.http.mcp_door import McpDoor
+from taskgate.doors.http.site import Site
+from taskgate.telemetry.metrics import Metrics
+
+log = structlog.get_logger("taskgate")
+
+HOUSEKEEPING_S: Final = 1.0
+REAP_EVERY: Final = 30
+RETIRE_AFTER_S: Final = 30.0
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without its own signal handlers (signals are ours), and with news of when it is open."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.opened = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
+
+    def capture_signals(self) -> Any:
+        return contextlib.nullcontext()
+
+
+class Lifecycle:
+    def __init__(self, loaded: LoadedConfig) -> None:
+        self.house: House = build(loaded)
+        self.metrics = Metrics()
+        self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper)
+        self.ready = False
+        self._stop = asyncio.Event()
+        self._reload_wanted = asyncio.Event()
+        self._server: _QuietServer | None = None
+        self._drain_s = loaded.root.limits.drain_timeout.total_seconds()
+
+    async def serve(self, host: str, port: int, announce: Callable[[str, int], None]) -> None:
+        """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
+        listening = _bind(host, port)
+        site = Site(self.door, self._state, self.metrics.exposition)
+        config = uvicorn.Config(
+            site,
+            http=Connection,
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(self._drain_s),
+            server_header=False,
+            date_header=False,
+            backlog=4096,
+            ws="none",
+        )
+        self._server = _QuietServer(config)
+        self._catch_signals()
+        chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
+        serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        try:
+            await self._server.opened.wait()
+            self.ready = True
+            announce(host, listening.getsockname()[1])
+            stopped = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            await self._drain(serving)
+        finally:
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
+            await self.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _drain(self, serving: asyncio.Task[None]) -> None:
+        """Accepted requests end by themselves; long-lived streams are told, with their final result."""
+        self.ready = False
+        assert self._server is not None
+        log.info("draining", sessions=len(self.house.gateway.context.sessions))
+        self.house.gateway.subscriptions.end_all()
+        self.house.gateway.end_streams()
+        self._server.should_exit = True
+        await serving
+
+    async def close(self) -> None:
+        await self.house.gateway.close()
+        await asyncio.gather(*(server.close() for server in self.house.servers.values()), return_exceptions=True)
+        await self.house.close_retired()
+        await self.house.http.close()
+        await self.house.reaper.close()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        loop.add_signal_handler(signal.SIGINT, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+
+    def _state(self) -> dict[str, object]:
+        servers = {name: server.status().state.value for name, server in self.house.servers.items()}
+        return {"ready": self.ready, "servers": servers, "sessions": len(self.house.gateway.context.sessions)}
+
+    async def _keep_house(self) -> None:
+        """Once a second: drop slow connections. Twice a minute: end idle sessions."""
+        rounds = 0
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            rounds += 1
+            if self._server is not None:
+                drop_slow(self._server.server_state.connections, asyncio.get_running_loop().time())
+            if rounds % REAP_EVERY == 0:
+                await self.house.gateway.reap()
+
+    async def _watch_files(self) -> None:
+        watching = asyncio.create_task(self._note_changes())
+        try:
+            while True:
+                await self._reload_wanted.wait()
+                self._reload_wanted.clear()
+                await self._reload()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _note_changes(self) -> None:
+        from watchfiles import awatch
+
+        paths = [path for path in self.house.loaded.watch if path.exists()]
+        if not paths:
+            return
+        folders = {path if path.is_dir() else path.parent for path in paths}
+        wanted = {str(path) for path in paths}
+        async for changes in awatch(*folders, debounce=200, step=50, stop_event=None):
+            if any(changed in wanted or any(changed.startswith(f"{w}/") for w in wanted) for _, changed in changes):
+                self._reload_wanted.set()
+
+    async def _reload(self) -> None:
+        path = self.house.loaded.path
+        if path is None:
+            return
+        try:
+            loaded = await asyncio.to_thread(load, path)
+            self.house.reload(loaded)
+        except ConfigError as error:
+            log.error("configuration not reloaded; the old one stays in force", problems=str(error))
+            return
+        except (TaskgateError, ValueError) as error:
+            log.error("configuration not reloaded; the old one stays in force", problems=str(error))
+            return
+        self.door.guard = self.house.guard
+        self.door.doorkeeper = self.house.doorkeeper
+        log.info("configuration reloaded", revision=self.house.plan.revision)
+        asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
+
+    def _retire(self) -> None:
+        self._retiring = asyncio.get_running_loop().create_task(self.house.close_retired())
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((host, port))
+    listening.set_inheritable(True)
+    return listening

@@ -1,0 +1,178 @@
+"""How the gateway talks to an upstream server, whatever its transport and generation.
+
+A *link* is one live conversation with one server. Requests on it go out with the caller's params (raw members), and come back as
+a `Result`, an `ErrorReply` or, from stateless servers only, as `InputRequired`. While a request is open the server may send
+notifications and ask questions; both reach the request's own hooks where the transport tells which request they belong to, and
+the link's `Listener` where it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from taskgate.core.errors import TaskgateError
+from taskgate.core.generations import Generation
+from taskgate.core.questions import Answer, Question
+from taskgate.core.wire import Members, Raw
+
+
+@dataclass(frozen=True, slots=True)
+class CallerFace:
+    """What an upstream is told about the caller: capabilities, identity for display, wished log level."""
+
+    capabilities: Mapping[str, Any]
+    client_info: Raw | None = None
+    log_level: str | None = None
+
+
+@dataclass(slots=True)
+class UpstreamRequest:
+    """One request to an upstream. `params` hold no progress token and no stateless envelope of ours."""
+
+    method: str
+    params: Members
+    face: CallerFace
+    timeout_s: float
+    on_notification: Callable[[str, Raw | None], None]
+    on_question: Callable[[Question], Awaitable[Answer]]
+    name: str | None = None
+    """What is called, read or followed: the tool, prompt, URI or task, as the upstream knows it."""
+    wants_progress: bool = False
+    keep_envelope: bool = False
+    """The params already carry a stateless caller's own envelope, to be passed on as it came."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """`Mcp-Param-*` headers for a stateless HTTP upstream."""
+    on_sent: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """A JSON-RPC error object, as the upstream wrote it."""
+
+    raw: bytes
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequired:
+    """A stateless upstream needs answers before it goes on."""
+
+    requests: Mapping[str, Raw]
+    state: Raw | None
+    raw: bytes
+
+
+Reply = Result | ErrorReply | InputRequired
+
+
+class RelayedError(Exception):
+    """An upstream's own error, to be handed to the caller as it came."""
+
+    def __init__(self, raw: bytes, code: int) -> None:
+        super().__init__(f"upstream error {code}")
+        self.raw = raw
+        self.code = code
+
+
+class Listener(Protocol):
+    """Who hears what a server says outside any request."""
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None: ...
+
+    async def on_question(self, link: Link, question: Question) -> Answer: ...
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...
+
+
+class Link(Protocol):
+    """One live conversation with one server."""
+
+    @property
+    def server(self) -> str: ...
+
+    @property
+    def key(self) -> LinkKey: ...
+
+    @property
+    def generation(self) -> Generation: ...
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]: ...
+
+    @property
+    def session_id(self) -> str | None: ...
+
+    async def request(self, request: UpstreamRequest) -> Reply: ...
+
+    async def notify(self, method: str, params: bytes | None) -> None: ...
+
+    async def set_log_level(self, level: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkKey:
+    """Which conversation a caller gets: one for all, one per principal, or one per session."""
+
+    principal: str = ""
+    session: str = ""
+
+
+class ServerState(Enum):
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    DEGRADED = "degraded"
+    RECONNECTING = "reconnecting"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    state: ServerState
+    generation: Generation | None = None
+    reconnect_attempt: int = 0
+    next_retry_ms: int | None = None
+    last_error: str | None = None
+    stderr: tuple[str, ...] = field(default=())
+
+
+class Upstream(Protocol):
+    """One configured server."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def transport(self) -> str: ...
+
+    async def listening_link(self) -> Link:
+        """The link that lists are fetched over and that hears `list_changed`."""
+        ...
+
+    async def link(self, caller: LinkKey, face: CallerFace) -> Link: ...
+
+    def open_link(self, caller: LinkKey) -> Link | None:
+        """The caller's link if it is open already; nothing is opened for it."""
+        ...
+
+    async def watch(self, uri: str) -> None:
+        """Follow a resource on behalf of callers who cannot subscribe themselves; counted, shared."""
+        ...
+
+    async def unwatch(self, uri: str) -> None: ...
+
+    async def release(self, session: str) -> None:
+        """A caller's session ended: whatever was open for it alone may go."""
+        ...
+
+    def status(self) -> ServerStatus: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,112 @@
+"""Every metric, one sentence each. Counters are plain attributes on the hot path; Prometheus reads them when it comes.
+
+A counter increment through the Prometheus library costs more than reading a whole request, so calls are counted in a dictionary and
+shown by a collector.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+Labels = tuple[str, ...]
+
+
+class Counter:
+    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
+        self.name, self.text, self.labels = name, text, labels
+        self.values: dict[Labels, float] = defaultdict(float)
+
+    def add(self, *labels: str, by: float = 1) -> None:
+        self.values[labels] += by
+
+
+class Gauge:
+    """Asked for its values only when someone looks."""
+
+    def __init__(
+        self, name: str, text: str, labels: Labels, read: Callable[[], Iterable[tuple[Labels, float]]]
+    ) -> None:
+        self.name, self.text, self.labels, self.read = name, text, labels, read
+
+
+class Histogram:
+    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
+        self.name, self.text, self.labels = name, text, labels
+        self.values: dict[Labels, list[float]] = {}
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        row = self.values.get(labels)
+        if row is None:
+            row = self.values[labels] = [0.0] * (len(BUCKETS) + 2)
+        for index, bound in enumerate(BUCKETS):
+            if seconds <= bound:
+                row[index] += 1
+                break
+        row[-2] += 1
+        row[-1] += seconds
+
+
+class Metrics:
+    """The metrics of one gateway."""
+
+    def __init__(self) -> None:
+        self.requests = Counter("taskgate_requests", "Requests answered, by method and outcome.", ("method", "outcome"))
+        self.denied = Counter("taskgate_denied", "Requests refused by a gate, by reason.", ("reason",))
+        self.validation_errors = Counter(
+            "taskgate_task_validation_errors", "Calls that broke a tool's task contract.", ("error",)
+        )
+        self.transitions = Counter("taskgate_task_transitions", "Task state changes, by new state.", ("state",))
+        self.injection = Counter("taskgate_mcp_injection", "Server lists fetched, by status.", ("server_id", "status"))
+        self.denied_reason = Counter(
+            "taskgate_mcp_denied_reason", "Servers and tools left out of a scope, by reason.", ("server_id", "reason")
+        )
+        self.list_latency = Histogram(
+            "taskgate_mcp_list_tools_latency_seconds", "Time to fetch a server's lists.", ("server_id",)
+        )
+        self.request_seconds = Histogram("taskgate_request_seconds", "Time to answer a request.", ("method",))
+        self.gauges: list[Gauge] = []
+
+    def exposition(self) -> bytes:
+        """The Prometheus text form; the library is imported only when someone asks for it."""
+        from prometheus_client import generate_latest
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.registry import CollectorRegistry
+
+        registry = CollectorRegistry()
+        metrics = self
+
+        class Collector:
+            def collect(self) -> Iterable[Any]:
+                for item in vars(metrics).values():
+                    if isinstance(item, Counter):
+                        family = CounterMetricFamily(item.name, item.text, labels=item.labels)
+                        for labels, value in item.values.items():
+                            family.add_metric(labels, value)
+                        yield family
+                    elif isinstance(item, Histogram):
+                        histogram = HistogramMetricFamily(item.name, item.text, labels=item.labels)
+                        for labels, row in item.values.items():
+                            histogram.add_metric(labels, buckets(row), sum_value=row[-1])
+                        yield histogram
+                for gauge in metrics.gauges:
+                    shown = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+                    for labels, value in gauge.read():
+                        shown.add_metric(labels, value)
+                    yield shown
+
+        registry.register(Collector())
+        return generate_latest(registry)
+
+
+def buckets(row: list[float]) -> list[tuple[str, float]]:
+    """Prometheus wants each bucket to hold all smaller ones too."""
+    total = 0.0
+    made: list[tuple[str, float]] = []
+    for index, bound in enumerate(BUCKETS):
+        total += row[index]
+        made.append((str(bound), total))
+    return [*made, ("+Inf", row[-2])]

@@ -1,0 +1,268 @@
+"""Streamable HTTP towards a server, for both generations.
+
+Each request is one POST, answered as JSON or as a stream of events; the stream tells which request a message belongs to. Stateful
+servers may also speak on a GET stream, and let a broken stream be resumed. What an HTTP status proves about execution follows the
+table in docs/tasks.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.generations import Generation, generation_of
+from taskgate.core.sse import SseEvent
+from taskgate.core.wire import Kind, Message
+from taskgate.upstreams.flight import Flight, Receiver, SessionGone, broke_protocol, timed_out, too_large, unreachable
+from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.http.failure import HttpFailure, Stage
+from taskgate.upstreams.http.reply import HttpReply
+from taskgate.upstreams.http.target import Target
+
+_NOT_EXECUTED: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
+_POST_HEADERS: Final = (
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json, text/event-stream"),
+)
+_DEFAULT_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 30.0
+
+
+class StreamMemory:
+    """What is needed to resume a broken stream: the last event's id and how long to wait."""
+
+    __slots__ = ("last_id", "retry_s")
+
+    def __init__(self) -> None:
+        self.last_id: str | None = None
+        self.retry_s = _DEFAULT_RETRY_S
+
+    def note(self, event: SseEvent) -> None:
+        if event.id:
+            self.last_id = event.id
+        if event.retry is not None:
+            self.retry_s = min(event.retry / 1000, _LONGEST_RETRY_S)
+
+
+class HttpWire:
+    def __init__(self, server: str, client: HttpClient, target: Target, max_bytes: int) -> None:
+        self.server = server
+        self.session_id: str | None = None
+        self._client = client
+        self._target = target
+        self._max_bytes = max_bytes
+        self._headers: tuple[tuple[bytes, bytes], ...] = _POST_HEADERS
+        self._generation: Generation | None = None
+        self._version = ""
+        self._receiver: Receiver | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def settle(self, version: str) -> None:
+        self._version = version
+        self._generation = generation_of(version)
+        self._headers = (*_POST_HEADERS, *self._identity())
+
+    def _identity(self) -> tuple[tuple[bytes, bytes], ...]:
+        version = ((b"mcp-protocol-version", self._version.encode("ascii")),) if self._version else ()
+        session = ((b"mcp-session-id", self.session_id.encode("latin-1")),) if self.session_id is not None else ()
+        return (*version, *session)
+
+    async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
+        awaited = _Awaited(self, flight)
+        reply = await self._exchange(b"POST", (*self._headers, *headers), body, flight.timeout_s, awaited)
+        if awaited.response is not None and reply is not None:
+            self._adopt_session(reply, flight, awaited.response)
+            return awaited.response
+        if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
+            return await self._resume(flight, awaited)
+        return self._judge(reply, flight)
+
+    async def _exchange(
+        self,
+        method: bytes,
+        headers: tuple[tuple[bytes, bytes], ...],
+        body: bytes,
+        timeout_s: float | None,
+        awaited: _Awaited,
+    ) -> HttpReply | None:
+        """One exchange; None when its stream broke in a way that can be taken up again."""
+        try:
+            return await self._client.exchange(
+                self._target, method, headers, body, deadline_s=timeout_s, on_event=awaited.on_event
+            )
+        except HttpFailure as failure:
+            if failure.stage is Stage.READ_BODY and awaited.memory.last_id is not None:
+                return None
+            raise self._explain(failure, timeout_s) from None
+
+    def _explain(self, failure: HttpFailure, timeout_s: float | None) -> UpstreamError:
+        if failure.stage is Stage.DEADLINE and failure.executed is Executed.MAYBE:
+            return timed_out(self.server, timeout_s or 0)
+        if failure.stage is Stage.TOO_LARGE:
+            return too_large(self.server, self._max_bytes)
+        why = {
+            Stage.RESOLVE: "cannot be found by its name",
+            Stage.CONNECT: "does not accept connections",
+            Stage.TLS: "could not agree on a secure connection",
+            Stage.POOL_FULL: "has too many calls waiting",
+        }.get(failure.stage, "broke the connection")
+        return unreachable(self.server, why, failure.executed)
+
+    def _judge(self, reply: HttpReply, flight: Flight) -> Message:
+        """What the reply means: the answer itself, proof that nothing ran, or doubt."""
+        if reply.status == 404 and self.session_id is not None:
+            raise SessionGone(self.server)
+        message = _response_in(reply, flight)
+        if message is not None:
+            self._adopt_session(reply, flight, message)
+            return message
+        if reply.status in _NOT_EXECUTED:
+            raise HttpRefusal(self.server, reply.status)
+        if reply.status == 200:
+            raise broke_protocol(self.server, "did not answer with a JSON-RPC response to the request")
+        if reply.status == 400:
+            raise HttpRefusal(self.server, 400)
+        raise unreachable(self.server, f"answered with HTTP {reply.status}", Executed.MAYBE)
+
+    def _adopt_session(self, reply: HttpReply, flight: Flight, message: Message) -> None:
+        """Only a successful handshake names a session: some servers put a session id on errors too."""
+        if flight.request is not None or message.raw_result is None or self._generation is Generation.STATELESS:
+            return
+        session = reply.headers.get(b"mcp-session-id")
+        self.session_id = session.decode("latin-1") if session is not None else None
+
+    async def _resume(self, flight: Flight, awaited: _Awaited) -> Message:
+        """The stream ended before the response did: take it up again where it broke."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + flight.timeout_s
+        while awaited.response is None:
+            await asyncio.sleep(min(awaited.memory.retry_s, max(0.0, deadline - loop.time())))
+            left = deadline - loop.time()
+            if left <= 0:
+                raise timed_out(self.server, flight.timeout_s)
+            last = awaited.memory.last_id or ""
+            reply = await self._exchange(b"GET", self._get_headers(last), b"", left, awaited)
+            if reply is not None and reply.status != 200 and awaited.response is None:
+                raise broke_protocol(self.server, "did not let a broken answer be resumed")
+        return awaited.response
+
+    def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
+        resume = ((b"last-event-id", last_id.encode("utf-8")),) if last_id else ()
+        return ((b"accept", b"text/event-stream"), *self._identity(), *resume)
+
+    async def send(self, body: bytes) -> None:
+        if self._generation is Generation.STATELESS:
+            return
+        try:
+            reply = await self._client.exchange(self._target, b"POST", self._headers, body, deadline_s=30)
+        except HttpFailure as failure:
+            raise self._explain(failure, 30) from None
+        if reply.status == 404 and self.session_id is not None:
+            raise SessionGone(self.server)
+        if reply.status >= 400:
+            raise HttpRefusal(self.server, reply.status)
+
+    def listen(self) -> None:
+        if self._generation is Generation.STATEFUL and (self._listening is None or self._listening.done()):
+            self._listening = asyncio.get_running_loop().create_task(self._hear())
+
+    async def _hear(self) -> None:
+        """Keep the GET stream open for as long as the server offers one."""
+        awaited = _Awaited(self, None)
+        while True:
+            try:
+                reply = await self._client.exchange(
+                    self._target,
+                    b"GET",
+                    self._get_headers(awaited.memory.last_id),
+                    b"",
+                    deadline_s=None,
+                    on_event=awaited.on_event,
+                )
+            except HttpFailure as failure:
+                if failure.stage in (Stage.RESOLVE, Stage.CONNECT, Stage.TLS):
+                    self._report_lost(self._explain(failure, None))
+                    return
+            else:
+                if reply.status == 404 and self.session_id is not None:
+                    self._report_lost(SessionGone(self.server))
+                    return
+                if reply.status != 200:
+                    return
+            await asyncio.sleep(awaited.memory.retry_s)
+
+    def _report_lost(self, reason: UpstreamError) -> None:
+        if self._receiver is not None:
+            self._receiver.lost(reason)
+
+    def hear(self, message: Message, flight: Flight | None) -> None:
+        if self._receiver is not None:
+            self._receiver.incoming(message, flight)
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        if self.session_id is not None and self._generation is Generation.STATEFUL:
+            with contextlib.suppress(HttpFailure):
+                await self._client.exchange(self._target, b"DELETE", self._get_headers(None), b"", deadline_s=2)
+
+
+class HttpRefusal(UpstreamError):
+    """The server refused with an HTTP status that proves that nothing was executed."""
+
+    def __init__(self, server: str, status: int) -> None:
+        super().__init__(
+            "upstream_unreachable",
+            f"The server {server} refused the request with HTTP {status}. The call was not executed.",
+        )
+        self.status = status
+
+
+class _Awaited:
+    """Sorts the events of one stream: the response we wait for, and everything else."""
+
+    __slots__ = ("_flight", "_key", "_wire", "memory", "response")
+
+    def __init__(self, line: HttpWire, flight: Flight | None) -> None:
+        self._wire = line
+        self._flight = flight
+        self._key = b"%d" % flight.number if flight is not None else None
+        self.memory = StreamMemory()
+        self.response: Message | None = None
+
+    def on_event(self, event: SseEvent) -> bool:
+        self.memory.note(event)
+        if not event.data or event.event not in ("message", ""):
+            return False
+        try:
+            message = wire.read(event.data)
+        except TaskgateError:
+            return False
+        if message.kind is not Kind.RESPONSE:
+            self._wire.hear(message, self._flight)
+        elif self._key is not None and message.id == self._key and self.response is None:
+            self.response = message
+            return True
+        return False
+
+
+def _response_in(reply: HttpReply, flight: Flight) -> Message | None:
+    """The JSON-RPC response in a JSON body, if it is one to this request (an error may come without an id)."""
+    if not reply.body:
+        return None
+    try:
+        message = wire.read(reply.body)
+    except TaskgateError:
+        return None
+    if message.kind is not Kind.RESPONSE:
+        return None
+    if message.id == b"%d" % flight.number:
+        return message
+    return message if message.raw_error is not None and reply.status >= 400 else None

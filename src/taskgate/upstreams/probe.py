@@ -1,0 +1,33 @@
+"""Which generation does a server speak? Ask the stateless question first, fall back to the stateful handshake.
+
+A stateless server answers `server/discover`; anything else, or nothing in time, means a handshake (basic/versioning: an unknown
+error to a stateless request is how an older server shows itself). The verdict is kept by the server's owner until it reconnects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.generations import NEWEST_STATELESS
+from taskgate.upstreams.http_wire import HttpRefusal
+from taskgate.upstreams.stateless_link import StatelessLink
+
+
+async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:
+    """The server's self-description if it is stateless, None if it must be greeted the older way."""
+    try:
+        message = await link.discover(timeout_s)
+    except HttpRefusal:
+        return None
+    except UpstreamError as problem:
+        if problem.executed is Executed.NO:
+            raise
+        return None
+    if message.raw_result is None:
+        return None
+    result = wire.parse_strictly(bytes(message.raw_result))
+    versions = result.get("supportedVersions") if type(result) is dict else None
+    return result if type(versions) is list and NEWEST_STATELESS in versions else None

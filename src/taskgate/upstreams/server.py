@@ -1,0 +1,213 @@
+"""One configured server: its links, its generation, and its way back after a failure.
+
+There is at most one attempt to connect in flight. After a failure everyone is told at once, without a new attempt, until the
+back-off has passed; a loop of our own keeps trying meanwhile, for ever. Links are opened when first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.generations import Generation
+from taskgate.core.questions import Answer, Question
+from taskgate.core.wire import Raw
+from taskgate.ports.upstream import CallerFace, Link, LinkKey, Listener, ServerState, ServerStatus
+from taskgate.upstreams.backoff import Backoff
+from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.listening import Listening, SharedSubscriptions
+from taskgate.upstreams.open_link import AnyLink, Opener
+from taskgate.upstreams.spec import Instances, ServerSpec, Transport
+from taskgate.upstreams.stateless_link import StatelessLink
+from taskgate.upstreams.stdio.reaper import Reaper
+
+_LISTENER = LinkKey(session="listener")
+_SHARED = LinkKey()
+_NOBODY = CallerFace({})
+_WAIT_FOR_TURN_S = 15.0
+
+
+class Server:
+    """Implements the `Upstream` port."""
+
+    def __init__(self, spec: ServerSpec, listener: Listener, http: HttpClient, reaper: Reaper) -> None:
+        self.id = spec.id
+        self.transport = spec.transport.value
+        self.spec = spec
+        self.listener = listener
+        self._opener = Opener(spec, http, reaper)
+        self._links: dict[LinkKey, AnyLink] = {}
+        self._turn = asyncio.Lock()
+        self._backoff = Backoff()
+        self._last_error: str | None = None
+        self._listening: Listening | None = None
+        self._subscriptions = SharedSubscriptions()
+        self._returning: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def link(self, caller: LinkKey, face: CallerFace) -> Link:
+        key = self._key_for(caller)
+        link = self._links.get(key)
+        if link is not None and link.alive:
+            return link
+        return await self._opened(key, face)
+
+    def open_link(self, caller: LinkKey) -> Link | None:
+        link = self._links.get(self._key_for(caller))
+        return link if link is not None and link.alive else None
+
+    async def listening_link(self) -> Link:
+        key = self._listening_key()
+        link = self._links.get(key)
+        if link is not None and link.alive:
+            return link
+        return await self._opened(key, _NOBODY if self.spec.transport is not Transport.STDIO else _EVERYTHING)
+
+    def _key_for(self, caller: LinkKey) -> LinkKey:
+        if self._opener.generation is Generation.STATELESS and self.spec.transport is not Transport.STDIO:
+            return _SHARED
+        match self._instances():
+            case Instances.SHARED:
+                return _SHARED
+            case Instances.PER_PRINCIPAL:
+                return replace(caller, session="")
+            case _:
+                return caller
+
+    def _instances(self) -> Instances:
+        if self.spec.instances is not Instances.AUTO:
+            return self.spec.instances
+        return Instances.PER_PRINCIPAL if self.spec.transport is Transport.STDIO else Instances.PER_SESSION
+
+    def _listening_key(self) -> LinkKey:
+        """Lists are fetched over a link of their own, but no process is started just for listening if one runs."""
+        if self._opener.generation is Generation.STATELESS and self.spec.transport is not Transport.STDIO:
+            return _SHARED
+        if self.spec.transport is not Transport.STDIO:
+            return _LISTENER
+        running = next((key for key, link in self._links.items() if link.alive), None)
+        if running is not None:
+            return running
+        return _SHARED if self._instances() is Instances.SHARED else LinkKey(principal="anonymous")
+
+    async def _opened(self, key: LinkKey, face: CallerFace) -> AnyLink:
+        if self._closed:
+            raise unreachable(self.id, "is being shut down")
+        try:
+            async with asyncio.timeout(_WAIT_FOR_TURN_S), self._turn:
+                return await self._open_in_turn(key, face)
+        except TimeoutError:
+            raise unreachable(self.id, "is still being connected to") from None
+
+    async def _open_in_turn(self, key: LinkKey, face: CallerFace) -> AnyLink:
+        now = asyncio.get_running_loop().time()
+        link = self._links.get(key)
+        if link is not None and link.alive:
+            return link
+        if self._backoff.wait_s(now) > 0:
+            raise unreachable(self.id, f"cannot be reached; the next attempt is in {self._backoff.wait_s(now):.1f} s")
+        try:
+            link = await self._opener.open(key, face, self)
+        except UpstreamError as problem:
+            self._failed(problem)
+            raise
+        self._arrived(link)
+        return link
+
+    def _arrived(self, link: AnyLink) -> None:
+        self._backoff.succeeded()
+        self._last_error = None
+        key = _SHARED if isinstance(link, StatelessLink) and self.spec.transport is not Transport.STDIO else link.key
+        self._links[key] = link
+        if isinstance(link, StatelessLink):
+            self._listening = Listening(link, self.listener)
+            self._listening.start()
+
+    def _failed(self, problem: UpstreamError) -> None:
+        self._backoff.failed(asyncio.get_running_loop().time())
+        self._last_error = problem.message
+        self._keep_trying()
+
+    def _keep_trying(self) -> None:
+        if not self._closed and (self._returning is None or self._returning.done()):
+            self._returning = asyncio.get_running_loop().create_task(self._come_back())
+
+    async def _come_back(self) -> None:
+        while not self._closed:
+            await asyncio.sleep(self._backoff.wait_s(asyncio.get_running_loop().time()))
+            with contextlib.suppress(UpstreamError):
+                await self.listening_link()
+                self.listener.on_notification(self._links[self._listening_key()], "taskgate/server_reconnected", None)
+                return
+
+    # The server is the first listener of its links, so that it notices when one is lost.
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
+        self.listener.on_notification(link, method, params)
+
+    async def on_question(self, link: Link, question: Question) -> Answer:
+        return await self.listener.on_question(link, question)
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
+        if self._closed:
+            return
+        if reason is not None:
+            for key in [key for key, known in self._links.items() if known is link]:
+                del self._links[key]
+            self._opener.forget()
+            self._last_error = reason.message
+            if not self._links or link.key == _LISTENER:
+                self._keep_trying()
+        self.listener.on_closed(link, reason)
+
+    async def watch(self, uri: str) -> None:
+        link = await self.listening_link()
+        if self._listening is not None and isinstance(link, StatelessLink):
+            await self._listening.watch(uri)
+        else:
+            await self._subscriptions.watch(link, uri, self.spec.connect_timeout_s)
+
+    async def unwatch(self, uri: str) -> None:
+        link = await self.listening_link()
+        if self._listening is not None and isinstance(link, StatelessLink):
+            await self._listening.unwatch(uri)
+        else:
+            await self._subscriptions.unwatch(link, uri, self.spec.connect_timeout_s)
+
+    async def release(self, session: str) -> None:
+        for key in [key for key in self._links if key.session == session and session]:
+            await self._links.pop(key).close()
+
+    def status(self) -> ServerStatus:
+        alive = [link for link in self._links.values() if link.alive]
+        generation = self._opener.generation
+        if self._closed:
+            return ServerStatus(ServerState.STOPPED, generation)
+        if alive:
+            return ServerStatus(ServerState.CONNECTED, generation, stderr=self._stderr(alive))
+        if self._backoff.attempt or self._last_error is not None:
+            wait = int(self._backoff.wait_s(asyncio.get_running_loop().time()) * 1000)
+            return ServerStatus(ServerState.RECONNECTING, generation, self._backoff.attempt, wait, self._last_error)
+        return ServerStatus(ServerState.CONNECTING if self._turn.locked() else ServerState.IDLE, generation)
+
+    def _stderr(self, links: list[AnyLink]) -> tuple[str, ...]:
+        return tuple(line for link in links for line in self._opener.stderr_of(link))
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._returning is not None:
+            self._returning.cancel()
+            await asyncio.gather(self._returning, return_exceptions=True)
+        if self._listening is not None:
+            await self._listening.close()
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
+
+
+_EVERYTHING = CallerFace(
+    {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {"listChanged": True}}
+)
+"""What we declare on a link that several callers share: the gateway finds out for each question who can answer it."""

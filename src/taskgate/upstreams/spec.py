@@ -1,0 +1,38 @@
+"""What a configured server is, as far as connecting to it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Transport(Enum):
+    STDIO = "stdio"
+    HTTP = "http"
+    OLD_SSE = "sse"
+
+
+class Instances(Enum):
+    """How many conversations a server is given: one, one per principal, or one per session."""
+
+    AUTO = "auto"
+    SHARED = "shared"
+    PER_SESSION = "per_session"
+    PER_PRINCIPAL = "per_principal"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    id: str
+    transport: Transport
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    instances: Instances = Instances.AUTO
+    max_result_bytes: int = 16 * 1024 * 1024
+    connect_timeout_s: float = 10.0
+    probe_timeout_s: float = 3.0

@@ -1,0 +1,251 @@
+"""A conversation with a server of the stateful generation (2025-11-25 and older).
+
+The handshake declares what our caller can do, the server may then send requests of its own. Those that come on a call's own
+stream are put to that call; on a stream shared by several calls a question belongs to the only call in flight, or else to the
+link's listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.generations import (
+    NEWEST_STATEFUL,
+    OLD_STDIO_REVISION,
+    PROGRESS_TOKEN,
+    RELATED_TASK,
+    STATEFUL_REVISIONS,
+    Generation,
+)
+from taskgate.core.generations.stateless_2026 import unstamp
+from taskgate.core.meta import meta_of, with_meta
+from taskgate.core.questions import QUESTION_METHODS, Answer, Question, not_supported
+from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.upstream import CallerFace, ErrorReply, LinkKey, Listener, Reply, Result, UpstreamRequest
+from taskgate.upstreams.flight import Flight, SessionGone, Wire, broke_protocol
+
+_METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
+_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+OUR_INFO: Final = {"name": "taskgate", "version": "0.1.0"}
+
+
+class StatefulLink:
+    generation = Generation.STATEFUL
+
+    def __init__(self, server: str, key: LinkKey, line: Wire, face: CallerFace, listener: Listener) -> None:
+        self.server = server
+        self.key = key
+        self.face = face
+        self.capabilities: Mapping[str, Any] = {}
+        self.instructions: str | None = None
+        self.server_info: Mapping[str, Any] = {}
+        self.version = NEWEST_STATEFUL
+        self.alive = False
+        self._wire = line
+        self._listener = listener
+        self._numbers = itertools.count(1)
+        self._flights: dict[int, Flight] = {}
+        self._answering: dict[bytes, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._reopening: asyncio.Task[None] | None = None
+        self._level: str | None = None
+        line.attach(self)
+
+    @property
+    def session_id(self) -> str | None:
+        return self._wire.session_id
+
+    async def open(self, timeout_s: float) -> None:
+        """Shake hands; the session counts only once `initialize` succeeded."""
+        params = wire.encode(
+            {
+                "protocolVersion": NEWEST_STATEFUL,
+                "capabilities": self.face.capabilities,
+                "clientInfo": self.face.client_info or OUR_INFO,
+            }
+        )
+        number = next(self._numbers)
+        body = wire.request(b"%d" % number, b'"initialize"', params)
+        message = await self._wire.request(Flight(number, timeout_s), body)
+        if message.raw_result is None:
+            raise UpstreamError("upstream_unreachable", f"The server {self.server} refused the handshake.")
+        self._adopt(wire.parse_strictly(bytes(message.raw_result)))
+        await self._wire.send(wire.notification("notifications/initialized", None))
+        self.alive = True
+        self._level = None
+        self._wire.listen()
+
+    def _adopt(self, result: Any) -> None:
+        version = result.get("protocolVersion") if type(result) is dict else None
+        if version not in (*STATEFUL_REVISIONS, OLD_STDIO_REVISION):
+            raise UpstreamError(
+                "upstream_unreachable", f"The server {self.server} speaks a protocol revision that we do not."
+            )
+        capabilities, info = result.get("capabilities"), result.get("serverInfo")
+        self.version = version
+        self.capabilities = capabilities if type(capabilities) is dict else {}
+        self.server_info = info if type(info) is dict else {}
+        self.instructions = result.get("instructions")
+        self._wire.settle(version)
+
+    async def request(self, request: UpstreamRequest) -> Reply:
+        wished = request.face.log_level
+        if wished is not None and wished != self._level and "logging" in self.capabilities:
+            await self._listen_closer(wished)
+        try:
+            return await self._request(request)
+        except SessionGone:
+            await self._reopen()
+            return await self._request(request)
+
+    async def _request(self, request: UpstreamRequest) -> Reply:
+        number = next(self._numbers)
+        members = unstamp(request.params) if request.keep_envelope else request.params
+        if request.wants_progress:
+            members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
+        params = wire.join(members) if members else None
+        body = wire.request(b"%d" % number, wire.encode(request.method), params)
+        flight = self._flights[number] = Flight(number, request.timeout_s, request)
+        try:
+            message = await self._wire.request(flight, body)
+        except asyncio.CancelledError:
+            self._tell_cancelled(number, "The caller cancelled the request.")
+            raise
+        except UpstreamError as problem:
+            if problem.error_type == "upstream_timeout":
+                self._tell_cancelled(number, "The request took too long.")
+            raise
+        finally:
+            del self._flights[number]
+        return self._reply(message)
+
+    def _reply(self, message: Message) -> Reply:
+        if message.raw_result is not None:
+            return Result(bytes(message.raw_result))
+        if message.raw_error is None:
+            raise broke_protocol(self.server, "answered with neither a result nor an error")
+        raw = bytes(message.raw_error)
+        return ErrorReply(raw, wire.parse_strictly(raw)["code"])
+
+    async def _reopen(self) -> None:
+        """Everyone whose session vanished waits for the one new handshake."""
+        if self._reopening is None or self._reopening.done():
+            self._reopening = asyncio.create_task(self.open(10.0))
+        await asyncio.shield(self._reopening)
+
+    async def notify(self, method: str, params: bytes | None) -> None:
+        await self._wire.send(wire.notification(method, params))
+
+    async def set_log_level(self, level: str) -> None:
+        """Levels hold for a whole conversation in this generation, not for one request."""
+        self._level = level
+        if "logging" in self.capabilities:
+            face = CallerFace(self.face.capabilities)
+            await self._request(
+                UpstreamRequest("logging/setLevel", {"level": wire.raw(level)}, face, 10.0, _ignore, _refuse)
+            )
+
+    async def _listen_closer(self, wished: str) -> None:
+        """Where several callers share a conversation the most curious one decides; others are filtered for later."""
+        if self._level is None or _LEVELS.index(wished) < _LEVELS.index(self._level):
+            await self.set_log_level(wished)
+
+    def _tell_cancelled(self, number: int, reason: str) -> None:
+        params = wire.encode({"requestId": number, "reason": reason})
+        self._spawn(self._send_quietly(wire.notification("notifications/cancelled", params)))
+
+    def incoming(self, message: Message, flight: Flight | None) -> None:
+        if message.kind is Kind.NOTIFICATION:
+            self._notified(message, flight)
+        elif message.method == "ping":
+            self._spawn(self._send_quietly(wire.success(message.id or b"null", b"{}")))
+        elif message.method in QUESTION_METHODS and message.id is not None:
+            task = self._spawn(self._answer(message, flight or self._only_flight()))
+            self._answering[message.id] = task
+        else:
+            self._spawn(self._send_quietly(wire.failure(message.id, _METHOD_NOT_FOUND)))
+
+    def _notified(self, message: Message, flight: Flight | None) -> None:
+        if message.method == "notifications/cancelled":
+            asked = (message.params or {}).get("requestId")
+            task = self._answering.get(wire.encode(asked))
+            if task is not None:
+                task.cancel()
+            return
+        if message.method == "notifications/progress":
+            token = (message.params or {}).get(PROGRESS_TOKEN)
+            flight = self._flights.get(token) if type(token) is int else None
+        elif flight is None and message.method == "notifications/message":
+            flight = self._only_flight()
+        if flight is not None and flight.request is not None:
+            flight.request.on_notification(message.method, message.raw_params)
+        else:
+            self._listener.on_notification(self, message.method, message.raw_params)
+
+    def _only_flight(self) -> Flight | None:
+        return next(iter(self._flights.values())) if len(self._flights) == 1 else None
+
+    async def _answer(self, message: Message, flight: Flight | None) -> None:
+        question = Question(message.method, message.raw_params, self.server, _related_task(message.params))
+        try:
+            if flight is not None and flight.request is not None:
+                answer = await flight.request.on_question(question)
+            else:
+                answer = await self._listener.on_question(self, question)
+        finally:
+            self._answering.pop(message.id or b"", None)
+        if answer.result is not None:
+            await self._send_quietly(wire.success(message.id or b"null", answer.result))
+        else:
+            await self._send_quietly(wire.failure(message.id, answer.error or _METHOD_NOT_FOUND))
+
+    async def _send_quietly(self, body: bytes) -> None:
+        """Courtesies (answers to a server that may be gone) must not raise into nowhere."""
+        try:
+            await self._wire.send(body)
+        except TaskgateError as problem:
+            self._listener.on_notification(self, "taskgate/undelivered", Raw(wire.encode({"why": problem.message})))
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._listener.on_closed(self, None)
+
+    def lost(self, reason: UpstreamError) -> None:
+        self.alive = False
+        for task in list(self._answering.values()):
+            task.cancel()
+        self._listener.on_closed(self, reason)
+
+    async def close(self) -> None:
+        self.alive = False
+        tasks = list(self._background)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._wire.close()
+
+
+def _ignore(_method: str, _params: Raw | None) -> None:
+    return None
+
+
+async def _refuse(question: Question) -> Answer:
+    return not_supported(question.method)
+
+
+def _related_task(params: Any) -> str | None:
+    related = meta_of(params).get(RELATED_TASK)
+    task_id = related.get("taskId") if type(related) is dict else None
+    return task_id if type(task_id) is str else None

@@ -1,0 +1,172 @@
+"""A conversation with a server of the stateless generation (2026-07-28).
+
+There is no session: every request is stamped with what its caller can do, and questions come back inside results. One link
+serves every caller of a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
+from taskgate.core.generations.stateless_2026 import encode_header_value, stamp
+from taskgate.core.meta import with_meta
+from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.upstream import (
+    CallerFace,
+    ErrorReply,
+    InputRequired,
+    LinkKey,
+    Listener,
+    Reply,
+    Result,
+    UpstreamRequest,
+)
+from taskgate.upstreams.flight import Flight, Wire, broke_protocol
+
+
+class StatelessLink:
+    generation = Generation.STATELESS
+    session_id: str | None = None
+
+    def __init__(self, server: str, key: LinkKey, line: Wire, listener: Listener) -> None:
+        self.server = server
+        self.key = key
+        self.capabilities: Mapping[str, Any] = {}
+        self.instructions: str | None = None
+        self.server_info: Mapping[str, Any] = {}
+        self.version = NEWEST_STATELESS
+        self.alive = False
+        self._wire = line
+        self._listener = listener
+        self._numbers = itertools.count(1)
+        self._flights: dict[int, Flight] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        line.attach(self)
+        line.settle(NEWEST_STATELESS)
+
+    async def discover(self, timeout_s: float) -> Message:
+        """The probe: ask what the server is. The answer is judged by the caller of this method."""
+        number = next(self._numbers)
+        members = stamp({}, Raw(b"{}"), Raw(b'{"name":"taskgate","version":"0.1.0"}'), None)
+        body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
+        return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
+
+    def adopt(self, result: Mapping[str, Any]) -> None:
+        capabilities, meta = result.get("capabilities"), result.get("_meta")
+        self.capabilities = capabilities if type(capabilities) is dict else {}
+        self.instructions = result.get("instructions")
+        info = meta.get("io.modelcontextprotocol/serverInfo") if type(meta) is dict else None
+        self.server_info = info if type(info) is dict else {}
+        self.alive = True
+
+    async def request(self, request: UpstreamRequest) -> Reply:
+        number = next(self._numbers)
+        members = request.params
+        if not request.keep_envelope:
+            members = _stamped(members, request.face)
+        if request.wants_progress:
+            members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
+        params = wire.join(members)
+        body = wire.request(b"%d" % number, wire.encode(request.method), params)
+        flight = self._flights[number] = Flight(number, request.timeout_s, request)
+        try:
+            message = await self._wire.request(flight, body, _headers(request))
+        except asyncio.CancelledError:
+            self._tell_cancelled(number)
+            raise
+        except UpstreamError as problem:
+            if problem.error_type == "upstream_timeout":
+                self._tell_cancelled(number)
+            raise
+        finally:
+            del self._flights[number]
+        return self._reply(message)
+
+    def _reply(self, message: Message) -> Reply:
+        if message.raw_error is not None:
+            raw = bytes(message.raw_error)
+            return ErrorReply(raw, wire.parse_strictly(raw)["code"])
+        if message.raw_result is None:
+            raise broke_protocol(self.server, "answered with neither a result nor an error")
+        body = bytes(message.raw_result)
+        if b'"input_required"' in body:
+            members = wire.members_of(body)
+            if bytes(members.get("resultType", Raw(b""))) == b'"input_required"':
+                requests = members.get("inputRequests")
+                return InputRequired(
+                    wire.members_of(requests) if requests is not None else {}, members.get("requestState"), body
+                )
+        return Result(body)
+
+    async def notify(self, method: str, params: bytes | None) -> None:
+        """Stateless servers hear no notifications from clients but cancellations, which this link sends itself."""
+
+    async def set_log_level(self, level: str) -> None:
+        """Levels travel with each request in this generation."""
+
+    def _tell_cancelled(self, number: int) -> None:
+        """Over HTTP the closed stream has said it already; on a shared stream it must be said."""
+        params = wire.encode({"requestId": number, "reason": "The caller cancelled the request."})
+        task = asyncio.get_running_loop().create_task(
+            self._send_quietly(wire.notification("notifications/cancelled", params))
+        )
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _send_quietly(self, body: bytes) -> None:
+        try:
+            await self._wire.send(body)
+        except TaskgateError:
+            return
+
+    def incoming(self, message: Message, flight: Flight | None) -> None:
+        if message.kind is not Kind.NOTIFICATION:
+            return
+        if flight is None:
+            flight = self._flight_of(message)
+        if flight is not None and flight.request is not None:
+            flight.request.on_notification(message.method, message.raw_params)
+        else:
+            self._listener.on_notification(self, message.method, message.raw_params)
+
+    def _flight_of(self, message: Message) -> Flight | None:
+        """On a shared stream: by progress token, by subscription id, or as the only one in flight."""
+        params = message.params or {}
+        token = params.get(PROGRESS_TOKEN)
+        if token is None:
+            meta = params.get("_meta")
+            token = meta.get("io.modelcontextprotocol/subscriptionId") if type(meta) is dict else None
+        if type(token) is int:
+            return self._flights.get(token)
+        calls = [
+            flight
+            for flight in self._flights.values()
+            if flight.request is not None and flight.request.method != "subscriptions/listen"
+        ]
+        return calls[0] if len(calls) == 1 else None
+
+    def lost(self, reason: UpstreamError) -> None:
+        self.alive = False
+        self._listener.on_closed(self, reason)
+
+    async def close(self) -> None:
+        self.alive = False
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._wire.close()
+
+
+def _stamped(members: dict[str, Raw], face: CallerFace) -> dict[str, Raw]:
+    return stamp(members, wire.raw(face.capabilities), face.client_info, face.log_level)
+
+
+def _headers(request: UpstreamRequest) -> tuple[tuple[bytes, bytes], ...]:
+    method = (b"mcp-method", request.method.encode("ascii"))
+    if request.name is None:
+        return (method, *request.headers)
+    return (method, (b"mcp-name", encode_header_value(request.name)), *request.headers)

@@ -1,0 +1,58 @@
+"""One child process as a wire: a line is a message."""
+
+from __future__ import annotations
+
+from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.stdio.child import Child, ChildExit
+from taskgate.upstreams.stdio.failure import ChildFailure
+from taskgate.upstreams.stdio.reaper import Reaper
+from taskgate.upstreams.stdio.spec import ChildSpec
+from taskgate.upstreams.stream_wire import StreamWire
+
+STOP_GRACE_S = 2.0
+
+
+class StdioWire(StreamWire):
+    def __init__(self, server: str, max_bytes: int) -> None:
+        super().__init__(server)
+        self._max_bytes = max_bytes
+        self._child: Child | None = None
+
+    async def start(self, spec: ChildSpec, reaper: Reaper) -> None:
+        try:
+            self._child = await Child.start(
+                spec,
+                on_line=self.received,
+                on_exit=self._exited,
+                on_oversize=lambda _size: self.refuse_oversize(self._max_bytes),
+                reaper=reaper,
+                max_line_bytes=self._max_bytes + 64 * 1024,
+            )
+        except ChildFailure as failure:
+            raise unreachable(self.server, f"could not be started: {failure.message}") from None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child is not None else None
+
+    def stderr_tail(self) -> list[str]:
+        return self._child.stderr_tail() if self._child is not None else []
+
+    async def _write(self, body: bytes) -> int:
+        if self._child is None:
+            raise unreachable(self.server, "is not running")
+        if b"\n" in body:
+            # A raw newline in JSON can only be white space between tokens; here it would end the message.
+            body = body.replace(b"\r", b" ").replace(b"\n", b" ")
+        try:
+            return self._child.send(body)
+        except ChildFailure as failure:
+            raise unreachable(self.server, f"cannot be written to: {failure.message}") from None
+
+    def _exited(self, ending: ChildExit) -> None:
+        how = f"was ended by signal {-ending.code}" if ending.code < 0 else f"ended with exit code {ending.code}"
+        self.stream_ended(how, ending.lines_handed_over)
+
+    async def close(self) -> None:
+        if self._child is not None:
+            await self._child.stop(STOP_GRACE_S)

@@ -1,0 +1,106 @@
+"""Wires over one shared stream of messages: a child's pipes, or the old HTTP+SSE transport.
+
+Nothing on such a stream says which request a message belongs to, except the id of a response; so everything else is handed on
+without a flight, and the link decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.wire import Kind, Message
+from taskgate.upstreams.flight import Flight, Receiver, broke_protocol, timed_out, unreachable
+
+MAX_JUNK: Final = 1000
+
+
+class StreamWire:
+    """Correlates responses with requests by id. Subclasses say how a line leaves and how the stream ends."""
+
+    session_id: str | None = None
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.junk_lines = 0
+        self._receiver: Receiver | None = None
+        self._waiting: dict[bytes, asyncio.Future[Message]] = {}
+        self._places: dict[bytes, int] = {}
+        self._lost: UpstreamError | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def settle(self, version: str) -> None:
+        """One stream, one conversation: there is nothing to repeat."""
+
+    def listen(self) -> None:
+        """The stream is always open."""
+
+    async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
+        if self._lost is not None:
+            raise unreachable(self.server, "is not connected")
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        key = b"%d" % flight.number
+        self._waiting[key] = answer
+        try:
+            self._places[key] = await self._write(body)
+            if flight.request is not None and flight.request.on_sent is not None:
+                flight.request.on_sent()
+            async with asyncio.timeout(flight.timeout_s):
+                return await answer
+        except TimeoutError:
+            raise timed_out(self.server, flight.timeout_s) from None
+        finally:
+            self._waiting.pop(key, None)
+            self._places.pop(key, None)
+
+    async def send(self, body: bytes) -> None:
+        if self._lost is not None:
+            raise unreachable(self.server, "is not connected")
+        await self._write(body)
+
+    async def _write(self, body: bytes) -> int:
+        """Send one message and say which one it was, counted from 1."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    def received(self, body: bytes) -> None:
+        """One message has arrived. Whatever is not a message (a banner, say) is counted and dropped."""
+        try:
+            message = wire.read(body)
+        except TaskgateError:
+            self.junk_lines += 1
+            return
+        if message.kind is Kind.RESPONSE:
+            waiting = self._waiting.get(message.id) if message.id is not None else None
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+            return
+        if self._receiver is not None:
+            self._receiver.incoming(message, None)
+
+    def refuse_oversize(self, limit: int) -> None:
+        """A message was too large to keep. If one request alone waits, it is the one that gets to know."""
+        waiting = [future for future in self._waiting.values() if not future.done()]
+        if len(waiting) == 1:
+            waiting[0].set_exception(broke_protocol(self.server, f"sent a message of more than {limit} bytes"))
+
+    def stream_ended(self, why: str, delivered: int | None = None) -> None:
+        """The stream is gone: who waits for an answer hears that the call may have been executed, unless it never left.
+
+        `delivered` counts the messages that are known to have been handed over whole.
+        """
+        if self._lost is not None:
+            return
+        self._lost = unreachable(self.server, why)
+        for key, future in self._waiting.items():
+            if not future.done():
+                left = delivered is None or self._places.get(key, 0) <= delivered
+                future.set_exception(unreachable(self.server, why, Executed.MAYBE if left else Executed.NO))
+        if self._receiver is not None:
+            self._receiver.lost(self._lost)
