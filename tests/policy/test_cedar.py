@@ -344,6 +344,27 @@ def test_a_closed_schema_and_a_policy_for_one_tool_are_taken_at_their_word() -> 
     assert not one.contradictions("files", "pay_now", SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("condition", "read"),
+    [
+        ("true", set()),
+        ("context.arguments.a > 1", {"a"}),
+        ("context.arguments has b && context.arguments.a.c.d == context.arguments.e", {"a", "b", "e"}),
+        ("context has arguments && context.arguments has b.c", {"b"}),
+        ('[context.arguments["x y"]].contains(1) && context.tool == "a"', {"x y"}),
+        ('context.arguments == {"a": 1}', None),
+        ('{"a": context.arguments}.a.b == 1', None),
+        ("context == {}", None),
+        ("(if true then context else context).arguments.a == 1", None),
+        ('context.arguments.hasTag("a")', None),
+    ],
+)
+def test_only_arguments_that_some_policy_reads_are_handed_over(condition: str, read: set[str] | None) -> None:
+    made = engine(f"permit (principal, action, resource) when {{ {condition} }};")
+    assert made._read == read
+    assert made.evaluate(request({"unread": 0.123456})).verdict is REJECT
+
+
 def test_the_revision_follows_the_text() -> None:
     assert engine().revision == engine().revision
     assert engine().revision != engine(PAYMENTS.replace("100", "101")).revision

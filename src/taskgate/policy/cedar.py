@@ -53,6 +53,7 @@ class CedarEngine:
         self._prepared = cedarpy.PolicySet.from_str("\n".join(source.text for source in sources))
         self._entities = {_uid(entity["uid"]): dict(entity) for entity in entities}
         self._remembered: dict[tuple[Any, ...], cedarpy.Entities] = {}
+        self._read = _read_by_any(policies)
         self._revision = digest([[source.text for source in sources], list(entities)])
 
     @property
@@ -97,8 +98,13 @@ class CedarEngine:
         return tuple(found)
 
     def _ask(self, request: PolicyRequest) -> dict[str, Any]:
+        # Every argument must be expressible, but Cedar is only given those that some policy looks at: it reads the
+        # context anew for each step, and that is most of the cost.
+        arguments = cedar_record(request.arguments)
+        if self._read is not None:
+            arguments = {key: value for key, value in arguments.items() if key in self._read}
         context = {
-            "arguments": cedar_record(request.arguments),
+            "arguments": arguments,
             "server": request.server,
             "tool": request.name,
             "scope": request.scope,
@@ -199,6 +205,16 @@ def _parsed(source: Statement) -> Mapping[str, Any]:
         raise ValueError("templates with ?principal or ?resource are not supported; write the entity itself")
     (policy,) = parsed["staticPolicies"].values()
     return dict(policy)
+
+
+def _read_by_any(policies: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
+    read: frozenset[str] = frozenset()
+    for policy in policies:
+        own = checks.arguments_read(policy)
+        if own is None:
+            return None
+        read |= own
+    return read
 
 
 def _resource_uid(request: PolicyRequest) -> dict[str, str]:

@@ -80,6 +80,28 @@ def uses(policy: Mapping[str, Any]) -> Iterator[Use]:
                 yield Use(path[2:], type_)
 
 
+def arguments_read(policy: Mapping[str, Any]) -> frozenset[str] | None:
+    """The top-level arguments that a policy looks at, or None when it may look at all of them at once."""
+    read: set[str] = set()
+    pending: list[Any] = [policy.get("conditions", [])]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending.extend(item)
+            continue
+        if not isinstance(item, Mapping):
+            continue
+        if _path(item) in (("context",), ("context", "arguments")):
+            return None
+        for operator, body in item.items():
+            base = _path(body["left"]) if operator in (".", "has") else None
+            if base == ("context", "arguments"):
+                read.add(body["attr"])
+            elif base != ("context",):
+                pending.append(body)
+    return frozenset(read)
+
+
 def contradiction(use: Use, schema: Mapping[str, Any], *, named: bool) -> str | None:
     """Why a tool with this input schema can hardly send what the policy reads, or None."""
     place = "arguments." + ".".join(use.path)
