@@ -86,10 +86,10 @@ def failed(*codes: int, message: str | None = None, data: Any = None) -> Expecta
 
 
 def listed(*names: str) -> Expectation:
-    """These names, in this order; a server may have grown since by `extra`."""
+    """These names, in this order; a server may have grown since, and only some have tools for tasks."""
 
     def check(seen: Observation) -> str | None:
-        found = [name for name in seen.get("value") or [] if name != "extra" and not name.startswith("work")]
+        found = [name for name in seen.get("value") or [] if not name.startswith(("extra", "work"))]
         return None if found == list(names) else f"wanted {list(names)}"
 
     return check
@@ -110,6 +110,18 @@ def within(*path: Any, equal: Any) -> Expectation:
             except (KeyError, IndexError, TypeError):
                 return f"wanted something at {path}"
         return None if value == equal else f"wanted {equal!r} at {path}, saw {value!r}"
+
+    return check
+
+
+def finished(status: str, words: str) -> Expectation:
+    """A task that ended in this state with this text."""
+
+    def check(seen: Observation) -> str | None:
+        value = seen.get("value") or {}
+        if value.get("status") != status:
+            return f"wanted a task that is {status}"
+        return said(words)({"value": value.get("result")})
 
     return check
 
@@ -227,6 +239,31 @@ BEHAVIOURS = (
         ),
     ),
     Behaviour("a ping is answered", (Step({"op": "ping"}, anything),)),
+)
+
+TASK_BEHAVIOURS = (
+    Behaviour(
+        "a tool runs as a task and its result is kept",
+        (Step({"op": "task", "name": "work", "arguments": {"seconds": 0.2}}, finished("completed", "worked")),),
+    ),
+    Behaviour(
+        "a task asks its caller and goes on with the answer",
+        (
+            Step(
+                {"op": "task", "name": "work_asking", "arguments": {}},
+                asked(["form", "What is your name?"], then=finished("completed", "accept:Ann")),
+            ),
+        ),
+    ),
+    Behaviour(
+        "a running task is cancelled",
+        (
+            Step(
+                {"op": "task", "name": "work", "arguments": {"seconds": 30}, "cancel": True},
+                within("status", equal="cancelled"),
+            ),
+        ),
+    ),
 )
 
 

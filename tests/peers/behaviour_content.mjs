@@ -42,7 +42,12 @@ export function listTools(extra = {}) {
     return tools;
 }
 
-export const extraTool = { extra: string('text') };
+// Every mutation adds one more tool; the first is called `extra`.
+export function grown(extra) {
+    const count = Object.keys(extra).length;
+    return { ...extra, [count ? `extra${count}` : 'extra']: string('text') };
+}
+
 export const workTools = { work: number('seconds'), work_asking: nothing };
 
 // The tools that need nobody but themselves.

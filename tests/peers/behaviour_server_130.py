@@ -129,7 +129,7 @@ async def update(arguments: dict[str, Any]) -> t.CallToolResult:
 
 
 async def mutate(arguments: dict[str, Any]) -> t.CallToolResult:
-    TOOLS.setdefault("extra", (echo, words("text")))
+    TOOLS[f"extra{len(TOOLS)}" if "extra" in TOOLS else "extra"] = (echo, words("text"))
     await session().send_tool_list_changed()
     return text("mutated")
 

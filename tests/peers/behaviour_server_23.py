@@ -109,11 +109,16 @@ async def update(call: Call) -> Wire:
 
 
 async def mutate(call: Call) -> Wire:
-    TOOLS.setdefault("extra", (echo, words("text")))
+    TOOLS[f"extra{len(TOOLS)}" if "extra" in TOOLS else "extra"] = (echo, words("text"))
     await bus.publish(ToolsListChanged())
     if not call.stateless:
         await call.context.session.send_tool_list_changed()
     return text("mutated")
+
+
+async def work(call: Call) -> Wire:
+    await asyncio.sleep(call.arguments["seconds"])
+    return text("worked")
 
 
 def words(*names: str, kind: str = "string") -> Wire:
@@ -137,6 +142,8 @@ TOOLS: dict[str, tuple[Tool, Wire]] = {
     "vendor": (echo, NOTHING),
     "update": (update, NOTHING),
     "mutate": (mutate, NOTHING),
+    "work": (work, words("seconds", kind="number")),
+    "work_asking": (ask, NOTHING),
 }
 
 

@@ -102,7 +102,7 @@ function makeServer() {
             return text('updated');
         },
         async mutate() {
-            extra = content.extraTool;
+            extra = content.grown(extra);
             await server.sendToolListChanged();
             return text('mutated');
         },

@@ -32,7 +32,7 @@ function makeServer() {
     const subscribed = new Set();
     const handle = (method, handler) => server.setRequestHandler(method, asProtocolError(handler));
 
-    handle('tools/list', () => ({ tools: content.listTools(extra), ...fresh }));
+    handle('tools/list', () => ({ tools: content.listTools({ ...content.workTools, ...extra }), ...fresh }));
     handle('tools/call', ({ params }, context) => {
         const tool = content.plainTools[params.name] ?? askingTools[params.name];
         if (tool === undefined) throw content.failure(-32602, `Unknown tool: ${params.name}`);
@@ -95,8 +95,13 @@ function makeServer() {
             else if (subscribed.has(uri) || context.mcpReq.envelope) await server.sendResourceUpdated({ uri });
             return text('updated');
         },
+        async work({ seconds }) {
+            await pause(seconds);
+            return text('worked');
+        },
+        work_asking: (given, context) => askingTools.ask(given, context),
         async mutate() {
-            extra = content.extraTool;
+            extra = content.grown(extra);
             announce.tools?.();
             if (announce.tools === undefined) await server.sendToolListChanged();
             return text('mutated');

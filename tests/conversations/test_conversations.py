@@ -1,0 +1,85 @@
+"""Every caller holds every conversation with every upstream through Taskgate, in both generations and on both transports."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.conversations.behaviours import BEHAVIOURS, TASK_BEHAVIOURS, complaints, script
+from tests.harness.absent import reason_for
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.peers import CALLERS, UPSTREAMS, Caller, Upstream
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+TRANSPORTS = ("http", "stdio")
+
+
+def pairings(callers: tuple[Caller, ...]) -> list[Any]:
+    return [
+        pytest.param(
+            caller,
+            upstream,
+            transport,
+            id=f"{caller.name} to {upstream.name} over {transport}",
+            marks=pytest.mark.peers(caller.peer, upstream.peer),
+        )
+        for upstream in UPSTREAMS
+        for transport in TRANSPORTS
+        for caller in callers
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    """One gateway in front of every upstream, each in a scope of its own with plain names."""
+    async with AsyncExitStack() as stack:
+        servers: dict[str, Any] = {}
+        for upstream in UPSTREAMS:
+            if reason_for(upstream.peer) is None:
+                servers[f"{upstream.name}-stdio"] = upstream.stdio()
+                servers[f"{upstream.name}-http"] = {"url": await stack.enter_async_context(upstream.http())}
+        yield await stack.enter_async_context(running_gateway(configuration(servers)))
+
+
+def configuration(servers: dict[str, Any]) -> dict[str, Any]:
+    scopes = {name: {"default_servers": [name], "names": "plain"} for name in servers}
+    return {"schema": 1, "servers": servers, "scopes": scopes}
+
+
+@pytest.mark.parametrize(("caller", "upstream", "transport"), pairings(CALLERS))
+async def test_a_caller_over_http_holds_every_conversation(
+    gateway: Gateway, caller: Caller, upstream: Upstream, transport: str
+) -> None:
+    observations = await caller.play(script(), url=f"{gateway.url}/{upstream.name}-{transport}")
+    assert complaints(observations) == {}
+
+
+@pytest.mark.parametrize(("caller", "upstream", "transport"), pairings(tuple(c for c in CALLERS if c.tasks)))
+async def test_a_caller_runs_tools_as_tasks(
+    gateway: Gateway, caller: Caller, upstream: Upstream, transport: str
+) -> None:
+    url = f"{gateway.url}/{upstream.name}-{transport}"
+    observations = await caller.play(script(TASK_BEHAVIOURS), url=url)
+    assert complaints(observations, TASK_BEHAVIOURS) == {}
+
+
+@pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
+@pytest.mark.parametrize(
+    "upstream", [pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer)) for u in UPSTREAMS[:2]]
+)
+async def test_a_caller_over_stdio_holds_every_conversation(
+    gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any
+) -> None:
+    config = tmp_path / "taskgate.yaml"
+    own = Gateway(tmp_path, 0)
+    own.write(
+        configuration({"only": upstream.stdio()})
+        | {"scopes": {"default": {"default_servers": ["*"], "names": "plain"}}}
+    )
+    command = ["env", f"TASKGATE_STATE_DIR={tmp_path}", sys.executable, "-m", "taskgate", "stdio", "-c", str(config)]
+    observations = await caller.play(script(), command=command)
+    assert complaints(observations, BEHAVIOURS) == {}

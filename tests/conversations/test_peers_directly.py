@@ -1,0 +1,27 @@
+"""The same conversations without a gateway: what the suite asks of Taskgate, the SDKs do among themselves."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conversations.behaviours import complaints, script
+from tests.harness.peers import CALLERS, STATELESS, UPSTREAMS, Caller, Upstream
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+PAIRS = [
+    pytest.param(
+        caller, upstream, id=f"{caller.name} to {upstream.name}", marks=pytest.mark.peers(caller.peer, upstream.peer)
+    )
+    for caller, upstream in (
+        (CALLERS[0], UPSTREAMS[0]),
+        (CALLERS[2], UPSTREAMS[1]),
+        (CALLERS[3], UPSTREAMS[2]),
+        (CALLERS[5], UPSTREAMS[3]),
+    )
+]
+
+
+@pytest.mark.parametrize(("caller", "upstream"), PAIRS)
+async def test_a_caller_of_the_same_line_holds_every_conversation_directly(caller: Caller, upstream: Upstream) -> None:
+    assert (caller.generation is STATELESS) == (upstream.speaks is STATELESS)
+    async with upstream.http() as url:
+        assert complaints(await caller.play(script(), url=url)) == {}
