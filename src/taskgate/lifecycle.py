@@ -19,10 +19,13 @@ import uvicorn
 from taskgate.assembly.build import House, build
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.core.errors import TaskgateError
+from taskgate.core.caller import Caller
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.scoping.request import SessionRequest
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
+from taskgate.doors.stdio import StdioDoor
 from taskgate.telemetry.metrics import Metrics
 
 log = structlog.get_logger("taskgate")
@@ -187,3 +190,23 @@ def _bind(host: str, port: int) -> socket.socket:
     listening.bind((host, port))
     listening.set_inheritable(True)
     return listening
+
+
+async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
+    """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
+    house = build(loaded)
+    name = scope or house.gateway.default_scope
+    if not house.gateway.has_scope(name):
+        raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")
+    door = StdioDoor(house.gateway, Caller("local", scope=name), SessionRequest())
+    serving = asyncio.create_task(door.serve())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.cancel)
+    try:
+        await asyncio.gather(serving, return_exceptions=True)
+    finally:
+        await house.gateway.close()
+        await asyncio.gather(*(server.close() for server in house.servers.values()), return_exceptions=True)
+        await house.http.close()
+        await house.reaper.close()

@@ -20,6 +20,7 @@ ConfigOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     app.command("serve")(serve)
+    app.command("stdio")(stdio)
     app.command("check")(check)
 
 
@@ -47,6 +48,26 @@ def serve(
     except OSError as problem:
         typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. Try --port 0 for a free port.", err=True)
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
+
+
+def stdio(
+    config: ConfigOption = None,
+    scope: Annotated[Optional[str], typer.Option(help="Which scope to serve; default: the default one.")] = None,
+) -> None:
+    """Serve the gateway on standard input and output, for clients that start their servers themselves."""
+    import uvloop
+
+    from taskgate.core.errors import TaskgateError
+    from taskgate.lifecycle import serve_stdio
+    from taskgate.telemetry import logs
+
+    loaded = loaded_or_exit(config)
+    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    try:
+        uvloop.run(serve_stdio(loaded, scope))
+    except TaskgateError as problem:
+        typer.echo(problem.message, err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
 
 
 def check(config: ConfigOption = None) -> None:
@@ -87,7 +108,6 @@ def announce(loaded: LoadedConfig, host: str, port: int) -> None:
     print(f"Taskgate is serving at {url}", flush=True)
     if loaded.path is None:
         print("No configuration file was found, so the bundled demo server is behind it.", flush=True)
-    if sys.stdout.isatty():
-        print(
-            'Paste into your client:\n  {"mcpServers": {"taskgate": {"type": "http", "url": "%s"}}}' % url, flush=True
-        )
+    if sys.stdout.isatty() or loaded.path is None:
+        block = json.dumps({"mcpServers": {"taskgate": {"type": "http", "url": url}}})
+        print(f"Paste into your client's configuration:\n  {block}", flush=True)
