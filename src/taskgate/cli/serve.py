@@ -52,7 +52,7 @@ def serve(
 
 def stdio(
     config: ConfigOption = None,
-    scope: Annotated[Optional[str], typer.Option(help="Which scope to serve; default: the default one.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Which scope to serve; default: the default one.")] = None,
 ) -> None:
     """Serve the gateway on standard input and output, for clients that start their servers themselves."""
     import uvloop
