@@ -1,0 +1,175 @@
+"""How fast the SQLite store is on this machine, beside what the disk itself can do.
+
+Run it by hand: `python tests/benchmarks/store.py [--tasks 10000] [--folder DIR]`. It fills a fresh store with open
+tasks and prints one line per promise: durable creates, reads, list pages, and taking over after a restart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import secrets
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from taskgate.core.generations import Generation
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.recovery import next_action
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.ports.store_answers import Change
+from taskgate.store.sqlite.store import SqliteStore, open_store
+
+CONCURRENT = 64
+
+
+def a_call(caller: str) -> Task:
+    return Task(
+        id=ids.task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
+        principal=caller,
+        caller=caller,
+        scope="default",
+        server="reports",
+        tool="build",
+        wire_name="reports__build",
+        arguments=b'{"report":"' + b"x" * 400 + b'"}',
+        digest="sha256:" + "0" * 64,
+        generation=Generation.STATELESS,
+        ttl_ms=600_000,
+        execution_budget_ms=600_000,
+    )
+
+
+def centile(sorted_times: list[float], part: float) -> float:
+    return sorted_times[min(len(sorted_times) - 1, int(len(sorted_times) * part))] * 1000
+
+
+def report(what: str, times: list[float], wall: float, promise: str) -> None:
+    times.sort()
+    rate = len(times) / wall
+    print(
+        f"{what:<34} {rate:>9,.0f}/s   p50 {centile(times, 0.5):7.3f} ms   p99 {centile(times, 0.99):7.3f} ms"
+        f"   max {times[-1] * 1000:7.2f} ms   (promised: {promise})"
+    )
+
+
+def control(folder: Path, count: int = 1000) -> None:
+    """A plain 4 KiB append and fdatasync: no store can acknowledge faster than this."""
+    fd = os.open(folder / "control", os.O_WRONLY | os.O_CREAT)
+    times = []
+    started = time.perf_counter()
+    for _ in range(count):
+        at = time.perf_counter()
+        os.write(fd, b"\0" * 4096)
+        os.fdatasync(fd)
+        times.append(time.perf_counter() - at)
+    os.close(fd)
+    report("control: 4 KiB append + fdatasync", times, time.perf_counter() - started, "-")
+
+
+async def measure(count: int, concurrent: int, one: Callable[[int], Awaitable[None]]) -> tuple[list[float], float]:
+    times: list[float] = []
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            at = time.perf_counter()
+            await one(number)
+            times.append(time.perf_counter() - at)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(worker() for _ in range(concurrent)))
+    return times, time.perf_counter() - started
+
+
+async def fill(store: SqliteStore, count: int) -> list[str]:
+    made: list[str] = []
+
+    async def create(number: int) -> None:
+        answer = await store.accept(a_call(f"caller-{number % 50}" if number % 2 else "the-big-one"))
+        assert isinstance(answer, Change)
+        made.append(answer.task.id)
+
+    report("creates, 64 at once", *await measure(count, CONCURRENT, create), ">= 1,000/s, p99 <= 10 ms")
+    return made
+
+
+async def live(store: SqliteStore, count: int) -> None:
+    """Whole lives, to see what a run costs: accept, intent, finish."""
+    from taskgate.core.tasks.happening import ResultCame
+
+    async def one(number: int) -> None:
+        answer = await store.accept(a_call("short-lived"))
+        assert isinstance(answer, Change)
+        await store.intend(answer.task.id, byte_hash="b", upstream="reports")
+        await store.advance(answer.task.id, ResultCame(b'{"content":[]}'))
+
+    report("accept + intend + finish", *await measure(count, CONCURRENT, one), "-")
+
+
+async def read(store: SqliteStore, made: list[str]) -> None:
+    async def get(number: int) -> None:
+        assert await store.get(made[number % len(made)]) is not None
+
+    async def page(number: int) -> None:
+        assert len((await store.page("the-big-one", limit=50)).tasks) == 50
+
+    async def filtered(number: int) -> None:
+        await store.page("the-big-one", limit=50, states=frozenset({TaskState.COMPLETED}))
+
+    report("get", *await measure(20_000, 16, get), ">= 3,000/s, p99 <= 5 ms")
+    report("list page of 50", *await measure(500, 4, page), "p99 <= 20 ms")
+    report("list page, filter finds nothing", *await measure(100, 4, filtered), "p99 <= 20 ms")
+
+
+async def mixed(store: SqliteStore, made: list[str]) -> None:
+    """Reads while the writer is busy."""
+
+    async def get(number: int) -> None:
+        await store.get(made[number % len(made)])
+        await asyncio.sleep(0.001)
+
+    writing = asyncio.create_task(live(store, 1000))
+    times, wall = await measure(2_000, 8, get)
+    report("get (and 1 ms of rest) beside writes", times, wall, "p99 <= 5 ms")
+    await writing
+
+
+async def main(count: int, folder: Path) -> None:
+    control(folder)
+    path = folder / "store.db"
+    store = open_store(path)
+    made = await fill(store, count)
+    await read(store, made)
+    await live(store, 2000)
+    await mixed(store, made)
+    await store.close()
+    started = time.perf_counter()
+    store = open_store(path)
+    claimed = await store.claim()
+    after, classified = "", 0
+    while batch := await store.claimed(after):
+        for task in batch:
+            next_action(task, store.now_ms())
+        after, classified = batch[-1].id, classified + len(batch)
+    seconds = time.perf_counter() - started
+    print(
+        f"restart: {claimed} open tasks claimed, {classified} classified in {seconds:.2f} s (promised: 10,000 in 2 s)"
+    )
+    print(
+        f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB, file {path.stat().st_size >> 20} MB"
+    )
+    await store.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--folder", type=Path, default=None)
+    said = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=said.folder) as made_folder:
+        asyncio.run(main(said.tasks, Path(made_folder)))

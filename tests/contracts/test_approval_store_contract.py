@@ -1,0 +1,312 @@
+"""What every store must keep of approvals, grants and pins. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from store_under_test import ANN, BOB, OPS, START, SqliteUnderTest, a_call, asking
+
+from taskgate.core.audit import Entry
+from taskgate.core.catalog.pin import Pin
+from taskgate.core.governance.approval import (
+    Changed,
+    Refusal,
+    Refused,
+    State,
+    TimePassed,
+    Verdict,
+    Voted,
+    Withdrawn,
+    Workflow,
+)
+from taskgate.core.governance.grants import grant_from
+from taskgate.core.tasks import happening as h
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import NotPossible
+from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall, UnknownApproval
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, StaleOwner, TooManyOpen, UnknownTask
+from taskgate.ports.task_store import AcceptLimits
+
+YES = Voted(ANN, Verdict.APPROVE, 0)
+NO = Voted(BOB, Verdict.DENY, 0, reason="not today")
+TWO_MUST_AGREE = Workflow("money", approvals_needed=2)
+
+
+def consequence(held: HeldCall, now_ms: int) -> h.Happening | None:
+    approval = held.approval
+    match approval.state:
+        case State.APPROVED:
+            return h.ApprovalGranted(approval.valid_until_ms or 0)
+        case State.DENIED:
+            return h.ApprovalDenied(b'{"code":-32007}', f"Denied: {approval.reason}")
+        case State.EXPIRED:
+            return h.ApprovalExpired(b'{"code":-32008}')
+        case State.CANCELLED:
+            return h.Cancelled(approval.reason)
+        case _:
+            return None
+
+
+async def waiting(store: Store, workflow: Workflow = OPS) -> tuple[Task, ApprovalRequest]:
+    call = a_call()
+    request = asking(call, workflow)
+    answer = await store.accept(call, approval=request)
+    assert isinstance(answer, Change)
+    return answer.task, request
+
+
+async def decided(store: Store, request: ApprovalRequest, vote: Voted, workflow: Workflow = OPS) -> Decided:
+    answer = await store.change_held(request.id, workflow, vote, then=consequence)
+    assert isinstance(answer, Decided)
+    return answer
+
+
+async def test_a_held_task_waits_with_its_approval_and_exact_arguments(store: Store) -> None:
+    task, request = await waiting(store)
+    assert (task.state, task.approval_id) == (TaskState.AWAITING_APPROVAL, request.id)
+    assert task.approval_deadline_ms == START + 600_000
+    held = await store.held(request.id)
+    assert held is not None
+    assert (held.task_id, held.arguments, held.approval.state) == (task.id, task.arguments, State.OPEN)
+
+
+async def test_a_decision_moves_the_task_in_the_same_step(store: Store) -> None:
+    task, request = await waiting(store)
+    answer = await decided(store, request, YES)
+    assert isinstance(answer.outcome, Changed)
+    assert answer.change is not None
+    assert answer.change.task.state is TaskState.APPROVED
+    assert answer.change.task.approval_deadline_ms == START + 900_000
+    sent = await store.intend(task.id, byte_hash="b", upstream="u")
+    assert isinstance(sent, Intended)
+    held = await store.held(request.id)
+    assert held is not None
+    assert held.approval.state is State.USED
+
+
+async def test_the_time_of_a_vote_is_the_stores_and_not_the_voters(store: Store) -> None:
+    _, request = await waiting(store)
+    answer = await decided(store, request, replace(YES, at_ms=START + 10**9))
+    assert answer.held.approval.votes[0].at_ms == START
+
+
+async def test_a_denied_task_is_rejected_with_the_reason_and_never_intended(store: Store) -> None:
+    task, request = await waiting(store)
+    answer = await decided(store, request, NO)
+    assert answer.change is not None
+    assert (answer.change.task.state, answer.change.task.status_message) == (TaskState.REJECTED, "Denied: not today")
+    assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u"), Intended)
+
+
+async def test_a_task_that_still_waits_is_never_intended(store: Store) -> None:
+    task, _ = await waiting(store)
+    assert isinstance(await store.intend(task.id, byte_hash="b", upstream="u"), NotPossible)
+
+
+async def test_two_must_agree_and_one_vote_moves_nothing(store: Store) -> None:
+    task, request = await waiting(store, TWO_MUST_AGREE)
+    first = await decided(store, request, YES, TWO_MUST_AGREE)
+    assert first.change is None
+    assert len(first.held.approval.votes) == 1
+    again = await decided(store, request, YES, TWO_MUST_AGREE)
+    assert isinstance(again.outcome, Refused)
+    assert again.outcome.why is Refusal.ALREADY_VOTED
+    second = await decided(store, request, replace(YES, by=BOB), TWO_MUST_AGREE)
+    assert second.change is not None
+    assert second.change.task.id == task.id
+
+
+async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) -> None:
+    task, request = await waiting(store)
+    racers = [YES, NO, Withdrawn(0), TimePassed(0)] * 50
+    answers = await asyncio.gather(
+        *(store.change_held(request.id, OPS, racer, then=consequence) for racer in racers),
+        *(store.advance(task.id, h.Cancelled()) for _ in range(10)),
+    )
+    changed = [each.outcome for each in answers if isinstance(each, Decided) and isinstance(each.outcome, Changed)]
+    assert sum(1 for outcome in changed if outcome.ended) == 1
+    held = await store.held(request.id)
+    final = await store.get(task.id)
+    assert held is not None
+    assert final is not None
+    assert (held.approval.state is State.APPROVED) == (final.state is TaskState.APPROVED)
+
+
+async def test_an_approval_is_spent_by_one_run_only(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task, request = await waiting(store)
+    await decided(store, request, YES)
+    adapter.clock.turn(900_000)
+    answer = await store.intend(task.id, byte_hash="b", upstream="u")
+    assert isinstance(answer, ApprovalSpent)
+    assert answer.approval.state is State.EXPIRED
+    over = await store.change_held(request.id, OPS, TimePassed(0), then=consequence)
+    assert isinstance(over, Decided)
+    assert over.change is not None
+    assert over.change.task.state is TaskState.EXPIRED
+    await store.close()
+
+
+async def test_nobody_deciding_in_time_expires_the_task(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task, request = await waiting(store)
+    adapter.clock.turn(600_000)
+    late = await store.change_held(request.id, OPS, YES, then=consequence)
+    assert isinstance(late, Decided)
+    assert isinstance(late.outcome, Refused)
+    assert late.outcome.why is Refusal.EXPIRED
+    found = await store.get(task.id)
+    assert found is not None
+    assert found.state is TaskState.EXPIRED
+    await store.close()
+
+
+async def test_cancelling_the_task_withdraws_the_question_to_the_approvers(store: Store) -> None:
+    task, request = await waiting(store)
+    await store.advance(task.id, h.Cancelled())
+    held = await store.held(request.id)
+    assert held is not None
+    assert held.approval.state is State.CANCELLED
+    late = await decided(store, request, YES)
+    assert isinstance(late.outcome, Refused)
+
+
+async def test_an_approved_task_can_be_asked_about_again(store: Store) -> None:
+    task, request = await waiting(store)
+    await decided(store, request, YES)
+    second = asking(task)
+    answer = await store.hold_task(task.id, second)
+    assert isinstance(answer, Change)
+    assert (answer.task.state, answer.task.approval_id) == (TaskState.AWAITING_APPROVAL, second.id)
+    old = await store.held(request.id)
+    assert old is not None
+    assert old.approval.state is State.CANCELLED
+    stale_vote = await decided(store, request, NO)
+    assert stale_vote.change is None
+    assert isinstance(await store.hold_task(task.id, asking(task)), NotPossible)
+    assert await store.hold_task("tg_nothing", asking(task)) == UnknownTask("tg_nothing")
+
+
+async def test_an_approval_survives_a_restart_and_is_decided_after_it(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task, request = await waiting(store)
+    await store.close()
+    again = adapter.open()
+    await again.claim()
+    answer = await decided(again, request, YES)
+    assert answer.change is not None
+    assert answer.change.task.id == task.id
+    await again.close()
+
+
+async def test_a_call_without_a_task_can_be_held_too(store: Store) -> None:
+    request = asking(a_call())
+    held = await store.hold(request, pending_limit=1)
+    assert isinstance(held, HeldCall)
+    assert await store.hold(asking(a_call()), pending_limit=1) == TooManyOpen("pending approvals", 1)
+    answer = await decided(store, request, YES)
+    assert answer.change is None
+    assert answer.held.approval.state is State.APPROVED
+
+
+async def test_pending_approvals_are_counted_and_limited_per_caller(store: Store) -> None:
+    limits = AcceptLimits(pending_approvals=1)
+    call, other = a_call(), a_call()
+    assert isinstance(await store.accept(call, approval=asking(call), limits=limits), Change)
+    assert await store.accept(other, approval=asking(other), limits=limits) == TooManyOpen("pending approvals", 1)
+    assert isinstance(await store.accept(other, limits=limits), Change)
+    assert (await store.pending_count("carol"), await store.pending_count("dave")) == (1, 0)
+    assert await store.pending_count() == 1
+
+
+async def test_the_inbox_is_oldest_first_in_pages(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    ids = []
+    for _ in range(5):
+        ids.append((await waiting(store))[1].id)
+        adapter.clock.turn(1)
+    await store.change_held(ids[2], OPS, NO, then=consequence)
+    first = await store.held_page(limit=2)
+    second = await store.held_page(limit=2, after=first.after)
+    assert [held.approval.id for held in (*first.held, *second.held)] == [ids[0], ids[1], ids[3], ids[4]]
+    assert second.after is None
+    everything = await store.held_page(open_only=False)
+    assert [held.approval.id for held in everything.held] == ids
+    await store.close()
+
+
+async def test_an_unknown_approval_is_said_to_be_unknown(store: Store) -> None:
+    assert await store.held("ap_nothing") is None
+    assert await store.change_held("ap_nothing", OPS, YES, then=consequence) == UnknownApproval("ap_nothing")
+
+
+async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    assert await store.last_approved("reports", "build") is None
+    _, first = await waiting(store)
+    await decided(store, first, YES)
+    adapter.clock.turn(10)
+    _, second = await waiting(store)
+    await decided(store, second, YES)
+    _, denied = await waiting(store)
+    await decided(store, denied, NO)
+    newest = await store.last_approved("reports", "build")
+    before = await store.last_approved("reports", "build", before=second.id)
+    assert newest is not None
+    assert before is not None
+    assert (newest.approval.id, before.approval.id) == (second.id, first.id)
+    assert await store.last_approved("reports", "other") is None
+    await store.close()
+
+
+async def test_grants_are_kept_listed_revoked_and_run_out(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    _, request = await waiting(store)
+    approval = (await decided(store, request, YES)).held.approval
+    kept, revoked = (grant_from(approval, name, adapter.clock(), for_ms=3_600_000) for name in ("g1", "g2"))
+    await store.add_grant(kept)
+    await store.add_grant(revoked)
+    assert await store.grants() == (kept, revoked)
+    gone = await store.revoke_grant("g2", "bob")
+    assert gone is not None
+    assert gone.revoked_by == "bob"
+    assert await store.revoke_grant("g2", "ann") == gone
+    assert await store.revoke_grant("g3", "ann") is None
+    assert await store.grants() == (kept,)
+    adapter.clock.turn(3_600_000)
+    assert await store.grants() == ()
+    assert await store.grants(all_of_them=True) == (kept, gone)
+    await store.close()
+
+
+async def test_pins_are_kept_replaced_and_dropped(store: Store) -> None:
+    first = Pin("sha256:1", {"name": "build", "big": 2**80})
+    await store.put_pin("reports", "build", first)
+    await store.put_pin("files", "read", first)
+    accepted = Pin("sha256:2", {"name": "build"})
+    await store.put_pin("reports", "build", accepted, by="ann", audit=Entry(0, "pin_accepted"))
+    (pin,) = await store.pins("reports")
+    assert (pin.pin, pin.by, pin.at_ms) == (accepted, "ann", START)
+    assert len(await store.pins()) == 2
+    (other,) = await store.pins("files")
+    assert other.pin == first
+    await store.drop_pin("reports", "build", audit=Entry(0, "pin_dropped"))
+    assert await store.pins("reports") == ()
+    await store.drop_pin("files", "read")
+    assert [row.entry.event for row in await store.audit_rows()] == ["pin_accepted", "pin_dropped"]
+
+
+async def test_a_stale_owner_decides_nothing(adapter: SqliteUnderTest) -> None:
+    old = adapter.open()
+    _, request = await waiting(old)
+    new = adapter.open_rival()
+    await new.claim()
+    assert await old.change_held(request.id, OPS, YES, then=consequence) == StaleOwner(old.ownership)
+    held = await new.held(request.id)
+    assert held is not None
+    assert held.approval.state is State.OPEN
+    await old.close()
+    await new.close()

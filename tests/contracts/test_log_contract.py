@@ -1,0 +1,147 @@
+"""What every store must keep of events and of the audit trail. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from store_under_test import START, SqliteUnderTest, a_call, asking
+
+from taskgate.core.audit import Entry, Whole, verify
+from taskgate.core.errors import GatewayFault
+from taskgate.core.tasks import happening as h
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change, Intended
+
+
+async def test_every_change_of_state_is_an_event_in_order(store: Store) -> None:
+    call = a_call()
+    created = await store.accept(call)
+    sent = await store.intend(call.id, byte_hash="b", upstream="u")
+    await store.advance(call.id, h.Noted("half way"))
+    done = await store.advance(call.id, h.ResultCame(b"{}"))
+    page = await store.events_after("carol", 0)
+    assert [event.kind for event in page.events] == ["task_created", "task_status", "task_completed"]
+    assert [event.number for event in page.events] == [1, 2, 3]
+    assert isinstance(created, Change)
+    assert isinstance(sent, Intended)
+    assert isinstance(done, Change)
+    assert list(page.events) == [created.event, sent.event, done.event]
+    assert page.events[0].data["task_id"] == call.id
+    assert (page.lost, page.last) == (0, 3)
+
+
+async def test_a_reader_that_remembers_one_number_sees_each_event_once(store: Store) -> None:
+    calls = [a_call() for _ in range(30)]
+    seen: list[str] = []
+
+    async def read_until_all() -> None:
+        number = 0
+        while len(seen) < 30:
+            page = await store.events_after("carol", number, limit=7)
+            seen.extend(event.id for event in page.events)
+            number = page.events[-1].number if page.events else number
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(read_until_all(), *(store.accept(call) for call in calls))
+    assert len(set(seen)) == 30
+
+
+async def test_events_survive_a_restart_and_so_does_the_cursor(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    for _ in range(3):
+        await store.accept(a_call())
+    store.move_cursor("carol", 2)
+    store.move_cursor("carol", 1)
+    assert await store.cursor("carol") == 2
+    await store.close()
+    again = adapter.open()
+    assert await again.cursor("carol") == 2
+    page = await again.events_after("carol", 2)
+    assert [event.number for event in page.events] == [3]
+    assert await again.cursor("nobody") == 0
+    await again.close()
+
+
+async def test_a_reader_that_came_too_late_is_told_how_much_it_missed(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    await asyncio.gather(*(store.append_event("carol", "elicitation_request", "files", {"n": n}) for n in range(1100)))
+    page = await store.events_after("carol", 10)
+    assert (len(page.events), page.events[0].number, page.lost) == (1000, 101, 90)
+    adapter.clock.turn(30 * 60_000)
+    page = await store.events_after("carol", 1050)
+    assert (page.events, page.lost, page.last) == ((), 50, 1100)
+    assert (await store.sweep()).events >= 1000
+    assert (await store.events_after("carol", 1100)).lost == 0
+    await store.close()
+
+
+async def test_an_event_is_found_by_its_id_only_by_its_own_caller(store: Store) -> None:
+    event = await store.append_event("carol", "elicitation_request", "files", {"message": "who?"})
+    assert await store.event_number("carol", event.id) == event.number
+    assert await store.event_number("dave", event.id) is None
+
+
+async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -> None:
+    calls = [a_call() for _ in range(40)]
+
+    async def live(call_number: int) -> None:
+        call = calls[call_number]
+        await store.accept(call, approval=asking(call) if call_number % 3 == 0 else None)
+        store.record(Entry(0, "call_forwarded", principal="carol"))
+        await store.accept(a_call(id=call.id))
+        await store.intend(call.id, byte_hash="b", upstream="u")
+        await store.advance(call.id, h.Cancelled())
+
+    await asyncio.gather(*(live(number) for number in range(len(calls))))
+    await store.record_now(Entry(0, "rules_reloaded"))
+    rows = await store.audit_rows()
+    whole = verify(rows)
+    assert isinstance(whole, Whole)
+    assert whole.rows == len(rows)
+    events = [row.entry.event for row in rows]
+    assert events.count("task_created") == 40
+    assert events.count("call_forwarded") == 40
+    assert events.count("task_dispatched") == 26
+    assert events.count("task_cancelled") == 40
+    assert rows[-1].entry.at_ms == START
+
+
+async def test_a_use_case_may_say_more_than_the_store_knows(store: Store) -> None:
+    call = a_call()
+    await store.accept(call, audit=Entry(0, "task_created", rule="rules[3]", arguments={"year": 2026, "n": 10**40}))
+    (row,) = await store.audit_rows()
+    assert row.entry.rule == "rules[3]"
+    assert isinstance(verify([row]), Whole)
+
+
+async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -> None:
+    def explode(task: object, approval: object, now_ms: int) -> None:
+        raise LookupError("a look that breaks")
+
+    calls = [a_call() for _ in range(10)]
+    await asyncio.gather(*(store.accept(call) for call in calls))
+    answers = await asyncio.gather(
+        *(
+            store.intend(call.id, byte_hash="b", upstream="u", look=explode)
+            if number % 2
+            else store.intend(call.id, byte_hash="b", upstream="u")
+            for number, call in enumerate(calls)
+        ),
+        return_exceptions=True,
+    )
+    assert [isinstance(answer, Intended) for answer in answers] == [True, False] * 5
+    assert isinstance(verify(await store.audit_rows()), Whole)
+
+
+async def test_a_stale_owner_leaves_no_event(adapter: SqliteUnderTest) -> None:
+    old = adapter.open()
+    new = adapter.open_rival()
+    await new.claim()
+    with pytest.raises(GatewayFault) as caught:
+        await old.append_event("carol", "x", "files", {})
+    assert caught.value.error_type == "store_unavailable"
+    assert (await new.events_after("carol", 0)).events == ()
+    await old.close()
+    await new.close()
