@@ -18,8 +18,10 @@ from taskgate.client import ClientError, Session, Tool, accept, connect
 SAMPLES = {"string": "text", "integer": 3, "number": 2, "boolean": True, "array": [], "object": {}, "null": None}
 
 
-def arguments_for(tool: Tool) -> dict[str, Any]:
+def arguments_for(tool: Tool, tools: list[Tool]) -> dict[str, Any]:
     properties = tool.input_schema.get("properties") or {}
+    if "schema" in properties:  # this tool wants to see what we made of the other tool's schema
+        return {"schema": next(other.input_schema for other in tools if other is not tool)}
     return {name: sample(prop) for name, prop in properties.items()}
 
 
@@ -41,7 +43,7 @@ def sample(prop: Any) -> Any:
 async def exercise(session: Session, calls: list[dict[str, Any]]) -> None:
     """Use what the server offers; an error of one thing does not stop the next."""
     tools = await session.list_tools()
-    wanted = calls or [{"name": tool.name, "arguments": arguments_for(tool)} for tool in tools]
+    wanted = calls or [{"name": tool.name, "arguments": arguments_for(tool, tools)} for tool in tools]
     for call in wanted:
         await attempt(session.call_tool(call["name"], call.get("arguments") or {}))
     capabilities = session.server_capabilities
@@ -65,7 +67,12 @@ async def main(url: str) -> None:
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     generation = None if not version else "stateless" if version >= "2026" else "stateful"
-    settings: dict[str, Any] = {"elicitation": lambda question: accept({}), "call_timeout": 20.0}
+    settings: dict[str, Any] = {
+        "roots": ["file:///tmp"],
+        "sampling": lambda question: "hello",
+        "elicitation": lambda question: accept({}),
+        "call_timeout": 20.0,
+    }
     async with connect(url, generation=generation, **settings) as session:
         await exercise(session, context.get("toolCalls") or [])
 

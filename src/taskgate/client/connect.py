@@ -42,7 +42,7 @@ async def connect(
     carrier: Carrier | None = None
     try:
         carrier = await _open(target, token, headers, env, cwd, options, session)
-        session.begin(carrier, await negotiate(carrier, options))
+        await session.begin(carrier, await negotiate(carrier, options))
         yield session
     finally:
         await session.close()

@@ -324,7 +324,7 @@ class Session:
             self._dialect = await shake_hands(self._carrier, self.options, self.options.connect_timeout)
             self._tools = None
             if isinstance(self._carrier, StreamableHttp):
-                self._carrier.open_listener()
+                await self._carrier.open_listener()
 
     async def _pages(self, method: str, key: str, timeout: float | None) -> AsyncIterator[Any]:
         cursor: Any = None
@@ -515,10 +515,10 @@ class Session:
     def deliver(self, message: Message) -> None:
         self._inbound.deliver(message)
 
-    def begin(self, carrier: Carrier, dialect: Dialect) -> None:
+    async def begin(self, carrier: Carrier, dialect: Dialect) -> None:
         self._carrier, self._dialect = carrier, dialect
         if dialect.generation is Generation.STATEFUL and isinstance(carrier, StreamableHttp):
-            carrier.open_listener()
+            await carrier.open_listener()
 
     async def close(self) -> None:
         for handle in list(self._handles.values()):

@@ -91,6 +91,9 @@ async def discover(carrier: Carrier, options: Options, timeout: float) -> Statel
     """Ask whether the server speaks this generation; None means no."""
     carrier.settle(VERSION, stateful=False)
     reply = await carrier.exchange(Stateless(options).frame("discover", "server/discover", {}), timeout)
+    if VERSION in _versions_offered(reply.get("error")):
+        # It refused the revision and names the same one as supported: worth exactly one more try.
+        reply = await carrier.exchange(Stateless(options).frame("discover-again", "server/discover", {}), timeout)
     error, result = reply.get("error"), reply.get("result")
     if isinstance(error, dict):
         raise ServerError(_code(error), str(error.get("message")), error.get("data"))
@@ -98,6 +101,13 @@ async def discover(carrier: Carrier, options: Options, timeout: float) -> Statel
         raise InvalidReply("the server's answer to server/discover is no result")
     versions = result.get("supportedVersions")
     return Stateless(options, result) if isinstance(versions, list) and VERSION in versions else None
+
+
+def _versions_offered(error: Any) -> list[Any]:
+    offered = member(error, "data", "supported") if isinstance(error, dict) else None
+    return (
+        offered if isinstance(error, dict) and _code(error) == VERSION_UNSUPPORTED and isinstance(offered, list) else []
+    )
 
 
 def _code(error: Mapping[str, Any]) -> int:

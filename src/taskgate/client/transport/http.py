@@ -48,6 +48,10 @@ class HttpReply:
 class Stream(Protocol):
     """Takes the chunks of an event-stream reply. `feed` returns True once nothing more is needed from it."""
 
+    def opened(self) -> None:
+        """The reply's head has come."""
+        ...
+
     def feed(self, chunk: bytes) -> bool: ...
 
 
@@ -112,7 +116,9 @@ class _Connection(asyncio.Protocol):
         self.size = 0
         self.reply.status = self.parser.get_status_code()
         is_events = self.reply.content_type == b"text/event-stream"
-        self.streaming = self.stream is not None and is_events and self.reply.status == 200
+        if self.stream is not None:
+            self.streaming = is_events and self.reply.status == 200
+            self.stream.opened()
 
     def on_body(self, chunk: bytes) -> None:
         if self.streaming and self.stream is not None:

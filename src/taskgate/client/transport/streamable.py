@@ -12,7 +12,7 @@ import contextlib
 import random
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
 from taskgate.client.errors import (
@@ -33,6 +33,8 @@ from taskgate.client.wire import Message, decode_messages, is_reply_to
 
 # A silent standalone stream is reopened after this long, so that a half-dead connection is noticed.
 STREAM_SECONDS = 3600.0
+# How long a new session waits for its standalone stream; a few servers send its head only with the first event.
+LISTENER_SECONDS = 0.2
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 _REDIRECTS = (307, 308)
 
@@ -40,13 +42,24 @@ _REDIRECTS = (307, 308)
 class _MessageStream:
     """Sorts the messages of one event stream: our response here, everything else to `deliver`."""
 
-    __slots__ = ("_deliver", "_request_id", "reader", "response")
+    __slots__ = ("_deliver", "_on_open", "_request_id", "reader", "response")
 
-    def __init__(self, request_id: int | str | None, deliver: Deliver, limit: int) -> None:
+    def __init__(
+        self,
+        request_id: int | str | None,
+        deliver: Deliver,
+        limit: int,
+        on_open: Callable[[], None] | None = None,
+    ) -> None:
         self._request_id = request_id
+        self._on_open = on_open
         self._deliver = deliver
         self.response: Message | None = None
         self.reader = EventReader(self._on_data, limit)
+
+    def opened(self) -> None:
+        if self._on_open is not None:
+            self._on_open()
 
     def feed(self, chunk: bytes) -> bool:
         waiting = self.response is None
@@ -95,10 +108,18 @@ class StreamableHttp:
         self._version_line = f"mcp-protocol-version: {protocol_version}\r\n".encode()
         self._write_head()
 
-    def open_listener(self) -> None:
-        """Keep the standalone stream open from now on; a server without one answers 405 and is left alone."""
+    async def open_listener(self) -> None:
+        """Keep the standalone stream open from now on; a server without one answers 405 and is left alone.
+
+        It waits a moment for the stream: some servers push a question there for the very first call, and drop it if
+        nobody listens yet.
+        """
         self._stop_listener()
-        self._listener = asyncio.create_task(self._listen(), name="taskgate-client-listener")
+        opened = asyncio.Event()
+        self._listener = asyncio.create_task(self._listen(opened), name="taskgate-client-listener")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTENER_SECONDS):
+                await opened.wait()
 
     async def restart(self) -> None:
         self.session_id = None
@@ -189,8 +210,8 @@ class StreamableHttp:
             return await self._pool.send(data, stream, timeout, pooled=False)
         return None
 
-    async def _listen(self) -> None:
-        stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes)
+    async def _listen(self, opened: asyncio.Event) -> None:
+        stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes, opened.set)
         pause = FIRST_PAUSE
         while True:
             opened = time.monotonic()
