@@ -1,0 +1,220 @@
+"""One child process that talks in lines on its standard streams.
+
+Callbacks only: no task per line, none per child. What the lines mean is for others. The owner starts, sends and stops; the
+reaper covers the case that the owner cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from taskgate.core.lines import LineSplitter, Oversize
+from taskgate.upstreams.stdio.process import spawn, watch_exit
+from taskgate.upstreams.stdio.reaper import Reaper
+from taskgate.upstreams.stdio.spec import ChildSpec
+from taskgate.upstreams.stdio.streams import ChunkReader, LineWriter
+
+_Said = TypeVar("_Said")
+_MIB = 1024 * 1024
+_STDERR_LINE_BYTES = 16 * 1024
+# How long we still listen after the child is gone, or wait for it after it has closed its output.
+_LAST_WORDS_S = 0.5
+_SILENT_S = 2.0
+_KILL_S = 5.0
+
+
+class ChildExit(msgspec.Struct, frozen=True):
+    """How it ended. `code` is negative for a signal. Lines above number `lines_handed_over` never reached it."""
+
+    code: int
+    lines_handed_over: int
+    half_line_bytes: int
+
+
+class Child:
+    """See the module. A callback that raises is reported to the event loop, and the next line goes on."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        *,
+        on_line: Callable[[bytes], None],
+        on_exit: Callable[[ChildExit], None],
+        on_oversize: Callable[[int], None],
+        on_stderr: Callable[[str], None] | None,
+        reaper: Reaper,
+        max_line_bytes: int,
+        stderr_lines: int,
+    ) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._on_line = on_line
+        self._on_exit = on_exit
+        self._on_oversize = on_oversize
+        self._on_stderr = on_stderr
+        self._reaper = reaper
+        self._out_lines = LineSplitter(max_line_bytes)
+        self._err_lines = LineSplitter(_STDERR_LINE_BYTES)
+        self._tail: deque[str] = deque(maxlen=stderr_lines)
+        self._stdin = LineWriter()
+        self._stdout = ChunkReader(self._take_output, self._output_ended)
+        self._stderr = ChunkReader(self._take_stderr, lambda: None)
+        self._code: int | None = None
+        self._out_ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[ChildExit] = self._loop.create_future()
+
+    @classmethod
+    async def start(
+        cls,
+        spec: ChildSpec,
+        *,
+        on_line: Callable[[bytes], None],
+        on_exit: Callable[[ChildExit], None],
+        on_oversize: Callable[[int], None],
+        reaper: Reaper,
+        on_stderr: Callable[[str], None] | None = None,
+        max_line_bytes: int = 16 * _MIB + 64 * 1024,
+        stderr_lines: int = 200,
+    ) -> Child:
+        """Start it in a process group of its own, or raise ChildFailure."""
+        child = cls(
+            spawn(spec, reaper),
+            on_line=on_line,
+            on_exit=on_exit,
+            on_oversize=on_oversize,
+            on_stderr=on_stderr,
+            reaper=reaper,
+            max_line_bytes=max_line_bytes,
+            stderr_lines=stderr_lines,
+        )
+        reaper.add(child.pid)
+        watch_exit(child._process, child._exited)
+        try:
+            await child._attach()
+        except BaseException:
+            child._signal_group(signal.SIGKILL)
+            raise
+        return child
+
+    @property
+    def running(self) -> bool:
+        """False as soon as the process is known to have ended."""
+        return self._code is None
+
+    @property
+    def lines_handed_over(self) -> int:
+        """How many lines the kernel has taken for the child, newline included."""
+        return self._stdin.handed_over
+
+    def send(self, line: bytes) -> int:
+        """Send one line and return its number, counted from 1; raises ChildFailure if it cannot reach the child."""
+        if b"\n" in line:
+            raise ValueError("a line must not contain a newline")
+        return self._stdin.send(line)
+
+    def stderr_tail(self) -> list[str]:
+        """The last lines it wrote to standard error."""
+        return list(self._tail)
+
+    async def wait_gone(self, timeout_s: float) -> ChildExit | None:
+        """Its exit, once it and its group are gone and everything it said is read; None if that takes longer."""
+        await asyncio.wait([self._gone], timeout=timeout_s)
+        return self._gone.result() if self._gone.done() else None
+
+    async def stop(self, grace_s: float) -> None:
+        """Close its input and wait; then SIGTERM to the group and wait; then SIGKILL. Safe to call again."""
+        try:
+            self._stdin.close()
+            if await self.wait_gone(grace_s) is not None:
+                return
+            self._signal_group(signal.SIGTERM)
+            if await self.wait_gone(grace_s) is not None:
+                return
+        finally:
+            if not self._gone.done():
+                self._signal_group(signal.SIGKILL)
+        await self.wait_gone(_KILL_S)
+
+    async def _attach(self) -> None:
+        await self._loop.connect_write_pipe(lambda: self._stdin, self._process.stdin)
+        await self._loop.connect_read_pipe(lambda: self._stderr, self._process.stderr)
+        await self._loop.connect_read_pipe(lambda: self._stdout, self._process.stdout)
+
+    def _take_output(self, data: bytes) -> None:
+        for line in self._out_lines.feed(data):
+            if isinstance(line, Oversize):
+                self._tell(self._on_oversize, line.skipped_bytes)
+            else:
+                self._tell(self._on_line, line)
+
+    def _take_stderr(self, data: bytes) -> None:
+        for line in self._err_lines.feed(data):
+            if isinstance(line, Oversize):
+                text = f"[a line of {line.skipped_bytes} bytes]"
+            else:
+                text = line.decode("utf-8", "replace")
+            self._tail.append(text)
+            if self._on_stderr is not None:
+                self._tell(self._on_stderr, text)
+
+    def _output_ended(self) -> None:
+        self._out_ended = True
+        if self._code is not None:
+            self._finish()
+        else:
+            # Nobody can serve without an output; who does not go by itself is made to.
+            self._timer = self._loop.call_later(_SILENT_S, self._signal_group, signal.SIGKILL)
+
+    def _exited(self) -> None:
+        # Helpers that it left behind hold its pipes and have no purpose any more. The process is not reaped before this,
+        # so its number is still its own.
+        self._signal_group(signal.SIGKILL)
+        self._code = self._process.wait()
+        self._reaper.remove(self.pid)
+        self._cancel_timer()
+        if self._out_ended:
+            self._finish()
+        else:
+            self._timer = self._loop.call_later(_LAST_WORDS_S, self._finish)
+
+    def _finish(self) -> None:
+        self._cancel_timer()
+        if self._gone.done() or self._code is None:
+            return
+        self._stdin.abort()
+        self._stdout.close()
+        self._stderr.close()
+        half = self._out_lines.unfinished_bytes
+        if half:
+            self._tail.append(f"[taskgate: dropped a half line of {half} bytes at the end of its output]")
+        ended = ChildExit(self._code, self._stdin.handed_over, half)
+        self._gone.set_result(ended)
+        self._tell(self._on_exit, ended)
+
+    def _tell(self, listener: Callable[[_Said], None], what: _Said) -> None:
+        """Around one line: a listener that fails must not cost the lines after it."""
+        try:
+            listener(what)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "a listener of a child process failed", "exception": error})
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

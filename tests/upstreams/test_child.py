@@ -1,0 +1,352 @@
+"""Child processes: lines in and out, how they end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from taskgate.core.errors import Executed
+from taskgate.upstreams.stdio import Child, ChildExit, ChildFailure, ChildProblem, ChildSpec, Reaper
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
+
+ECHO = """
+import sys
+for line in sys.stdin.buffer:
+    sys.stdout.buffer.write(line); sys.stdout.buffer.flush()
+"""
+# A server whose helper would live on: the helper ignores SIGTERM and holds the pipes.
+WITH_HELPER = """
+import subprocess, sys
+helper = subprocess.Popen([sys.executable, "-I", "-S", "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"])
+print(helper.pid, flush=True)
+"""
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], ids=["asyncio", "uvloop"])
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    policy = request.param()
+    assert isinstance(policy, asyncio.AbstractEventLoopPolicy)
+    return policy
+
+
+class Stage:
+    """Starts children and writes down what they say."""
+
+    def __init__(self) -> None:
+        self.reaper = Reaper()
+        self.lines: list[bytes] = []
+        self.exits: list[ChildExit] = []
+        self.oversize: list[int] = []
+        self.errors: list[str] = []
+        self.children: list[Child] = []
+
+    async def start(self, code: str, *, env: dict[str, str] | None = None, max_line_bytes: int = 1 << 20) -> Child:
+        spec = ChildSpec(sys.executable, ("-I", "-S", "-c", textwrap.dedent(code)), env)
+        child = await Child.start(
+            spec,
+            on_line=self.lines.append,
+            on_exit=self.exits.append,
+            on_oversize=self.oversize.append,
+            on_stderr=self.errors.append,
+            reaper=self.reaper,
+            max_line_bytes=max_line_bytes,
+            stderr_lines=3,
+        )
+        self.children.append(child)
+        return child
+
+    async def until(self, condition: Callable[[], bool], within_s: float = 10) -> None:
+        async with asyncio.timeout(within_s):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    yield stage
+    for child in stage.children:
+        await child.stop(0.05)
+    await stage.reaper.close()
+
+
+def alive(pid: int) -> bool:
+    """A zombie counts as gone: it is only waiting for its parent to look."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+async def test_lines_go_out_and_come_back(stage: Stage) -> None:
+    child = await stage.start(ECHO)
+    numbers = [child.send(b'{"id":%d}' % number) for number in range(1000)]
+    assert numbers == list(range(1, 1001))
+    await stage.until(lambda: len(stage.lines) == 1000)
+    assert stage.lines == [b'{"id":%d}' % number for number in range(1000)]
+    assert child.lines_handed_over == 1000
+    await child.stop(5)
+    assert stage.exits == [ChildExit(0, 1000, 0)]
+    assert not child.running
+
+
+async def test_a_large_line_passes_in_both_directions(stage: Stage) -> None:
+    child = await stage.start(ECHO, max_line_bytes=8 << 20)
+    line = b"x" * (4 << 20)
+    child.send(line)
+    child.send(b"after")
+    await stage.until(lambda: len(stage.lines) == 2)
+    assert stage.lines == [line, b"after"]
+    assert child.lines_handed_over == 2
+
+
+async def test_carriage_returns_and_empty_lines_are_tolerated(stage: Stage) -> None:
+    await stage.start(r"import sys; sys.stdout.write('a\r\n\n\r\nb\n'); sys.stdout.flush()")
+    await stage.until(lambda: bool(stage.exits))
+    assert stage.lines == [b"a", b"b"]
+
+
+async def test_a_giant_line_is_skipped_and_the_next_one_is_read(stage: Stage) -> None:
+    await stage.start("print('x' * 300_000); print('after')", max_line_bytes=1000)
+    await stage.until(lambda: bool(stage.exits))
+    assert (stage.lines, stage.oversize) == ([b"after"], [300_000])
+
+
+async def test_a_half_line_at_the_end_is_dropped_with_a_note(stage: Stage) -> None:
+    child = await stage.start("import sys; sys.stdout.write('whole\\n{\"half')")
+    await stage.until(lambda: bool(stage.exits))
+    assert stage.lines == [b"whole"]
+    assert stage.exits[0].half_line_bytes == 6
+    assert any("half line of 6 bytes" in line for line in child.stderr_tail())
+
+
+async def test_the_last_words_are_heard_before_the_exit(stage: Stage) -> None:
+    order: list[str] = []
+    spec = ChildSpec(
+        sys.executable, ("-I", "-S", "-c", "print('\\n'.join(map(str, range(20000)))); raise SystemExit(7)")
+    )
+    child = await Child.start(
+        spec,
+        on_line=lambda line: order.append("line"),
+        on_exit=lambda ended: order.append(f"exit {ended.code}"),
+        on_oversize=lambda size: None,
+        reaper=stage.reaper,
+    )
+    stage.children.append(child)
+    ended = await child.wait_gone(10)
+    assert ended is not None
+    assert order == ["line"] * 20000 + ["exit 7"]
+
+
+async def test_standard_error_is_kept_up_to_the_last_lines(stage: Stage) -> None:
+    child = await stage.start(
+        "import sys; [print(n, file=sys.stderr) for n in range(10)]; print('x' * 99_999, file=sys.stderr)"
+    )
+    await stage.until(lambda: bool(stage.exits) and len(stage.errors) == 11)
+    assert child.stderr_tail() == ["8", "9", "[a line of 99999 bytes]"]
+
+
+async def test_a_listener_that_fails_costs_no_other_line(stage: Stage) -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+    seen: list[bytes] = []
+
+    def listen(line: bytes) -> None:
+        seen.append(line)
+        raise KeyError(line)
+
+    child = await Child.start(
+        ChildSpec(sys.executable, ("-I", "-S", "-c", "print('a'); print('b')")),
+        on_line=listen,
+        on_exit=stage.exits.append,
+        on_oversize=stage.oversize.append,
+        reaper=stage.reaper,
+    )
+    stage.children.append(child)
+    await stage.until(lambda: bool(stage.exits))
+    assert (seen, len(reported)) == ([b"a", b"b"], 2)
+
+
+async def test_a_line_to_a_child_that_ended_is_refused_as_not_executed(stage: Stage) -> None:
+    child = await stage.start("pass")
+    await stage.until(lambda: bool(stage.exits))
+    with pytest.raises(ChildFailure) as caught:
+        child.send(b"{}")
+    assert (caught.value.problem, caught.value.executed) == (ChildProblem.GONE, Executed.NO)
+
+
+async def test_a_line_to_a_child_that_closed_its_input_is_refused_as_not_executed(stage: Stage) -> None:
+    child = await stage.start("import os, time; os.close(0); print('closed', flush=True); time.sleep(60)")
+    await stage.until(lambda: bool(stage.lines))
+
+    def refused() -> bool:
+        try:
+            child.send(b"{}")
+        except ChildFailure as failure:
+            return failure.problem is ChildProblem.GONE
+        return False
+
+    await stage.until(refused)
+
+
+async def test_lines_that_never_reached_a_killed_child_are_told_apart(stage: Stage) -> None:
+    child = await stage.start("import time; print('ready', flush=True); time.sleep(60)")
+    await stage.until(lambda: bool(stage.lines))
+    child.send(b"small")
+    child.send(b"x" * (4 << 20))
+    child.send(b"behind it")
+    assert child.lines_handed_over == 1
+    os.kill(child.pid, signal.SIGKILL)
+    await stage.until(lambda: bool(stage.exits))
+    assert stage.exits == [ChildExit(-signal.SIGKILL, 1, 0)]
+
+
+async def test_a_child_that_does_not_read_fills_a_bounded_buffer(stage: Stage) -> None:
+    child = await stage.start("import time; time.sleep(60)")
+    line = b"x" * (1 << 20)
+    for _ in range(31):
+        child.send(line)
+    with pytest.raises(ChildFailure) as caught:
+        _send_twice(child, line)
+    assert (caught.value.problem, caught.value.executed) == (ChildProblem.BUFFER_FULL, Executed.NO)
+
+
+def _send_twice(child: Child, line: bytes) -> None:
+    child.send(line)
+    child.send(line)
+
+
+async def test_a_line_with_a_newline_is_refused(stage: Stage) -> None:
+    child = await stage.start(ECHO)
+    with pytest.raises(ValueError, match="newline"):
+        child.send(b"a\nb")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ChildSpec("taskgate-no-such-command"),
+        ChildSpec("/nowhere/server"),
+        ChildSpec("./server", cwd="/"),
+        ChildSpec("/etc/passwd"),
+        ChildSpec(sys.executable, cwd="/nowhere"),
+    ],
+    ids=["unknown name", "unknown path", "unknown relative path", "not executable", "unknown directory"],
+)
+async def test_a_command_that_cannot_be_found_is_a_clear_error(stage: Stage, spec: ChildSpec) -> None:
+    with pytest.raises(ChildFailure, match=r"not found|does not exist") as caught:
+        await Child.start(
+            spec, on_line=stage.lines.append, on_exit=print, on_oversize=stage.oversize.append, reaper=stage.reaper
+        )
+    assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_FOUND, Executed.NO)
+
+
+async def test_a_program_that_cannot_be_run_is_a_clear_error(stage: Stage, tmp_path: Path) -> None:
+    program = tmp_path / "server"
+    program.write_text("#!/nowhere/interpreter\n")
+    program.chmod(0o755)
+    with pytest.raises(ChildFailure, match="could not be started") as caught:
+        await Child.start(ChildSpec(str(program)), on_line=print, on_exit=print, on_oversize=print, reaper=stage.reaper)
+    assert (caught.value.problem, caught.value.executed) == (ChildProblem.NOT_STARTED, Executed.NO)
+
+
+async def test_a_child_knows_only_the_harmless_part_of_our_environment(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKGATE_SECRET", "canary")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("SHELL", "() { echo function; }")
+    await stage.start("import os; print('\\n'.join(sorted(os.environ)))", env={"MINE": "1"})
+    await stage.until(lambda: bool(stage.exits))
+    names = {line.decode() for line in stage.lines}
+    assert {"PATH", "LC_ALL", "MINE"} <= names
+    assert not {"TASKGATE_SECRET", "SHELL"} & names
+
+
+async def test_a_child_inherits_no_descriptor(stage: Stage) -> None:
+    with Path(__file__).open() as held:
+        os.set_inheritable(held.fileno(), True)
+        await stage.start("import os; print(sorted(int(n) for n in os.listdir('/dev/fd')))")
+        await stage.until(lambda: bool(stage.exits))
+    assert stage.lines == [b"[0, 1, 2, 3]"]  # 3 is the directory being listed
+
+
+async def test_stop_lets_a_good_child_go_by_itself(stage: Stage) -> None:
+    child = await stage.start(ECHO)
+    await child.stop(10)
+    assert stage.exits[0].code == 0
+
+
+async def test_stop_kills_a_stubborn_child(stage: Stage) -> None:
+    child = await stage.start(STUBBORN)
+    await stage.until(lambda: bool(stage.lines))
+    await child.stop(0.1)
+    assert stage.exits[0].code == -signal.SIGKILL
+    await child.stop(0.1)
+
+
+async def test_stop_kills_helpers_too(stage: Stage) -> None:
+    child = await stage.start(WITH_HELPER + "\nimport time; time.sleep(600)")
+    await stage.until(lambda: bool(stage.lines))
+    helper = int(stage.lines[0])
+    assert alive(helper)
+    await child.stop(0.1)
+    await stage.until(lambda: not alive(helper), 5)
+
+
+async def test_helpers_of_a_child_that_ended_are_killed(stage: Stage) -> None:
+    await stage.start(WITH_HELPER)
+    await stage.until(lambda: bool(stage.exits))
+    await stage.until(lambda: not alive(int(stage.lines[0])), 5)
+
+
+async def test_a_child_that_closes_its_output_and_stays_is_killed(stage: Stage) -> None:
+    await stage.start("import os, time; os.close(1); time.sleep(600)")
+    await stage.until(lambda: bool(stage.exits))
+    assert stage.exits[0].code == -signal.SIGKILL
+
+
+async def test_an_exit_is_noticed_where_the_kernel_has_no_process_descriptors(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    await stage.start("print('said'); raise SystemExit(3)")
+    await stage.until(lambda: bool(stage.exits))
+    assert (stage.lines, stage.exits[0].code) == ([b"said"], 3)
+
+
+async def test_fifty_children_leave_no_descriptor_and_no_zombie(stage: Stage) -> None:
+    warm = await stage.start(ECHO)
+    await warm.stop(5)
+    before = len(os.listdir("/dev/fd"))
+    pids = []
+    for _ in range(50):
+        child = await stage.start(ECHO)
+        pids.append(child.pid)
+        child.send(b"x")
+        await child.stop(5)
+    await stage.until(lambda: len(os.listdir("/dev/fd")) <= before)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert len(stage.exits) == 51
