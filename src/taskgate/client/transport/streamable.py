@@ -214,7 +214,7 @@ class StreamableHttp:
         stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes, opened.set)
         pause = FIRST_PAUSE
         while True:
-            opened = time.monotonic()
+            begun = time.monotonic()
             try:
                 reply = await self._get(stream, STREAM_SECONDS)
                 if reply is not None and 400 <= reply.status < 500:
@@ -224,7 +224,7 @@ class StreamableHttp:
             except ClientError:
                 # A stream that sends rubbish is begun afresh: its remembered position is worth nothing.
                 stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes)
-            pause = FIRST_PAUSE if time.monotonic() - opened > 5 else min(pause * 2, LONGEST_PAUSE)
+            pause = FIRST_PAUSE if time.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
             wanted = stream.reader.retry_ms
             await asyncio.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
 

@@ -1,0 +1,120 @@
+"""The receiving side: elicitation, sampling and roots, also when the server wants them as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgate.client import Question, Refused, ServerError, accept, connect, decline
+
+ASKER = [sys.executable, str(Path(__file__).parent / "servers" / "asking_server.py")]
+RELATED = "io.modelcontextprotocol/related-task"
+
+
+async def saw(tool: str, **settings: Any) -> Any:
+    async with connect(ASKER, generation="stateful", call_timeout=15.0, **settings) as session:
+        return (await session.call_tool(tool)).structured_content["saw"]
+
+
+async def test_an_elicitation_asked_as_a_task_is_served_to_its_end() -> None:
+    created, working, listed, result, ended = await saw("ask_as_task", elicitation=lambda q: accept({"name": "Ann"}))
+    assert created["task"]["status"] == "working"
+    assert created["task"]["ttl"] == 5000
+    assert working["taskId"] == created["task"]["taskId"]
+    assert [task["taskId"] for task in listed["tasks"]] == [working["taskId"]]
+    assert result["content"] == {"name": "Ann", "age": 42}
+    assert result["_meta"][RELATED] == {"taskId": working["taskId"]}
+    assert ended["status"] == "completed"
+
+
+async def test_a_task_of_ours_can_be_cancelled_once() -> None:
+    async def think(question: Question) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    created, cancelled, again = await saw("sample_as_task_and_cancel", sampling=think)
+    assert created["task"]["status"] == "working"
+    assert cancelled["status"] == "cancelled"
+    assert again["error"]["code"] == -32602
+
+
+async def test_the_answer_to_a_tasks_question_names_the_task() -> None:
+    answer = await saw("ask_related", elicitation=lambda q: decline())
+    assert answer == {"action": "decline", "_meta": {RELATED: {"taskId": "parent-1"}}}
+
+
+async def test_what_this_client_does_not_offer_is_refused_with_the_right_code() -> None:
+    unknown, no_task, pong = await saw("ask_unknown")
+    assert (unknown["error"]["code"], no_task["error"]["code"], pong) == (-32601, -32602, {})
+    assert (await saw("ask_related"))["error"]["code"] == -32602
+
+
+async def test_a_callback_that_refuses_or_breaks_becomes_an_error_reply() -> None:
+    def refuse(question: Question) -> dict[str, Any]:
+        raise Refused("not today")
+
+    def broken(question: Question) -> dict[str, Any]:
+        raise KeyError("oops")
+
+    assert (await saw("ask_related", elicitation=refuse))["error"] == {"code": -1, "message": "not today"}
+    assert (await saw("ask_related", elicitation=broken))["error"]["code"] == -32603
+
+
+async def test_a_question_nobody_answers_is_cancelled_in_time() -> None:
+    async def sleep(question: Question) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    assert (await saw("ask_related", elicitation=sleep, question_timeout=0.2))["action"] == "cancel"
+
+
+async def test_a_withdrawn_question_stops_its_callback() -> None:
+    stopped = asyncio.Event()
+
+    async def think(question: Question) -> dict[str, Any]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        raise AssertionError
+
+    assert await saw("ask_and_withdraw", sampling=think) == {}
+    await asyncio.wait_for(stopped.wait(), 5)
+
+
+async def test_a_call_is_repeated_once_its_url_was_opened() -> None:
+    opened: list[str] = []
+
+    def consent(question: Question) -> dict[str, Any]:
+        opened.append(question.params["url"])
+        return accept()
+
+    assert await saw("ask_url_first", elicitation=consent) == "signed in"
+    assert opened == ["https://example.test/in"]
+
+
+async def test_a_declined_url_leaves_the_servers_error() -> None:
+    with pytest.raises(ServerError) as caught:
+        await saw("ask_url_first", elicitation=lambda q: decline())
+    assert caught.value.code == -32042
+
+
+async def test_capabilities_are_declared_exactly_for_what_is_answered() -> None:
+    tools_only = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+    assert await saw("capabilities") == tools_only
+    everything = await saw("capabilities", elicitation=lambda q: decline(), sampling=lambda q: "x", roots=[])
+    assert everything == {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {},
+        "roots": {"listChanged": True},
+        "tasks": {
+            "list": {},
+            "cancel": {},
+            "requests": {"tools": {"call": {}}, "sampling": {"createMessage": {}}, "elicitation": {"create": {}}},
+        },
+    }
+    assert await saw("capabilities", tasks=False) == {}
