@@ -1,0 +1,208 @@
+"""The arithmetic of budgets: how many bytes of a result pass, how often a caller may call, whose turn is next.
+
+All of it is told the time and asked for a decision; waiting, timers and errors belong to the gateway. A result that is
+too large is cut, not refused, because the tool has run: it stays valid JSON, says that it was cut, and never grows past
+its limit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from taskgate.core.errors import CallerError
+
+MIN_OUTPUT_BYTES = 1024
+TRUNCATED_META = "taskgate/truncated"
+
+_MARKER_ROOM = 512
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def truncate_result(raw: bytes, max_bytes: int) -> bytes:
+    """A tool result within its limit: as it came if it fits, else cut, with a marker a model can read.
+
+    Small fields are kept, then structured content if it fits, then content blocks from the front; the text block at the
+    limit is cut between two characters. Limits below 1 KiB count as 1 KiB, because the marker needs its place.
+    """
+    limit = max(max_bytes, MIN_OUTPUT_BYTES)
+    if len(raw) <= limit:
+        return raw
+    try:
+        members = _members(raw)
+        blocks = _elements(members.pop("content", msgspec.Raw(b"[]")))
+    except msgspec.MsgspecError:
+        members, blocks = {}, []
+    room = limit - _MARKER_ROOM
+    kept: dict[str, msgspec.Raw] = {}
+    dropped: list[str] = []
+    for name in sorted(members, key=lambda name: (name == "structuredContent", len(members[name]))):
+        size = len(name) * 6 + len(members[name]) + 4
+        if size <= room:
+            kept[name] = members[name]
+            room -= size
+        elif len(dropped) < 6 and name.isidentifier() and name.isascii():  # others could burst the marker's place
+            dropped.append(name[:32])
+    passing = _within(blocks, room)
+    return _marked(kept, passing, len(raw), limit, dropped)
+
+
+def _within(blocks: list[msgspec.Raw], room: int) -> list[msgspec.Raw]:
+    passing: list[msgspec.Raw] = []
+    for block in blocks:
+        if len(block) + 1 > room:
+            cut = _cut_text(block, room - 1)
+            return [*passing, cut] if cut is not None else passing
+        passing.append(block)
+        room -= len(block) + 1
+    return passing
+
+
+def _cut_text(block: msgspec.Raw, room: int) -> msgspec.Raw | None:
+    try:
+        members = msgspec.json.decode(block, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return None
+    text = members.get("text")
+    if members.get("type") != "text" or not isinstance(text, str):
+        return None
+    free = room - len(_encode({**members, "text": ""}))
+    length = max(0, min(free, len(text)))
+    while length > 0:
+        size = len(_encode(text[:length])) - 2
+        if size <= free:
+            return msgspec.Raw(_encode({**members, "text": text[:length]}))
+        length = min(length - 1, length * free // size)
+    return None
+
+
+def _marked(
+    kept: dict[str, msgspec.Raw], blocks: list[msgspec.Raw], size: int, limit: int, dropped: list[str]
+) -> bytes:
+    lost = f" Left out: {', '.join(dropped)}." if dropped else ""
+    text = f"[This result was cut by the gateway: it had {size} bytes and the limit is {limit}.{lost}]"
+    note = {"originalBytes": size, "limitBytes": limit}
+    try:
+        meta = _members(kept.pop("_meta", msgspec.Raw(b"{}")))
+    except msgspec.MsgspecError:
+        meta = {}
+    content = [*blocks, msgspec.Raw(_encode({"type": "text", "text": text}))]
+    return _encode({"content": content, **kept, "_meta": {**meta, TRUNCATED_META: note}})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket:
+    """A rate: `per_second` on average, `burst` at once."""
+
+    per_second: float
+    burst: float
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLevel:
+    """How full one caller's bucket was, and when."""
+
+    tokens: float
+    at: float
+
+
+def take(bucket: TokenBucket, level: BucketLevel | None, now: float, cost: float = 1.0) -> tuple[BucketLevel, float]:
+    """Take from a bucket, which starts full. Gives its new level and 0, or the unchanged tokens and the seconds to
+    wait.
+
+    A clock that runs backwards refills nothing and costs nothing.
+    """
+    if level is None:
+        level = BucketLevel(bucket.burst, now)
+    tokens = min(bucket.burst, level.tokens + max(0.0, now - level.at) * bucket.per_second)
+    if tokens >= cost:
+        return BucketLevel(tokens - cost, now), 0.0
+    missing = min(cost, bucket.burst) - tokens
+    return BucketLevel(tokens, now), missing / bucket.per_second if bucket.per_second > 0 else float("inf")
+
+
+class Place(StrEnum):
+    """What became of a call that asked for a slot."""
+
+    RUNS = "runs"
+    WAITS = "waits"
+
+
+@dataclass(slots=True)
+class FairQueue:
+    """Slots of one server, shared among callers: a free slot goes to the waiting caller who has the fewest running.
+
+    Among equals the one who was served longest ago comes first, so that nobody can starve another by asking more often.
+    A plain object without locks or time: one event loop owns it.
+    """
+
+    slots: int
+    max_waiting: int = 1000
+    max_waiting_per_caller: int = 100
+    _running: dict[str, int] = field(default_factory=dict)
+    _waiting: dict[str, deque[Hashable]] = field(default_factory=dict)
+
+    def enter(self, caller: str, ticket: Hashable) -> Place:
+        """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait."""
+        if self.running < self.slots and not self._waiting:
+            self._running[caller] = self._running.get(caller, 0) + 1
+            return Place.RUNS
+        line = self._waiting.get(caller, ())
+        if self.waiting >= self.max_waiting or len(line) >= self.max_waiting_per_caller:
+            raise CallerError(
+                "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
+            )
+        self._waiting.setdefault(caller, deque()).append(ticket)
+        return Place.WAITS
+
+    def leave(self, caller: str) -> list[Hashable]:
+        """A call of this caller has ended. Gives the tickets that run now."""
+        left = self._running.get(caller, 0) - 1
+        if left > 0:
+            self._running[caller] = left
+        else:
+            self._running.pop(caller, None)
+        return self._admit()
+
+    def abandon(self, caller: str, ticket: Hashable) -> bool:
+        """A waiting call gave up. False if it was not waiting any more: then it runs, and must `leave`."""
+        line = self._waiting.get(caller)
+        if line is None or ticket not in line:
+            return False
+        line.remove(ticket)
+        if not line:
+            del self._waiting[caller]
+        return True
+
+    def resize(self, slots: int) -> list[Hashable]:
+        """The limit changed. Gives the tickets that run now; calls that already run are left alone."""
+        self.slots = slots
+        return self._admit()
+
+    @property
+    def running(self) -> int:
+        """How many calls hold a slot."""
+        return sum(self._running.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for one."""
+        return sum(len(line) for line in self._waiting.values())
+
+    def _admit(self) -> list[Hashable]:
+        admitted: list[Hashable] = []
+        while self._waiting and self.running < self.slots:
+            caller = min(self._waiting, key=lambda waiting: self._running.get(waiting, 0))
+            line = self._waiting.pop(caller)
+            admitted.append(line.popleft())
+            self._running[caller] = self._running.get(caller, 0) + 1
+            if line:
+                self._waiting[caller] = line  # at the end: served last
+        return admitted
