@@ -1,0 +1,69 @@
+"""Many upstreams' lists as one catalog: in a fixed order, each entry under one name, nothing lost without a word.
+
+Servers come in the order given, entries in their server's own order. Tools and prompts are renamed by the name table;
+resources keep their URIs, and where two servers offer the same one the first wins. What a caller may see is decided
+before merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
+
+MAX_PER_SERVER = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One list out of many. `entries` maps the name shown to callers (or the URI) to its entry; `notes` are warnings."""
+
+    entries: Mapping[str, Entry]
+    names: NameTable | None
+    notes: tuple[str, ...]
+
+
+def merge(
+    kind: EntryKind,
+    listed: Mapping[str, Iterable[Entry]],
+    style: NameStyle = NameStyle.PREFIXED,
+    *,
+    reserved: Iterable[str] = RESERVED_NAMES,
+    per_server: int = MAX_PER_SERVER,
+) -> Merged:
+    """Merge the lists of one kind, given per server."""
+    notes: list[str] = []
+    entries = [entry for server, found in listed.items() for entry in _bounded(kind, server, found, per_server, notes)]
+    if kind in (EntryKind.TOOL, EntryKind.PROMPT):
+        # The gateway has tools of its own, and no prompts.
+        taken = reserved if kind is EntryKind.TOOL else ()
+        names = NameTable.build([(entry.server, entry.name) for entry in entries], style, taken)
+        notes += [str(collision) for collision in names.refused]
+        pairs = ((names.to_wire.get((entry.server, entry.name)), entry) for entry in entries)
+        return Merged({wire: entry for wire, entry in pairs if wire is not None}, names, tuple(notes))
+    return Merged(dict(_first_of_each(entries, notes)), None, tuple(notes))
+
+
+def _bounded(kind: EntryKind, server: str, found: Iterable[Entry], limit: int, notes: list[str]) -> list[Entry]:
+    kept: dict[str, Entry] = {}
+    for entry in found:
+        if entry.name in kept:
+            notes.append(f"Server {server!r} lists the {kind.value} {entry.name[:80]!r} twice; the first one is used.")
+        elif len(kept) >= limit:
+            notes.append(f"Server {server!r} lists more than {limit} {kind.value}s; the rest is left out.")
+            break
+        else:
+            kept[entry.name] = entry
+    return list(kept.values())
+
+
+def _first_of_each(entries: Iterable[Entry], notes: list[str]) -> Iterator[tuple[str, Entry]]:
+    owners: dict[str, str] = {}
+    for entry in entries:
+        owner = owners.setdefault(entry.name, entry.server)
+        if owner == entry.server:
+            yield entry.name, entry
+        else:
+            notes.append(f"Both {owner!r} and {entry.server!r} offer {entry.name[:200]!r}; that of {owner!r} is used.")

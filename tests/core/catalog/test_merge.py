@@ -1,0 +1,99 @@
+"""Merging and paging: a fixed order, one name each, and cursors that cannot be made up."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.merge import merge
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.paging import InvalidCursor, page
+
+
+def entry(kind: EntryKind, server: str, name: str) -> Entry:
+    return Entry(kind, server, name, msgspec.Raw(b"{}"), {})
+
+
+def listed(kind: EntryKind, **names: list[str]) -> dict[str, list[Entry]]:
+    return {server: [entry(kind, server, name) for name in found] for server, found in names.items()}
+
+
+def test_servers_come_in_the_order_given_and_entries_in_their_own() -> None:
+    merged = merge(EntryKind.TOOL, listed(EntryKind.TOOL, b=["z", "a"], a=["z"]))
+    assert list(merged.entries) == ["b__z", "b__a", "a__z"]
+    assert merged.entries["a__z"].server == "a"
+    assert merged.notes == ()
+
+
+def test_a_collision_leaves_both_out_and_is_told() -> None:
+    merged = merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["x", "y"], b=["x"]), NameStyle.PLAIN)
+    assert list(merged.entries) == ["y"]
+    assert "none is served" in merged.notes[0]
+
+
+def test_reserved_names_are_for_tools_only() -> None:
+    assert not merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["get_task"]), NameStyle.PLAIN).entries
+    assert merge(EntryKind.PROMPT, listed(EntryKind.PROMPT, a=["get_task"]), NameStyle.PLAIN).entries
+    assert merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["get_task"]), NameStyle.PLAIN, reserved=()).entries
+
+
+def test_repeated_and_excessive_entries_are_left_out_and_told() -> None:
+    merged = merge(EntryKind.TOOL, listed(EntryKind.TOOL, a=["x", "x", "y", "z", "w"], b=["x"]), per_server=2)
+    assert list(merged.entries) == ["a__x", "a__y", "b__x"]
+    assert [note.split(";")[0] for note in merged.notes] == [
+        "Server 'a' lists the tool 'x' twice",
+        "Server 'a' lists more than 2 tools",
+    ]
+
+
+@pytest.mark.parametrize("kind", [EntryKind.RESOURCE, EntryKind.TEMPLATE])
+def test_uris_are_kept_and_the_first_server_wins(kind: EntryKind) -> None:
+    merged = merge(kind, listed(kind, a=["file:///x"], b=["file:///x", "file:///y"]))
+    assert {uri: found.server for uri, found in merged.entries.items()} == {"file:///x": "a", "file:///y": "b"}
+    assert merged.notes == ("Both 'a' and 'b' offer 'file:///x'; that of 'a' is used.",)
+    assert merged.names is None
+
+
+@given(st.integers(0, 40), st.integers(1, 12))
+def test_pages_together_are_the_list(length: int, size: int) -> None:
+    items = list(range(length))
+    seen: list[int] = []
+    cursor: str | None = None
+    for _ in range(length + 2):
+        found = page(items, cursor, size, "r1")
+        assert len(found.items) <= size
+        seen += found.items
+        cursor = found.next_cursor
+        if cursor is None:
+            break
+    assert seen == items
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *("", "abc", "!!!", "é", 5, [], {}, "A" * 10_000),
+        base64.urlsafe_b64encode(b"1.0123456789abcdef").decode(),
+        base64.urlsafe_b64encode(b"\xff").decode(),
+        base64.urlsafe_b64encode(b"-1." + b"0" * 16).decode(),
+    ],
+)
+def test_a_made_up_cursor_is_refused(cursor: Any) -> None:
+    with pytest.raises(InvalidCursor) as caught:
+        page([1, 2, 3], cursor, 1, "r1")
+    assert caught.value.error_type == "invalid_cursor"
+
+
+def test_a_cursor_does_not_outlive_its_list() -> None:
+    cursor = page([1, 2, 3], None, 1, "r1").next_cursor
+    assert page([1, 2, 3], cursor, 1, "r1").items == [2]
+    with pytest.raises(InvalidCursor):
+        page([1, 2, 3], cursor, 1, "r2")
+    with pytest.raises(InvalidCursor):
+        page([], cursor, 1, "r1")
