@@ -284,11 +284,11 @@ class Session:
     ) -> dict[str, Any]:
         """Send any request and return its result. Everything above ends up here."""
         params = params or {}
-        limit = self._limit(timeout)
+        limit, dialect = self._limit(timeout), self._dialect
         try:
             message = await self._exchange(method, params, tool, limit, long)
         except SessionExpired:
-            await self._renew(self._dialect)  # 404 proves that the request was not executed
+            await self._renew(dialect)  # 404 proves that the request was not executed
             message = await self._exchange(method, params, tool, limit, long)
         except ConnectionLost:
             if method == "tools/call" or long:

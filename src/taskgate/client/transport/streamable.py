@@ -129,20 +129,22 @@ class StreamableHttp:
     async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
         deadline = time.monotonic() + timeout
         stream = _MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
+        in_session = self.session_id is not None
         reply = await self._post(outgoing.headers, outgoing.body, stream, timeout, pooled=not outgoing.long)
         if reply.status == 200 and reply.content_type == b"text/event-stream":
             message = stream.response or await self._resume(stream, deadline)
         else:
-            message = self._read_reply(reply, outgoing)
+            message = self._read_reply(reply, outgoing, in_session)
         if outgoing.method == "initialize" and "result" in message:
             # Some servers put a session id on the error to the generation probe too; only a handshake makes a session.
             self._adopt_session(reply)
         return message
 
     async def post(self, body: bytes, timeout: float) -> None:
+        in_session = self.session_id is not None
         reply = await self._post(b"", body, None, timeout, pooled=True)
         if not 200 <= reply.status < 300:
-            raise self._refusal(reply)
+            raise _refusal(reply, in_session)
 
     async def close(self) -> None:
         listener = self._listener
@@ -164,15 +166,15 @@ class StreamableHttp:
             reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
         return reply
 
-    def _read_reply(self, reply: HttpReply, outgoing: Outgoing) -> Message:
+    def _read_reply(self, reply: HttpReply, outgoing: Outgoing, in_session: bool) -> Message:
         if reply.body[:1] not in (b"{", b"[") and reply.content_type != b"application/json":
-            raise self._refusal(reply)
+            raise _refusal(reply, in_session)
         try:
             messages = decode_messages(reply.body)
         except InvalidReply:
             if reply.status == 200:
                 raise
-            raise self._refusal(reply) from None
+            raise _refusal(reply, in_session) from None
         answer = None
         for message in messages:
             if is_reply_to(message, outgoing.id) or (
@@ -181,8 +183,8 @@ class StreamableHttp:
                 answer = answer or message
             else:
                 self._deliver(message)
-        if reply.status != 200 and not _may_answer(reply.status, answer, bool(self.session_id)):
-            raise self._refusal(reply)
+        if reply.status != 200 and not _may_answer(reply.status, answer, in_session):
+            raise _refusal(reply, in_session)
         if answer is None:
             raise InvalidReply("the server answered another request than the one it was asked")
         return answer
@@ -260,16 +262,17 @@ class StreamableHttp:
         session = f"mcp-session-id: {self.session_id}\r\n".encode("latin-1") if self.session_id else b""
         self._head = b"POST %b HTTP/1.1\r\n%b%b%b" % (self._path, self._common, self._version_line, session)
 
-    def _refusal(self, reply: HttpReply) -> ClientError:
-        if reply.status in (200, 202):
-            return InvalidReply(f"the server answered a request with HTTP {reply.status} and no JSON")
-        text = reply.body[:200].decode("utf-8", "replace").strip()
-        message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
-        if reply.status in (401, 403):
-            return Unauthorized(reply.status, message)
-        if reply.status == 404 and self.session_id:
-            return SessionExpired(404, message)
-        return HttpRefusal(reply.status, message, _retry_after(reply))
+
+def _refusal(reply: HttpReply, in_session: bool) -> ClientError:
+    if reply.status in (200, 202):
+        return InvalidReply(f"the server answered a request with HTTP {reply.status} and no JSON")
+    text = reply.body[:200].decode("utf-8", "replace").strip()
+    message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
+    if reply.status in (401, 403):
+        return Unauthorized(reply.status, message)
+    if reply.status == 404 and in_session:
+        return SessionExpired(404, message)
+    return HttpRefusal(reply.status, message, _retry_after(reply))
 
 
 def _may_answer(status: int, answer: Message | None, in_session: bool) -> bool:

@@ -1,0 +1,248 @@
+"""What the HTTP transport makes of every way an answer can come, break off or be refused.
+
+The server is a script in this process, because the point is which bytes come when: no SDK would send most of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from taskgate.client import (
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    DeadlineExceeded,
+    HttpRefusal,
+    InvalidReply,
+    ReplyTooLarge,
+    Unauthorized,
+    VersionUnsupported,
+    connect,
+)
+
+pytestmark = pytest.mark.timeout(20)
+INIT = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+
+
+class Request:
+    """One request as the scripted server saw it."""
+
+    def __init__(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> None:
+        self.verb, self.path, self.headers = verb, path, headers
+        self.message: dict[str, Any] = json.loads(body) if body else {}
+
+    @property
+    def method(self) -> str:
+        return str(self.message.get("method"))
+
+    def reply(self, result: Any) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", "id": self.message.get("id"), "result": result}).encode()
+
+
+def http(body: bytes, status: int = 200, kind: str = "application/json", **headers: str) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\n{lines}content-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+Script = Callable[[Request], bytes | None]
+
+
+class Scripted:
+    """A server that answers tool calls with whatever bytes the script gives; None closes the connection."""
+
+    def __init__(self, script: Script, handshake: bool) -> None:
+        self.script, self.handshake, self.seen = script, handshake, list[Request]()
+        self.url = ""
+
+    def __call__(self, request: Request) -> bytes | None:
+        self.seen.append(request)
+        if not self.handshake:
+            return self.script(request)
+        if request.verb == "POST" and request.method == "initialize":
+            return http(
+                request.reply(INIT), mcp_session_id=f"session-{sum(r.method == 'initialize' for r in self.seen)}"
+            )
+        if request.verb == "POST" and "id" not in request.message:
+            return http(b"", 202)
+        if request.verb == "DELETE":
+            return http(b"")
+        return self.script(request)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                first, *lines = head.decode().strip().split("\r\n")
+                headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                verb, path, _ = first.split()
+                answer = self(Request(verb, path, headers, body))
+                if answer is None:
+                    break
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def scripted(script: Script, handshake: bool = True) -> AsyncIterator[Scripted]:
+    scripted = Scripted(script, handshake)
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0)
+    scripted.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    try:
+        yield scripted
+    finally:
+        server.close()
+
+
+def call_script(answer: Callable[[Request], bytes | None]) -> Script:
+    return lambda request: answer(request) if request.verb == "POST" else http(b"", 405)
+
+
+def stateful(url: str, **settings: Any) -> Any:
+    return connect(url, generation="stateful", **settings)
+
+
+FAILURES: list[tuple[str, Callable[[Request], bytes | None], type[ClientError], str]] = [
+    ("closed without an answer", lambda r: None, ConnectionLost, "maybe"),
+    ("half a body", lambda r: http(r.reply({}))[:-3] + b"", DeadlineExceeded, "maybe"),
+    ("not HTTP", lambda r: b"SSH-2.0-hello\r\n\r\n", InvalidReply, "maybe"),
+    ("not JSON", lambda r: http(b"{oops"), InvalidReply, "maybe"),
+    ("HTML instead of JSON", lambda r: http(b"<html>", kind="text/html"), InvalidReply, "maybe"),
+    ("a JSON string", lambda r: http(b'"hi"'), InvalidReply, "maybe"),
+    ("an answer to another request", lambda r: http(b'{"jsonrpc":"2.0","id":77,"result":{}}'), InvalidReply, "maybe"),
+    ("accepted without an answer", lambda r: http(b"", 202), InvalidReply, "maybe"),
+    ("a stream without the answer", lambda r: http(b": hi\n\n", kind="text/event-stream"), ConnectionLost, "maybe"),
+    ("rubbish in the stream", lambda r: http(b"data: {x\n\n", kind="text/event-stream"), InvalidReply, "maybe"),
+    ("unauthorized", lambda r: http(b"no", 401), Unauthorized, "no"),
+    ("forbidden with a JSON error", lambda r: http(b'{"jsonrpc":"2.0","id":null,"error":{}}', 403), Unauthorized, "no"),
+    ("too many requests", lambda r: http(b"slow down", 429, retry_after="7"), HttpRefusal, "no"),
+    ("an internal error", lambda r: http(b"oops", 500), HttpRefusal, "maybe"),
+    ("too large", lambda r: http(b"x" * 5000), ReplyTooLarge, "maybe"),
+    ("a redirect elsewhere", lambda r: http(b"", 307, location="http://example.test/mcp"), HttpRefusal, "no"),
+    ("a result that is no object", lambda r: http(r.reply([1])), InvalidReply, "maybe"),
+    ("an error that is no object", lambda r: http(r.reply(1).replace(b"result", b"error")), InvalidReply, "maybe"),
+]
+
+
+@pytest.mark.parametrize(("answer", "error", "executed"), [f[1:] for f in FAILURES], ids=[f[0] for f in FAILURES])
+async def test_every_bad_answer_is_a_typed_error_that_says_whether_the_tool_ran(
+    answer: Callable[[Request], bytes | None], error: type[ClientError], executed: str
+) -> None:
+    async with scripted(call_script(answer)) as server, stateful(server.url, max_reply_bytes=4000) as session:
+        with pytest.raises(error) as caught:
+            await session.call_tool("x", timeout=0.5)
+        assert caught.value.executed == executed
+        assert [request.method for request in server.seen].count("tools/call") == 1
+
+
+async def test_nobody_listening_is_a_typed_error() -> None:
+    with pytest.raises(CannotConnect):
+        async with connect("http://127.0.0.1:1/mcp"):
+            pass
+    for nonsense in ("ftp://x/mcp", "mcp", "http://"):
+        with pytest.raises(CannotConnect):
+            async with connect(nonsense):
+                pass
+    with pytest.raises(CannotConnect):
+        async with connect(["/no/such/program"]):
+            pass
+
+
+async def test_a_forgotten_session_is_begun_again_and_the_call_repeated() -> None:
+    def answer(request: Request) -> bytes:
+        if request.headers.get("mcp-session-id") == "session-1":
+            return http(b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"gone"}}', 404)
+        return http(request.reply({"content": [{"type": "text", "text": "hi"}]}))
+
+    async with scripted(call_script(answer)) as server, stateful(server.url) as session:
+        results = await asyncio.gather(*(session.call_tool("x") for _ in range(5)))
+        assert {result.text for result in results} == {"hi"}
+        assert [request.method for request in server.seen].count("initialize") == 2
+
+
+async def test_a_broken_stream_is_resumed_where_it_ended() -> None:
+    def script(request: Request) -> bytes:
+        if request.verb == "GET" and "last-event-id" not in request.headers:
+            return http(b"", 405)
+        if request.verb == "GET":
+            done = {"jsonrpc": "2.0", "id": call["id"], "result": {"content": [{"type": "text", "text": "resumed"}]}}
+            return http(b"id: 2\ndata: " + json.dumps(done).encode() + b"\n\n", kind="text/event-stream")
+        call["id"] = request.message["id"]
+        return http(b"id: 1\nretry: 20\ndata:\n\n", kind="text/event-stream")
+
+    call: dict[str, Any] = {}
+    async with scripted(script) as server, stateful(server.url) as session:
+        assert (await session.call_tool("x")).text == "resumed"
+        resumed = [request for request in server.seen if "last-event-id" in request.headers]
+        assert [request.headers["last-event-id"] for request in resumed] == ["1"]
+        assert resumed[0].headers["mcp-session-id"] == "session-1"
+
+
+async def test_a_redirect_within_the_same_origin_is_followed() -> None:
+    def answer(request: Request) -> bytes:
+        if request.path == "/mcp":
+            return http(b"", 307, location="/mcp/")
+        return http(request.reply({"content": []}))
+
+    async with scripted(call_script(answer)) as server, stateful(server.url) as session:
+        assert not (await session.call_tool("x")).is_error
+
+
+async def test_a_lost_question_is_repeated_but_a_lost_call_is_not() -> None:
+    lost: list[str] = []
+
+    def answer(request: Request) -> bytes | None:
+        if request.method not in lost:
+            lost.append(request.method)
+            return None
+        return http(request.reply({"tools": [], "content": []}))
+
+    async with scripted(call_script(answer)) as server, stateful(server.url) as session:
+        assert await session.list_tools() == []
+        with pytest.raises(ConnectionLost):
+            await session.call_tool("x")
+        assert [request.method for request in server.seen].count("tools/call") == 1
+
+
+async def test_giving_up_tells_a_stateful_server() -> None:
+    withdrawn = asyncio.Event()
+
+    def script(request: Request) -> bytes:
+        return http(b"", 405) if request.verb == "GET" else b""
+
+    async with scripted(script) as server, stateful(server.url) as session:
+        with pytest.raises(DeadlineExceeded):
+            await session.call_tool("x", timeout=0.1)
+        async with asyncio.timeout(5):
+            while not any(request.method == "notifications/cancelled" for request in server.seen):
+                await asyncio.sleep(0.01)
+            withdrawn.set()
+        call = next(request for request in server.seen if request.method == "tools/call")
+        notice = next(request for request in server.seen if request.method == "notifications/cancelled")
+        assert notice.message["params"]["requestId"] == call.message["id"]
+
+
+async def test_secrets_with_line_breaks_never_reach_the_wire() -> None:
+    with pytest.raises(CannotConnect):
+        async with connect("http://127.0.0.1:1/mcp", headers={"x-test": "a\r\nb: c"}):
+            pass
+
+
+async def test_a_server_that_refuses_both_generations_says_so() -> None:
+    def refuse(request: Request) -> bytes:
+        error = {"jsonrpc": "2.0", "id": request.message.get("id"), "error": {"code": -32000, "message": "never"}}
+        return http(json.dumps(error).encode(), 400)
+
+    async with scripted(refuse, handshake=False) as server:
+        with pytest.raises(VersionUnsupported, match="never"):
+            async with connect(server.url):
+                pass
