@@ -11,6 +11,11 @@ from taskgate.config.problems import ConfigError, Problem
 
 def read_text(path: Path, limit: int) -> str:
     """The text of a file; anything that keeps it from being one is a ConfigError that names it."""
+    return decode(read_bytes(path, limit), str(path))
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The bytes of a regular file that is not larger than the limit."""
     name = str(path)
     try:
         # Non-blocking, so that a named pipe put in place of the file cannot hang the start.
@@ -27,7 +32,7 @@ def read_text(path: Path, limit: int) -> str:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ConfigError([Problem(name, 0, 0, "", f"is larger than {limit} bytes", "is this the right file?")])
-    return decode(data, name)
+    return data
 
 
 def decode(data: bytes, name: str) -> str:

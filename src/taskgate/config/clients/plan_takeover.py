@@ -1,0 +1,55 @@
+"""Which files change, and how, when the gateway is put in front of a client's servers. Pure apart from reading the
+files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from taskgate.config.clients.client import GATEWAY_NAME, Client, Gateway, Host, Place, is_gateway
+from taskgate.config.clients.gather import read_settings
+from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
+
+
+class AlreadyInFront(Exception):
+    """The gateway's entry is in the client's settings already."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One settings file before and after; `existed` tells an empty file from none."""
+
+    path: Path
+    before: str
+    after: str
+    existed: bool
+    places: tuple[Place, ...]
+
+
+def plan_takeover(client: Client, host: Host, gateway: Gateway) -> list[FileChange]:
+    """The changes that leave the client with the gateway and nothing else."""
+    changes: dict[Path, FileChange] = {}
+    for place in client.places(host):
+        known = changes.get(place.path)
+        before = known.before if known else read_settings(place.path)
+        text = known.after if known else before
+        servers = _servers(text, place)
+        if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
+            raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
+        if place.main:
+            text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway)})
+        elif servers:
+            text = with_servers(text, place, {})
+        else:
+            continue
+        places = (*(known.places if known else ()), place)
+        changes[place.path] = FileChange(place.path, before, text, place.path.exists(), places)
+    return list(changes.values())
+
+
+def _servers(text: str, place: Place) -> dict[str, dict[str, object]]:
+    try:
+        return servers_in(text, place)
+    except SettingsError as error:
+        raise SettingsError(f"{place.path}: {error}") from None

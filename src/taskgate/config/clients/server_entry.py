@@ -1,0 +1,94 @@
+"""One server as a client wrote it -> the keys of our own `servers`.
+
+Only what concerns the server is taken over: how to reach it, whether it is switched on, which tools are hidden. What
+concerns the client (auto-approval, icons, time-outs of its own) stays behind.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from taskgate.config.clients.client import Entry, Variables
+
+_HTTP_TYPES = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote"}
+
+
+def read_usual(entry: Entry) -> Entry:
+    """The shape that most clients share: command, args, env, or an address with headers."""
+    server: Entry = {}
+    command = entry.get("command")
+    if isinstance(command, list) and command:
+        server["command"], rest = str(command[0]), [str(word) for word in command[1:]]
+    else:
+        rest = []
+        if isinstance(command, str) and command:
+            server["command"] = command
+    args = [*rest, *(str(word) for word in entry.get("args") or ())]
+    if args:
+        server["args"] = args
+    for ours, theirs in (("env", ("env", "environment")), ("headers", ("headers", "http_headers"))):
+        values: dict[Any, Any] = next((entry[key] for key in theirs if isinstance(entry.get(key), dict)), {})
+        if values:
+            server[ours] = {str(key): _text(value) for key, value in values.items() if value is not None}
+    url = next((entry[key] for key in ("url", "serverUrl", "httpUrl") if isinstance(entry.get(key), str)), None)
+    if url and "command" not in server:
+        server["url"] = url
+    if isinstance(entry.get("cwd"), str):
+        server["cwd"] = entry["cwd"]
+    return {**server, **_transport(entry, server), **_switch(entry), **_tool_lists(entry)}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _transport(entry: Entry, server: Entry) -> Entry:
+    word = str(entry.get("type") or entry.get("transport") or "").lower()
+    if "url" in server and word == "sse":
+        return {"transport": "sse"}
+    if "url" in server and word in _HTTP_TYPES - {"remote"}:
+        return {"transport": "http"}
+    return {}
+
+
+def _switch(entry: Entry) -> Entry:
+    off = entry.get("disabled") is True or entry.get("enabled") is False
+    return {"enabled": False} if off else {}
+
+
+def _tool_lists(entry: Entry) -> Entry:
+    shown = next((entry[key] for key in ("includeTools", "enabled_tools") if isinstance(entry.get(key), list)), None)
+    hidden = next(
+        (entry[k] for k in ("excludeTools", "disabledTools", "disabled_tools") if isinstance(entry.get(k), list)), None
+    )
+    if shown:
+        return {"expose": {"mode": "allowlist", "tools": [str(tool) for tool in shown if tool not in (hidden or ())]}}
+    if hidden:
+        return {"expose": {"mode": "blocklist", "tools": [str(tool) for tool in hidden]}}
+    return {}
+
+
+def in_our_variables(value: Any, variables: Variables) -> Any:
+    """The same value with variables written our way, and literal `${` protected where the client has no variables."""
+    if isinstance(value, dict):
+        return {key: in_our_variables(item, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [in_our_variables(item, variables) for item in value]
+    if not isinstance(value, str) or variables is Variables.OURS:
+        return value
+    protected = value.replace("${", "$${")
+    if variables is Variables.BRACES:
+        return re.sub(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}", r"${\1}", protected)
+    return protected
+
+
+def with_absolute_cwd(server: Entry, base: Path) -> Entry:
+    """A relative working directory means the client's folder, not ours."""
+    cwd = server.get("cwd")
+    if not isinstance(cwd, str) or cwd.startswith(("/", "~", "$")):
+        return server
+    return {**server, "cwd": str(base / cwd)}

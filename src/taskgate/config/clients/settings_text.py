@@ -1,0 +1,71 @@
+"""The map of servers inside a settings file, whatever the file's format: read it, replace it, put it back.
+
+Pure: texts in, texts out. `SettingsError` means that the text cannot be read as what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tomlkit.exceptions import TOMLKitError
+
+from taskgate.config.clients import json_edit, toml_edit
+from taskgate.config.clients.client import GATEWAY_NAME, Entry, Format, Place, Pointer
+from taskgate.config.json_text import JsonTextError
+
+Result = TypeVar("Result")
+
+
+class SettingsError(Exception):
+    """A client's settings cannot be read."""
+
+
+def servers_in(text: str, place: Place) -> dict[str, Entry]:
+    """The servers of a place, as the client wrote them; entries that are no maps are passed over."""
+    found = _value_at(text, place.format, place.pointer)
+    if not isinstance(found, dict):
+        return {}
+    return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+
+
+def with_servers(text: str, place: Place, servers: dict[str, Entry]) -> str:
+    """The text with exactly these servers at a place."""
+    if place.format is Format.TOML:
+        return _guarded(lambda: toml_edit.set_value(text, place.pointer, servers))
+    return _guarded(lambda: json_edit.set_value(text, place.pointer, servers))
+
+
+def restored(current: str, before: str, place: Place) -> str:
+    """The current text with the place's servers as they were before; servers added since are kept, the gateway is
+    not.
+    """
+    was = _value_at(before, place.format, place.pointer)
+    now = servers_in(current, place)
+    was_servers = was if isinstance(was, dict) else {}
+    added = {name: entry for name, entry in now.items() if name != GATEWAY_NAME and name not in was_servers}
+    if was is None and not added:
+        edit = toml_edit.remove_value if place.format is Format.TOML else json_edit.remove_value
+        return _guarded(lambda: edit(current, place.pointer))
+    if place.format is Format.TOML:
+        return with_servers(current, place, {**was_servers, **added})
+    raw = _guarded(lambda: json_edit.raw_at(before, place.pointer)) or json.dumps({})
+    text = _guarded(lambda: json_edit.set_raw(current, place.pointer, raw))
+    for name, entry in added.items():
+        text = json_edit.set_value(text, (*place.pointer, name), entry)
+    return text
+
+
+def _value_at(text: str, form: Format, pointer: Pointer) -> Any:
+    read = toml_edit.value_at if form is Format.TOML else json_edit.value_at
+    return _guarded(lambda: read(text, pointer))
+
+
+def _guarded(work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    except JsonTextError as error:
+        raise SettingsError(f"not readable as JSON: {error.message}") from None
+    except TOMLKitError as error:
+        raise SettingsError(f"not readable as TOML: {str(error)[:200]}") from None

@@ -1,0 +1,54 @@
+"""Changing the tables of servers in a TOML text; comments and everything else stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from taskgate.config.clients.client import Pointer
+
+
+def value_at(text: str, pointer: Pointer) -> Any:
+    """The plain value a pointer leads to; None when there is none."""
+    here: Any = tomlkit.parse(text).unwrap()
+    for key in pointer:
+        if not isinstance(here, dict) or key not in here:
+            return None
+        here = here[key]
+    return here
+
+
+def set_value(text: str, pointer: Pointer, value: dict[str, Any]) -> str:
+    """The text with a table of tables put at a one-step pointer."""
+    (key,) = pointer
+    document = tomlkit.parse(text)
+    if key in document:
+        document.remove(key)
+    tables = tomlkit.table(is_super_table=True)
+    for name, entry in value.items():
+        table = tomlkit.table()
+        table.update(entry)
+        tables.append(name, table)
+    body = tomlkit.dumps(document)
+    if not value:
+        return body
+    fragment = tomlkit.document()
+    fragment.append(key, tables)
+    gap = "" if not body.strip() else "\n" if body.endswith("\n") else "\n\n"
+    return f"{body}{gap}{tomlkit.dumps(fragment)}"
+
+
+def remove_value(text: str, pointer: Pointer) -> str:
+    """The text without the tables at a one-step pointer."""
+    return set_value(text, pointer, {})
+
+
+def is_readable(text: str) -> bool:
+    """Whether the text is TOML at all."""
+    try:
+        tomlkit.parse(text)
+    except TOMLKitError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""`taskgate import`, `install` and `wrap` as real processes around a stand-in agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DEADLINE_S = 30
+COMMAND = """
+import typer
+from taskgate.cli import import_clients, install, wrap
+app = typer.Typer()
+for module in (import_clients, install, wrap):
+    module.register(app)
+app()
+"""
+AGENT = """
+import json, os, pathlib, sys, time
+settings = pathlib.Path.home() / ".cursor" / "mcp.json"
+seen = json.loads(settings.read_text().replace("// mine", ""))
+gateway = seen["mcpServers"]["taskgate"]
+config = gateway["args"][gateway["args"].index("-c") + 1]
+report = {"servers": list(seen["mcpServers"]), "config": pathlib.Path(config).read_text(), "args": sys.argv[1:]}
+out = pathlib.Path(os.environ["REPORT"])
+out.with_suffix(".part").write_text(json.dumps(report))
+out.with_suffix(".part").rename(out)
+if "wait" in sys.argv:
+    time.sleep(60)
+sys.exit(7)
+"""
+
+
+class Stage:
+    """A home with Cursor's settings, and a stand-in for its agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.processes: list[subprocess.Popen[str]] = []
+        self.home, self.work = folder / "home", folder / "work"
+        self.settings = self.home / ".cursor" / "mcp.json"
+        self.settings.parent.mkdir(parents=True)
+        self.work.mkdir()
+        self.before = '{\n  // mine\n  "mcpServers": {"a": {"command": "x", "env": {"K": "hunter2"}}}\n}\n'
+        self.settings.write_text(self.before)
+        self.agent = folder / "bin" / "cursor-agent"
+        self.agent.parent.mkdir()
+        self.agent.write_text(f"#!{sys.executable}\n{textwrap.dedent(AGENT)}")
+        self.agent.chmod(0o755)
+        self.report = folder / "report.json"
+        self.environment = {
+            "HOME": str(self.home),
+            "PATH": f"{self.agent.parent}:{os.environ['PATH']}",
+            "REPORT": str(self.report),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *args],
+            cwd=self.work,
+            env=self.environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *args: str) -> tuple[int, str, str]:
+        process = self.start(*args)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, out, err
+
+    def wait_for_agent(self, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not self.report.exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "the agent never started"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    for process in stage.processes:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
+
+
+def test_wrap_runs_the_agent_behind_the_gateway_and_puts_everything_back(stage: Stage) -> None:
+    code, _, err = stage.run("wrap", "--", "cursor-agent", "--model", "m")
+    assert (code, err) == (7, "")
+    report = json.loads(stage.report.read_text())
+    assert (report["servers"], report["args"]) == (["taskgate"], ["--model", "m"])
+    assert "hunter2" in report["config"]
+    assert stage.settings.read_text() == stage.before
+    assert list((stage.home / ".local/state/taskgate/wraps").iterdir()) == []
+
+
+def test_wrap_adds_to_the_users_own_file_for_the_run_only(stage: Stage) -> None:
+    own = stage.work / "taskgate.yaml"
+    own.write_text("servers:\n  own: {command: o}\n")
+    stage.run("wrap", "--", "cursor-agent")
+    config = json.loads(stage.report.read_text())["config"]
+    assert "own: {command: o}" in config
+    assert "hunter2" in config
+    assert [path.name for path in stage.work.iterdir()] == ["taskgate.yaml"]
+    assert own.read_text() == "servers:\n  own: {command: o}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_reaches_the_agent_and_everything_is_put_back(stage: Stage, number: signal.Signals) -> None:
+    process = stage.start("wrap", "--", "cursor-agent", "wait")
+    stage.wait_for_agent(process)
+    process.send_signal(number)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode in (128 + number, 1)
+    assert stage.settings.read_text() == stage.before
+
+
+def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_refused(stage: Stage) -> None:
+    process = stage.start("wrap", "--", "cursor-agent", "wait")
+    stage.wait_for_agent(process)
+    code, _, err = stage.run("wrap", "--", "cursor-agent")
+    assert code == 2
+    assert "already has the gateway's entry" in err
+    agent = int(subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(process.pid)], text=True).split()[0])
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+    os.kill(agent, signal.SIGKILL)
+    assert stage.settings.read_text() != stage.before
+    code, _, err = stage.run("wrap", "--recover")
+    assert code == 0
+    assert "put back after an unclean end" in err
+    assert stage.settings.read_text() == stage.before
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "Name the agent"),
+        (["--", "no-such-agent"], "was not found"),
+        (["--", "cat"], "not a program we know"),
+        (["--client", "windsurf", "--", "cursor-agent"], "has no servers"),
+        (["--client", "cursr", "--", "cursor-agent"], 'did you mean "cursor"'),
+    ],
+)
+def test_wrap_says_what_is_missing(stage: Stage, args: list[str], words: str) -> None:
+    code, _, err = stage.run("wrap", *args)
+    assert code == 2
+    assert words in err
+
+
+def test_import_shows_a_diff_keeps_a_backup_and_can_be_tried_first(stage: Stage) -> None:
+    target = stage.work / "taskgate.yaml"
+    code, out, _ = stage.run("import", "cursor", "--dry-run")
+    assert (code, target.exists()) == (0, False)
+    assert "+  a:  # from cursor" in out
+    assert "hunter2" not in out
+    assert stage.run("import")[0] == 0
+    assert "hunter2" in target.read_text()
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert stage.settings.read_text() == stage.before
+    answer = json.loads(stage.run("import", "--json")[1])
+    assert (answer["changed"], answer["added"]) == (False, [])
+    target.write_text("# mine\n" + target.read_text().replace("a:", "b:"))
+    assert stage.run("import", "cursor")[0] == 0
+    assert (stage.work / "taskgate.yaml.taskgate-backup").read_text().startswith("# mine\n")
+
+
+def test_install_moves_the_servers_and_undo_brings_them_back(stage: Stage) -> None:
+    code, out, _ = stage.run("install", "cursor", "--dry-run")
+    assert (code, stage.settings.read_text()) == (0, stage.before)
+    assert "Nothing was changed" in out
+    assert stage.run("install", "cursor")[0] == 0
+    settings = json.loads(stage.settings.read_text().replace("// mine", ""))
+    assert list(settings["mcpServers"]) == ["taskgate"]
+    assert "// mine" in stage.settings.read_text()
+    assert str(stage.work / "taskgate.yaml") in settings["mcpServers"]["taskgate"]["args"]
+    code, _, err = stage.run("install", "cursor")
+    assert code == 2
+    assert "already has the gateway's entry" in err
+    assert stage.run("install", "cursor", "--undo")[0] == 0
+    assert stage.settings.read_text() == stage.before
+    assert stage.run("install", "cursor", "--undo")[0] == 2
+
+
+def test_install_can_point_to_a_running_gateway(stage: Stage) -> None:
+    assert stage.run("install", "cursor", "--url", "http://127.0.0.1:7467/mcp")[0] == 0
+    settings = json.loads(stage.settings.read_text().replace("// mine", ""))
+    assert settings["mcpServers"] == {"taskgate": {"url": "http://127.0.0.1:7467/mcp"}}
