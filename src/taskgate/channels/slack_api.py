@@ -1,0 +1,116 @@
+"""The few Slack methods that a card needs, with Slack's errors sorted by what they mean for us.
+
+A rate limit is waited out as long as Slack says, a bounded number of times; it says that nothing was done, so
+repeating is safe. A revoked token or a missing channel lasts until somebody changes the configuration. A deleted
+message is no error of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import aiohttp
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+
+MAX_ATTEMPTS = 4
+LONGEST_PAUSE_S = 60.0
+LASTING = frozenset(
+    {
+        "account_inactive",
+        "channel_not_found",
+        "invalid_auth",
+        "is_archived",
+        "missing_scope",
+        "not_allowed_token_type",
+        "not_authed",
+        "not_in_channel",
+        "org_login_required",
+        "team_access_not_granted",
+        "token_expired",
+        "token_revoked",
+    }
+)
+GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed", "message_deleted"})
+
+Pause = Callable[[float], Awaitable[None]]
+
+
+class SlackTrouble(Exception):
+    """Slack would not or could not. `code` is Slack's own word, or `unreachable`."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"slack: {code}")
+        self.code = code
+
+    @property
+    def lasting(self) -> bool:
+        return self.code in LASTING
+
+    @property
+    def gone(self) -> bool:
+        return self.code in GONE
+
+
+class SlackApi:
+    """Slack's Web API with a bounded patience."""
+
+    def __init__(self, client: AsyncWebClient, *, pause: Pause = asyncio.sleep) -> None:
+        self.client = client
+        self._pause = pause
+
+    async def post(self, channel: str, text: str, blocks: list[dict[str, Any]]) -> tuple[str, str]:
+        """Post a message; gives the channel's id and the message's timestamp, which together name it."""
+        said = await self._call(
+            lambda: self.client.chat_postMessage(
+                channel=channel, text=text, blocks=blocks, unfurl_links=False, unfurl_media=False
+            )
+        )
+        return str(said["channel"]), str(said["ts"])
+
+    async def update(self, channel: str, ts: str, text: str, blocks: list[dict[str, Any]]) -> None:
+        """Replace a message."""
+        await self._call(lambda: self.client.chat_update(channel=channel, ts=ts, text=text, blocks=blocks))
+
+    async def whisper(self, channel: str, user: str, text: str) -> None:
+        """Tell one person something in a channel."""
+        await self._call(lambda: self.client.chat_postEphemeral(channel=channel, user=user, text=text))
+
+    async def open_view(self, trigger_id: str, view: dict[str, Any]) -> None:
+        """Open a dialog for the person who pressed a button."""
+        await self._call(lambda: self.client.views_open(trigger_id=trigger_id, view=view))
+
+    async def reactions(self, channel: str, ts: str) -> list[Mapping[str, Any]]:
+        """Who reacted to a message with what."""
+        said = await self._call(lambda: self.client.reactions_get(channel=channel, timestamp=ts, full=True))
+        message = said.get("message")
+        return list(message.get("reactions", [])) if isinstance(message, Mapping) else []
+
+    async def _call(self, ask: Callable[[], Awaitable[Any]]) -> Mapping[str, Any]:
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                said = await ask()
+            except SlackApiError as error:
+                code, wait_s = _meaning(error)
+                if wait_s is None or attempt == MAX_ATTEMPTS:
+                    raise SlackTrouble(code) from error
+                await self._pause(wait_s)
+            except (SlackClientError, aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise SlackTrouble("unreachable") from error
+            else:
+                return dict(said.data) if isinstance(said.data, dict) else {}
+        raise SlackTrouble("ratelimited")
+
+
+def _meaning(error: SlackApiError) -> tuple[str, float | None]:
+    """Slack's word for an error, and how long to wait if waiting helps."""
+    response = error.response
+    status = getattr(response, "status_code", None) or getattr(response, "status", None)
+    data = getattr(response, "data", None)
+    code = str(data.get("error", "unknown_error")) if isinstance(data, Mapping) else "unreadable"
+    if status == 429 or code == "ratelimited":
+        wished = str(response.headers.get("Retry-After", "30"))
+        return "ratelimited", min(float(wished) if wished.isdigit() else 30.0, LONGEST_PAUSE_S)
+    return code, None

@@ -1,0 +1,184 @@
+"""Asking through a signed HTTP request, and hearing through a signed callback. The contract is in
+docs/approvals.md.
+
+Each message has an id that stays the same over its retries, so a receiver can drop repeats; that is what makes
+repeating safe. The callback is authenticated by the same secret, must repeat the digest of the arguments it was
+shown, and names the person by the id of their token. Whether that person may decide is the gateway's question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import httpx2
+import msgspec
+
+from taskgate.channels.card_json import card_json
+from taskgate.channels.signatures import BadSignature, check_signature, key_of, signed_headers
+from taskgate.core.governance.approval import Refusal, Verdict
+from taskgate.core.governance.card import Card
+from taskgate.ports.approval_channel import (
+    OTHER_ARGUMENTS,
+    UNKNOWN_APPROVAL,
+    CallbackReply,
+    Decide,
+    Delivered,
+    Delivery,
+    NotDelivered,
+    Said,
+)
+
+MAX_CALLBACK_BYTES = 65_536
+LONGEST_PAUSE_S = 60.0
+REQUESTED, UPDATED = "approval.requested", "approval.updated"
+_WORTH_REPEATING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_STATUS_OF = {
+    UNKNOWN_APPROVAL: 404,
+    OTHER_ARGUMENTS: 409,
+    Refusal.NOT_AN_APPROVER: 403,
+    Refusal.OWN_CALL: 403,
+    Refusal.ALREADY_DECIDED: 409,
+    Refusal.ALREADY_VOTED: 409,
+    Refusal.EXPIRED: 410,
+}
+
+Pause = Callable[[float], Awaitable[None]]
+
+
+class _Callback(msgspec.Struct, forbid_unknown_fields=True):
+    approval_id: str
+    verdict: Verdict
+    approver: str
+    arguments_digest: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """One configured webhook. `callback_url` is where the receiver sends its answer."""
+
+    url: str
+    secret: str = field(repr=False)
+    callback_url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = 10.0
+    retries: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _TryAgain:
+    why: str
+    after_s: float | None = None
+
+
+class WebhookChannel:
+    """One receiver of signed requests."""
+
+    name = "webhook"
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        client: httpx2.AsyncClient,
+        *,
+        pause: Pause = asyncio.sleep,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._key = key_of(settings.secret)
+        self._client = client
+        self._pause = pause
+        self._now_s = now_s
+        self._decide: Decide | None = None
+
+    async def start(self, decide: Decide) -> None:
+        """Remember whom to tell; callbacks arrive through `receive`."""
+        self._decide = decide
+
+    async def announce(self, card: Card) -> Delivery:
+        """Post the question; repeated until it is taken, refused for good, or no longer worth asking."""
+        return await self._deliver(REQUESTED, f"{card.approval_id}.requested", card)
+
+    async def update(self, card: Card, receipt: str) -> Delivery:
+        """Post how things stand. The id tells apart each number of votes and each state."""
+        message_id = f"{card.approval_id}.{card.state.value}.{len(card.votes)}"
+        return await self._deliver(UPDATED, message_id, card)
+
+    async def resume(self, card: Card, receipt: str) -> None:
+        """Nothing to take up: the receiver holds the question."""
+
+    async def close(self) -> None:
+        """Stop hearing callbacks. The HTTP client belongs to whoever made it."""
+        self._decide = None
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> CallbackReply:
+        """One callback: authenticated first, read second."""
+        if len(body) > MAX_CALLBACK_BYTES:
+            return _reply(413, "the callback is too large")
+        try:
+            check_signature(self._key, headers, body, self._now_s())
+            said = msgspec.json.decode(body, type=_Callback)
+        except BadSignature as error:
+            return _reply(401, str(error))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _reply(400, f"the callback cannot be read: {error}")
+        if self._decide is None:
+            return _reply(503, "the gateway is not taking decisions now")
+        heard = await self._decide(
+            Said(said.approval_id, said.verdict, said.approver, said.reason, self.name, said.arguments_digest)
+        )
+        return _reply(_STATUS_OF.get(heard.refusal, 409) if heard.refusal else 200, heard.text)
+
+    async def _deliver(self, kind: str, message_id: str, card: Card) -> Delivery:
+        message: dict[str, object] = {"type": kind, "approval": card_json(card)}
+        if self._settings.callback_url is not None:
+            message["callback_url"] = self._settings.callback_url
+        body = msgspec.json.encode(message)
+        outcome = await self._attempt(message_id, body)
+        for repeat in range(1, self._settings.retries + 1):
+            if not isinstance(outcome, _TryAgain):
+                return outcome
+            if kind == REQUESTED and self._now_s() * 1_000 >= card.expires_at_ms:
+                break
+            await self._pause(_pause_before(repeat, outcome))
+            outcome = await self._attempt(message_id, body)
+        if isinstance(outcome, _TryAgain):
+            return NotDelivered(f"the webhook could not be reached: {outcome.why}", lasting=False)
+        return outcome
+
+    async def _attempt(self, message_id: str, body: bytes) -> Delivery | _TryAgain:
+        signed = signed_headers(self._key, message_id, int(self._now_s()), body)
+        headers = {**self._settings.headers, "content-type": "application/json", **signed}
+        try:
+            async with self._client.stream(
+                "POST",
+                self._settings.url,
+                content=body,
+                headers=headers,
+                timeout=self._settings.timeout_s,
+                follow_redirects=False,
+            ) as response:
+                status, wished = response.status_code, response.headers.get("retry-after", "")
+        except httpx2.TransportError as error:
+            return _TryAgain(type(error).__name__)
+        if 200 <= status < 300:
+            return Delivered(message_id)
+        if status in _WORTH_REPEATING:
+            usable = wished.isascii() and wished.isdigit() and len(wished) < 10
+            return _TryAgain(f"HTTP {status}", float(wished) if usable else None)
+        return NotDelivered(f"the webhook answered HTTP {status}", lasting=status in (401, 403, 404, 410))
+
+
+def _pause_before(repeat: int, outcome: _TryAgain) -> float:
+    if outcome.after_s is not None:
+        return min(outcome.after_s, LONGEST_PAUSE_S)
+    longest = min(0.5 * 2.0**repeat, LONGEST_PAUSE_S)
+    return longest * (0.5 + random.random() / 2)
+
+
+def _reply(status: int, text: str) -> CallbackReply:
+    return CallbackReply(status, msgspec.json.encode({"ok": status == 200, "message": text}))

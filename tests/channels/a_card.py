@@ -1,0 +1,63 @@
+"""A card to put before people, and a gateway's ear that remembers what was said."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from taskgate.core.governance.approval import Binding, State, Verdict, Vote, Workflow, ask
+from taskgate.core.governance.card import Card, card
+from taskgate.core.governance.redaction import compile_redaction
+from taskgate.ports.approval_channel import Heard, Said
+
+NOW_S = 1_800_000_000.0
+WORKFLOW = Workflow("money", approvals_needed=2)
+DEADLINE_S = 5.0
+
+
+def a_card(arguments: Any = None, *, last_approved: Any = None, **changes: Any) -> Card:
+    """An open approval, asked a moment before `NOW_S`."""
+    binding = Binding("agent", "reports", "pay_now", "sha256:abc", "sha256:def", "r1", 0, scope="default")
+    approval = ask("ap_1", WORKFLOW, "rules[2] pay_*", binding, int(NOW_S * 1_000) - 1_000)
+    made = card(
+        approval,
+        WORKFLOW,
+        {"amount": 500, "token": "t0p"} if arguments is None else arguments,
+        compile_redaction(["token"]),
+        last_approved=last_approved,
+        url="https://gate.test/approvals/ap_1",
+    )
+    return replace(made, **changes)
+
+
+def decided(state: State = State.DENIED) -> Card:
+    """The same card after a denial."""
+    vote = Vote("ann", Verdict.DENY, int(NOW_S * 1_000), "too <much>", "slack")
+    return a_card(state=state, votes=(vote,), reason="too <much>")
+
+
+class Ear:
+    """What a gateway would do with a decision: remember it, answer as told."""
+
+    def __init__(self, answer: Heard | None = None) -> None:
+        self.answer = answer or Heard("Recorded.")
+        self.said: asyncio.Queue[Said] = asyncio.Queue()
+
+    async def __call__(self, said: Said) -> Heard:
+        self.said.put_nowait(said)
+        return self.answer
+
+    async def next(self) -> Said:
+        return await asyncio.wait_for(self.said.get(), DEADLINE_S)
+
+
+class Pauses:
+    """A clock that is told to wait and does not."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        await asyncio.sleep(0)
