@@ -13,8 +13,11 @@ TASK_PREFIX: Final = "tg_"
 RANDOM_BYTES: Final = 10
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+# Ten bits at a time: a ULID is made for every task and every event.
+_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _VALUES: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
 _LENGTH: Final = 26
+_SHIFTS: Final = tuple(range(120, -10, -10))
 _MAX_MS: Final = (1 << 48) - 1
 
 
@@ -25,7 +28,7 @@ def ulid(now_ms: int, randomness: bytes) -> str:
     if not 0 <= now_ms <= _MAX_MS:
         raise ValueError(f"{now_ms} ms does not fit the 48 bits of a ULID")
     number = (now_ms << 80) | int.from_bytes(randomness, "big")
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -5, -5))
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])
 
 
 def task_id(now_ms: int, randomness: bytes) -> str:

@@ -21,6 +21,8 @@ def connect_writer(path: Path, *, synchronous: str = SYNCHRONOUS) -> sqlite3.Con
     connection = _connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous}")
+    # The checkpointer does this in its own time.
+    connection.execute("PRAGMA wal_autocheckpoint=0")
     return connection
 
 

@@ -8,6 +8,7 @@ ends.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pathlib import Path
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.approval_side import ApprovalSide
+from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import SYNCHRONOUS, connect_reader, connect_writer, migrate
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.log_side import LogSide
@@ -71,17 +73,30 @@ def open_store(
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(path) if locked else None
     try:
-        connection = connect_writer(path, synchronous=synchronous)
-        migrate(connection)
-        path.chmod(0o600)
-        fence = connection.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
-    except (sqlite3.Error, OSError) as error:
+        writing, checkpointing, reading = _connect_all(path, synchronous)
+        fence = writing.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
+    except (sqlite3.Error, OSError, GatewayFault) as error:
         if lock is not None:
             lock.release()
+        if isinstance(error, GatewayFault):
+            raise
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
-    writer = Writer(connection, clock, ownership)
-    store = SqliteStore(writer, Reader(connect_reader(path)), SpillFiles(path), clock, ownership)
+    writer = Writer(writing, Checkpointer(checkpointing), clock, ownership)
+    store = SqliteStore(writer, Reader(reading), SpillFiles(path), clock, ownership)
     store._lock = lock
     writer.start()
     return store
+
+
+def _connect_all(path: Path, synchronous: str) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
+    """The connections that write, checkpoint and read."""
+    # Arguments and results are in this file and in the log beside it, which takes over its permissions.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    writing = connect_writer(path, synchronous=synchronous)
+    try:
+        migrate(writing)
+        return writing, connect_writer(path, synchronous=synchronous), connect_reader(path)
+    except BaseException:
+        writing.close()
+        raise

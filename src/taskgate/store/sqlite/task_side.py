@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from taskgate.core.audit import Entry
 from taskgate.core.tasks.birth import AlreadySent
-from taskgate.core.tasks.happening import Happening, Noted, ResultCame
+from taskgate.core.tasks.happening import Dispatched, Happening, Noted, ResultCame
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import apply
@@ -86,6 +86,8 @@ class TaskSide(Foundation):
         answers: Mapping[str, bytes] | None = None,
         audit: Entry | None = None,
     ) -> Advancing:
+        if isinstance(happening, Dispatched):
+            raise ValueError("a dispatch is written by `intend`, with its last look")
         spill = await self._spilled(task_id, happening)
         # If this wait is broken off, the commit may still come, so the file stays; if none comes, the sweep removes it.
         answer = await self._write(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace as with_changes
 from typing import Any
 
-from taskgate.core.audit import GENESIS, Entry, row_bytes
+from taskgate.core.audit import GENESIS, Entry
 from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.core.tasks import expiry, ids
 from taskgate.core.tasks.audit_entry import entry_of
@@ -111,7 +111,7 @@ class Transaction:
         if self._audit_head is None:
             self._audit_head = self.run("last_audit").fetchone() or (0, GENESIS)
         number, previous = self._audit_head
-        content = row_bytes(number + 1, previous, entry)
+        content = rows.audit_content(number + 1, previous, entry)
         digest = digest_of_bytes(content)
         self.run("insert_audit", number=number + 1, hash=digest, content=content)
         self._audit_head = (number + 1, digest)

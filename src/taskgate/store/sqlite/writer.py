@@ -1,10 +1,11 @@
 """The one thread that writes. Operations that wait at the same time share one commit, and so one sync of the disk.
 
-An operation is a function of a `Transaction`. Each runs in its own savepoint, so one that fails takes nothing back
-from its neighbours. Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If
-the disk refuses, everybody in that commit gets `store_unavailable`, and the thread keeps trying with a small write
-until the disk takes it again. *Ride-alongs* (progress, cursors, audit of plain calls) wait for nobody: they go with
-the next commit, or after a moment with one of their own.
+An operation is a function of a `Transaction`. If one fails, the batch is done again with each in its own savepoint,
+so it takes nothing back from its neighbours; operations may therefore run twice and must not touch anything outside.
+Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If the disk refuses,
+everybody in that commit gets `store_unavailable`, and the thread keeps trying with a small write until the disk
+takes it again. *Ride-alongs* (progress, cursors, audit of plain calls) wait for nobody: they go with the next
+commit, or after a moment with one of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
+from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -50,12 +52,22 @@ class _Waiting:
         self.value: Any = None
         self.failure: BaseException | None = None
 
+    def run(self, transaction: Transaction) -> None:
+        self.value = self.operation(transaction)
+
 
 class Writer:
     """Owns the writing connection from `start` to `stop`."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], ownership: Ownership) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        checkpointer: Checkpointer,
+        clock: Callable[[], int],
+        ownership: Ownership,
+    ) -> None:
         self._connection = connection
+        self._checkpointer = checkpointer
         self._clock = clock
         self._ownership = ownership
         self._waiting: deque[_Waiting] = deque()
@@ -70,6 +82,7 @@ class Writer:
         return self._trouble
 
     def start(self) -> None:
+        self._checkpointer.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -78,6 +91,7 @@ class Writer:
             self._stopping = True
             self._wake.notify()
         self._thread.join(ANSWER_WITHIN_S)
+        self._checkpointer.stop()
         self._connection.close()
 
     async def write(self, operation: Operation[T]) -> T:
@@ -110,6 +124,7 @@ class Writer:
             if batch or riding or self._trouble is not None:
                 self._commit(batch, riding)
                 _answer(batch)
+                self._checkpointer.finish(self._connection)
             if over:
                 return
 
@@ -129,31 +144,41 @@ class Writer:
 
     def _commit(self, batch: list[_Waiting], riding: list[RideAlong]) -> None:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            transaction = Transaction(self._connection, self._clock(), self._ownership)
-            for waiting in batch:
-                self._run_one(transaction, waiting)
-            for rider in riding:
-                self._in_savepoint(transaction, rider.write)
-            if self._trouble is not None:
-                transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
-            self._connection.execute("COMMIT")
+            try:
+                self._run_all(batch, riding, one_by_one=False)
+            except sqlite3.OperationalError:
+                raise
+            except Exception:  # one of them failed, and took the whole transaction with it: find out which
+                self._connection.execute("ROLLBACK")
+                self._run_all(batch, riding, one_by_one=True)
         except sqlite3.Error as error:
             self._undo(batch, riding, error)
             return
         self._trouble = None
+        self._checkpointer.committed()
         for rider in riding:
             if rider.committed is not None:
                 rider.committed()
 
-    def _run_one(self, transaction: Transaction, waiting: _Waiting) -> None:
-        if waiting.future.cancelled():
-            return
-
-        def keep_value(tx: Transaction) -> None:
-            waiting.value = waiting.operation(tx)
-
-        waiting.failure = self._in_savepoint(transaction, keep_value)
+    def _run_all(self, batch: list[_Waiting], riding: list[RideAlong], *, one_by_one: bool) -> None:
+        """One transaction. Savepoints cost as much as a whole operation, so they are used only after a failure."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        transaction = Transaction(self._connection, self._clock(), self._ownership)
+        for waiting in batch:
+            if waiting.future.cancelled():
+                continue
+            if one_by_one:
+                waiting.failure = self._in_savepoint(transaction, waiting.run)
+            else:
+                waiting.run(transaction)
+        for rider in riding:
+            if one_by_one:
+                self._in_savepoint(transaction, rider.write)
+            else:
+                rider.write(transaction)
+        if self._trouble is not None:
+            transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
+        self._connection.execute("COMMIT")
 
     def _in_savepoint(self, transaction: Transaction, write: Callable[[Transaction], None]) -> Exception | None:
         """A failing disk ends the whole transaction; anything else takes back only this one write."""

@@ -1,0 +1,65 @@
+"""Moves committed pages from the log into the database file, beside the writer instead of in its way.
+
+SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of
+its own copies while the writer goes on. The writer afterwards finishes the few pages that came meanwhile (`finish`),
+between two commits, so that the log starts over from its beginning and does not grow for ever.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import Final
+
+COMMITS_BETWEEN: Final = 128
+_STOP_WITHIN_S: Final = 10.0
+
+
+class Checkpointer:
+    """`committed` and `finish` are called by the writer thread only."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._wanted = threading.Event()
+        self._copied = threading.Event()
+        self._stopping = False
+        self._commits = 0
+        self._thread = threading.Thread(target=self._work, name="taskgate-store-checkpointer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wanted.set()
+        self._thread.join(_STOP_WITHIN_S)
+        self._connection.close()
+
+    def committed(self) -> None:
+        self._commits += 1
+        if self._commits >= COMMITS_BETWEEN:
+            self._commits = 0
+            self._wanted.set()
+
+    def finish(self, writing: sqlite3.Connection) -> None:
+        """If the copy is done, finish it while nobody writes."""
+        if self._copied.is_set():
+            self._copied.clear()
+            _checkpoint(writing)
+
+    def _work(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._stopping:
+                return
+            _checkpoint(self._connection)
+            self._copied.set()
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    except sqlite3.OperationalError:
+        # Nothing is lost: the pages stay in the log, and the next commit will tell whether the disk is in trouble.
+        return
