@@ -69,11 +69,18 @@ async def test_an_update_tells_what_became_of_it(client: httpx2.AsyncClient, the
 
 
 async def test_differences_are_told(client: httpx2.AsyncClient, there: Receiver) -> None:
-    await channel(client, there.url).announce(a_card(last_approved={"amount": 5, "token": "a"}))
+    await channel(client, there.url).announce(a_card(last_approved={"amount": 5, "token": "a", "big": 2**70}))
     changes = there.got[0]["approval"]["changes"]
     assert changes["list"][0] == {"path": "amount", "kind": "changed", "before": 5, "after": 500, "hidden": False}
     assert changes["list"][1]["hidden"] is True
+    assert changes["list"][2]["before"] == 2**70
     assert changes["left_out"] == 0
+
+
+async def test_without_a_callback_address_none_is_promised(client: httpx2.AsyncClient, there: Receiver) -> None:
+    quiet = WebhookChannel(WebhookSettings(there.url, SECRET, retries=0), client, now_s=lambda: NOW_S)
+    assert isinstance(await quiet.announce(a_card()), Delivered)
+    assert "callback_url" not in there.got[0]
 
 
 async def test_a_busy_receiver_is_asked_again_with_the_same_id(client: httpx2.AsyncClient, there: Receiver) -> None:

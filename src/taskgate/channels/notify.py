@@ -56,8 +56,6 @@ class NotifyChannel:
                 told = await self._told.async_notify(body=body, title=title)
         except TimeoutError:
             return NotDelivered("the notification took too long", lasting=False)
-        except TypeError as error:
-            return NotDelivered(f"the notification was refused: {error}", lasting=True)
         return Delivered(receipt) if told else NotDelivered("at least one address could not be told", lasting=False)
 
 

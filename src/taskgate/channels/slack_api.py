@@ -89,19 +89,20 @@ class SlackApi:
         return list(message.get("reactions", [])) if isinstance(message, Mapping) else []
 
     async def _call(self, ask: Callable[[], Awaitable[Any]]) -> Mapping[str, Any]:
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        attempts_left = MAX_ATTEMPTS
+        while True:
+            attempts_left -= 1
             try:
                 said = await ask()
             except SlackApiError as error:
                 code, wait_s = _meaning(error)
-                if wait_s is None or attempt == MAX_ATTEMPTS:
+                if wait_s is None or not attempts_left:
                     raise SlackTrouble(code) from error
                 await self._pause(wait_s)
             except (SlackClientError, aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise SlackTrouble("unreachable") from error
             else:
                 return dict(said.data) if isinstance(said.data, dict) else {}
-        raise SlackTrouble("ratelimited")
 
 
 def _meaning(error: SlackApiError) -> tuple[str, float | None]:

@@ -9,6 +9,7 @@ shown, and names the person by the id of their token. Whether that person may de
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -137,7 +138,8 @@ class WebhookChannel:
         message: dict[str, object] = {"type": kind, "approval": card_json(card)}
         if self._settings.callback_url is not None:
             message["callback_url"] = self._settings.callback_url
-        body = msgspec.json.encode(message)
+        # The standard encoder, because differences may hold integers of any size.
+        body = json.dumps(message, ensure_ascii=False).encode()
         outcome = await self._attempt(message_id, body)
         for repeat in range(1, self._settings.retries + 1):
             if not isinstance(outcome, _TryAgain):

@@ -1,0 +1,86 @@
+"""Notifications through apprise: they tell that somebody waits, and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from a_card import Ear, a_card, decided
+from aiohttp import web
+
+from taskgate.channels.notify import NotifyChannel
+from taskgate.ports.approval_channel import Delivered, NotDelivered
+
+
+@asynccontextmanager
+async def listener(take: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/hook", take)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"json://127.0.0.1:{runner.addresses[0][1]}/hook"
+    finally:
+        await runner.cleanup()
+
+
+async def test_people_are_told_who_waits_for_what_without_the_arguments() -> None:
+    got: list[dict[str, Any]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        got.append(await request.json())
+        return web.Response()
+
+    async with listener(take) as url:
+        channel = NotifyChannel([url])
+        await channel.start(Ear())
+        assert await channel.announce(a_card(tool="pay\nnow")) == Delivered("ap_1")
+        assert await channel.announce(a_card(url=None)) == Delivered("ap_1")
+        assert await channel.update(decided(), "ap_1") == Delivered("ap_1")
+        await channel.resume(a_card(), "ap_1")
+        await channel.close()
+    assert len(got) == 2
+    assert '"agent" asks to call "pay\\nnow" on "reports"' in got[0]["message"]
+    assert "https://gate.test/approvals/ap_1" in got[0]["message"]
+    assert "taskgate approvals show ap_1" in got[1]["message"]
+    assert "500" not in json.dumps(got)
+
+
+async def test_an_address_that_fails_is_reported() -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=500)
+
+    async with listener(refuse) as url:
+        assert await NotifyChannel([url]).announce(a_card()) == NotDelivered(
+            "at least one address could not be told", lasting=False
+        )
+
+
+async def test_an_address_that_never_answers_is_given_up() -> None:
+    release = asyncio.Event()
+
+    async def stall(request: web.Request) -> web.Response:
+        await release.wait()
+        return web.Response()
+
+    async with listener(stall) as url:
+        told = await NotifyChannel([url], deadline_s=0.2).announce(a_card())
+        release.set()
+    assert told == NotDelivered("the notification took too long", lasting=False)
+
+
+async def test_no_address_at_all_is_a_lasting_trouble() -> None:
+    told = await NotifyChannel([]).announce(a_card())
+    assert isinstance(told, NotDelivered)
+
+
+def test_an_unknown_address_is_an_error_that_does_not_show_it() -> None:
+    with pytest.raises(ValueError, match=r"notify.urls\[0\]") as caught:
+        NotifyChannel(["nonsense-s3cr3t"])
+    assert "s3cr3t" not in str(caught.value)
