@@ -168,7 +168,7 @@ async def test_standard_error_is_kept_up_to_the_last_lines(stage: Stage) -> None
 
 async def test_a_listener_that_fails_costs_no_other_line(stage: Stage) -> None:
     reported: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     seen: list[bytes] = []
 
     def listen(line: bytes) -> None:
@@ -184,7 +184,7 @@ async def test_a_listener_that_fails_costs_no_other_line(stage: Stage) -> None:
     )
     stage.children.append(child)
     await stage.until(lambda: bool(stage.exits))
-    assert (seen, len(reported)) == ([b"a", b"b"], 2)
+    assert (seen, len(reported)) == ([b"a", b"b"], 2), reported
 
 
 async def test_a_line_to_a_child_that_ended_is_refused_as_not_executed(stage: Stage) -> None:
@@ -333,6 +333,21 @@ async def test_an_exit_is_noticed_where_the_kernel_has_no_process_descriptors(
     await stage.start("print('said'); raise SystemExit(3)")
     await stage.until(lambda: bool(stage.exits))
     assert (stage.lines, stage.exits[0].code) == ([b"said"], 3)
+
+
+async def test_cancelling_a_start_leaves_nothing(stage: Stage) -> None:
+    warm = await stage.start(ECHO)
+    await warm.stop(5)
+    before = len(os.listdir("/dev/fd"))
+    for turns in range(6):
+        starting = asyncio.create_task(stage.start("import time; time.sleep(600)"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        for child in stage.children:
+            await child.stop(0.05)
+    await stage.until(lambda: len(os.listdir("/dev/fd")) <= before)
 
 
 async def test_fifty_children_leave_no_descriptor_and_no_zombie(stage: Stage) -> None:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from raw_server import OK, STREAM, answering, answering_then_closing, chunk, forever, read_request, serving
 
-from taskgate.upstreams.http import HttpClient, HttpFailure, HttpHead, SseEvent, Target
+from taskgate.upstreams.http import HttpClient, HttpFailure, HttpHead, SseEvent, Stage, Target
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
 
@@ -293,6 +293,71 @@ async def test_a_waiting_call_moves_up_when_a_connection_breaks() -> None:
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(result, HttpFailure) and result.status is None for result in results), results
         assert server.connections == 5
+        await client.close()
+
+
+async def test_a_name_with_several_addresses_is_tried_until_one_answers() -> None:
+    client = HttpClient()
+    async with serving(answering(OK)) as server:
+        target = Target.parse(f"http://localhost:{server.port}/mcp")
+        assert (await client.exchange(target, body=b"{}", deadline_s=5)).status == 200
+        await client.close()
+
+
+async def test_surplus_connections_are_not_kept() -> None:
+    client = HttpClient(max_idle_per_origin=1)
+    async with serving(answering(OK, OK)) as server:
+        target = Target.parse(server.url)
+        await asyncio.gather(*(client.exchange(target, body=b"{}", deadline_s=5) for _ in range(5)))
+        assert server.connections == 5
+        await until(lambda: server.open_now == 1)
+        assert client.idle_connections(target.origin) == 1
+        await client.close()
+
+
+async def test_a_turn_that_comes_as_its_caller_leaves_goes_to_the_next() -> None:
+    """Callers leave at every moment around the reply that frees the one connection; the last one is always served."""
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+
+    async with serving(script) as server:
+        target = Target.parse(server.url)
+        for turns in range(25):
+            client = HttpClient(max_connections_per_origin=1)
+            calls = [asyncio.create_task(client.exchange(target, body=b"{}", deadline_s=5)) for _ in range(4)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            calls[1].cancel()
+            calls[2].cancel()
+            await asyncio.wait(calls)
+            assert calls[3].result().status == 200
+            await client.close()
+
+
+@pytest.mark.parametrize("farewell", [True, False])
+async def test_over_tls_only_a_proper_farewell_ends_a_reply(tmp_path: Path, farewell: bool) -> None:
+    server_context, client_context = _contexts(tmp_path)
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(HEAD + b"\r\n{}")
+        await writer.drain()
+        if not farewell:
+            await asyncio.sleep(0.05)
+            writer.transport.abort()
+
+    client = HttpClient(ssl_context=client_context)
+    async with serving(script, context=server_context) as server:
+        exchange = client.exchange(Target.parse(f"https://127.0.0.1:{server.port}/"), body=b"{}", deadline_s=5)
+        if farewell:
+            assert (await exchange).body == b"{}"
+        else:
+            with pytest.raises(HttpFailure) as caught:
+                await exchange
+            assert (caught.value.stage, caught.value.partial) == (Stage.READ_BODY, b"{}")
         await client.close()
 
 

@@ -52,7 +52,7 @@ class OriginPool:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._opening = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._closed = False
         self._emptied: asyncio.Future[None] | None = None
 
@@ -75,6 +75,7 @@ class OriginPool:
 
     async def obtain(self, due: float) -> Connection:
         """An idle connection, a new one, or the next that comes free; all before `due` or an HttpFailure."""
+        had_turn = False
         while True:
             if self._closed:
                 raise HttpFailure(Stage.POOL_FULL, "the client is closed", Executed.NO)
@@ -83,7 +84,10 @@ class OriginPool:
                 return connection
             if len(self._all) + self._opening < self._limits.max_connections:
                 return await self._open(due)
-            await self._wait_turn(due)
+            connection = await self._wait_turn(due, first=had_turn)
+            if connection is not None and connection.is_usable():
+                return connection
+            had_turn = True
 
     async def close(self, within_s: float) -> None:
         """Hang up on everyone and wait until the event loop has let go of the sockets."""
@@ -130,8 +134,8 @@ class OriginPool:
         if self._closed or len(self._idle) >= self._limits.max_idle:
             connection.abort()
             return
-        self._idle.append(connection)
-        self._wake_next()
+        if not self._wake_next(connection):
+            self._idle.append(connection)
 
     def _forget(self, connection: Connection) -> None:
         self._all.discard(connection)
@@ -143,26 +147,42 @@ class OriginPool:
                 self._emptied.set_result(None)
             self._on_empty(self)
 
-    async def _wait_turn(self, due: float) -> None:
+    async def _wait_turn(self, due: float, *, first: bool) -> Connection | None:
+        """A connection that came free, or None when there is room for a new one or the pool closes."""
         if len(self._waiting) >= self._limits.max_waiting:
             raise HttpFailure(Stage.POOL_FULL, "too many exchanges already wait for a connection", Executed.NO)
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        if first:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
+        taken = False
         try:
             async with asyncio.timeout_at(due if due < math.inf else None):
-                await turn
+                connection = await turn
+            taken = True
+            return connection
         except TimeoutError:
             raise HttpFailure(Stage.POOL_FULL, "no connection came free before the deadline", Executed.NO) from None
         finally:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            elif turn.cancelled():
-                # Our turn had come as we left: the next one must have it.
-                self._wake_next()
+            if not taken:
+                self._give_up(turn)
 
-    def _wake_next(self) -> None:
+    def _give_up(self, turn: asyncio.Future[Connection | None]) -> None:
+        """Leave the queue; if the turn had come at that very moment, the next one has it."""
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+        elif turn.done() and not turn.cancelled():
+            handed = turn.result()
+            if handed is None:
+                self._wake_next()
+            else:
+                self._put_back(handed)
+
+    def _wake_next(self, connection: Connection | None = None) -> bool:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
-                return
+                turn.set_result(connection)
+                return True
+        return False

@@ -151,6 +151,8 @@ class ReplyReader:
         elif not self.complete:
             self.complete = True
             self.keep_alive = bool(self._parser.should_keep_alive())
+            # An idle connection must not hold on to the objects of its last call.
+            self._on_head = self._on_event = None
 
     # What a head and a body mean for us.
 

@@ -66,11 +66,14 @@ class Child:
         self._out_lines = LineSplitter(max_line_bytes)
         self._err_lines = LineSplitter(_STDERR_LINE_BYTES)
         self._tail: deque[str] = deque(maxlen=stderr_lines)
-        self._stdin = LineWriter()
-        self._stdout = ChunkReader(self._take_output, self._output_ended)
-        self._stderr = ChunkReader(self._take_stderr, lambda: None)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin = LineWriter(process.stdin)
+        self._stdout = ChunkReader(process.stdout, self._take_output, self._output_ended)
+        self._stderr = ChunkReader(process.stderr, self._take_stderr, self._stream_ended)
+        self._open_streams = 2
         self._code: int | None = None
-        self._out_ended = False
         self._timer: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[ChildExit] = self._loop.create_future()
 
@@ -87,7 +90,10 @@ class Child:
         max_line_bytes: int = 16 * _MIB + 64 * 1024,
         stderr_lines: int = 200,
     ) -> Child:
-        """Start it in a process group of its own, or raise ChildFailure."""
+        """Start it in a process group of its own, or raise ChildFailure.
+
+        Nothing is waited for, so a start cannot be cancelled half-way.
+        """
         child = cls(
             spawn(spec, reaper),
             on_line=on_line,
@@ -100,11 +106,6 @@ class Child:
         )
         reaper.add(child.pid)
         watch_exit(child._process, child._exited)
-        try:
-            await child._attach()
-        except BaseException:
-            child._signal_group(signal.SIGKILL)
-            raise
         return child
 
     @property
@@ -146,11 +147,6 @@ class Child:
                 self._signal_group(signal.SIGKILL)
         await self.wait_gone(_KILL_S)
 
-    async def _attach(self) -> None:
-        await self._loop.connect_write_pipe(lambda: self._stdin, self._process.stdin)
-        await self._loop.connect_read_pipe(lambda: self._stderr, self._process.stderr)
-        await self._loop.connect_read_pipe(lambda: self._stdout, self._process.stdout)
-
     def _take_output(self, data: bytes) -> None:
         for line in self._out_lines.feed(data):
             if isinstance(line, Oversize):
@@ -169,12 +165,15 @@ class Child:
                 self._tell(self._on_stderr, text)
 
     def _output_ended(self) -> None:
-        self._out_ended = True
-        if self._code is not None:
-            self._finish()
-        else:
+        if self._code is None:
             # Nobody can serve without an output; who does not go by itself is made to.
             self._timer = self._loop.call_later(_SILENT_S, self._signal_group, signal.SIGKILL)
+        self._stream_ended()
+
+    def _stream_ended(self) -> None:
+        self._open_streams -= 1
+        if self._code is not None and self._open_streams == 0:
+            self._finish()
 
     def _exited(self) -> None:
         # Helpers that it left behind hold its pipes and have no purpose any more. The process is not reaped before this,
@@ -183,7 +182,7 @@ class Child:
         self._code = self._process.wait()
         self._reaper.remove(self.pid)
         self._cancel_timer()
-        if self._out_ended:
+        if self._open_streams == 0:
             self._finish()
         else:
             self._timer = self._loop.call_later(_LAST_WORDS_S, self._finish)
@@ -192,7 +191,7 @@ class Child:
         self._cancel_timer()
         if self._gone.done() or self._code is None:
             return
-        self._stdin.abort()
+        self._stdin.close()
         self._stdout.close()
         self._stderr.close()
         half = self._out_lines.unfinished_bytes

@@ -1,108 +1,118 @@
-"""The three standard streams of a child as callbacks: one writer that counts what the kernel took, two readers.
+"""The standard streams of a child as callbacks on bare descriptors: a writer that counts what the kernel took, and readers.
 
-At most one line waits in the event loop's own buffer; the others wait here. So it is known of each line whether its newline
-had been handed over when the pipe broke.
+The pipe transports of the event loops are not used: they do not tell which line was cut off when a pipe broke, and it
+depends on the loop who closes the descriptor. Here each file object owns its descriptor, alone, until `close`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import IO
 
 from taskgate.upstreams.stdio.failure import ChildFailure, ChildProblem
 
 _BUFFER_BYTES = 32 * 1024 * 1024
+# As much as a pipe holds.
+_READ_BYTES = 64 * 1024
 
 
-class LineWriter(asyncio.BaseProtocol):
-    """Lines towards the child. Numbers count from 1."""
+class LineWriter:
+    """Lines towards the child. They are numbered from 1; those up to `handed_over` are in the kernel's hands."""
 
-    def __init__(self) -> None:
-        self._transport: asyncio.WriteTransport | None = None
+    __slots__ = ("_last", "_loop", "_pipe", "_queue", "_queued_bytes", "_rest", "handed_over")
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._loop = asyncio.get_running_loop()
+        self._pipe = pipe
+        self._rest = memoryview(b"")
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
-        self._paused = False
         self._last = 0
         self.handed_over = 0
 
     def send(self, line: bytes) -> int:
         """Write or queue one line and return its number; raises ChildFailure if it cannot get there."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        if self._pipe.closed:
             raise ChildFailure(ChildProblem.GONE, "the process has ended or closed its input")
         if self._queued_bytes + len(line) > _BUFFER_BYTES:
             raise ChildFailure(ChildProblem.BUFFER_FULL, "the process does not read its input fast enough")
-        if self._paused:
-            self._queue.append(line)
-            self._queued_bytes += len(line) + 1
-        elif not self._write(transport, line):
-            raise ChildFailure(ChildProblem.GONE, "the process closed its input before the line had left")
+        data = line + b"\n"
+        if self._rest:
+            self._queue.append(data)
+            self._queued_bytes += len(data)
+        else:
+            self._rest = memoryview(data)
+            self._push()
+            if self._pipe.closed:
+                raise ChildFailure(ChildProblem.GONE, "the process closed its input before the line had left")
+            if self._rest:
+                self._loop.add_writer(self._pipe.fileno(), self._go_on)
         self._last += 1
         return self._last
 
     def close(self) -> None:
-        """End the child's input. Lines that it has not made room for are given up."""
+        """End the child's input. What it has not made room for is given up."""
+        if not self._pipe.closed:
+            self._loop.remove_writer(self._pipe.fileno())
+            self._pipe.close()
         self._queue.clear()
-        if self._transport is not None:
-            self._transport.close()
+        self._queued_bytes = 0
 
-    def abort(self) -> None:
-        """Let go of the pipe without flushing."""
-        self._queue.clear()
-        if self._transport is not None:
-            self._transport.abort()
+    def _push(self) -> None:
+        """Write what is left of the present line, as far as there is room; a broken pipe is closed."""
+        try:
+            self._rest = self._rest[os.write(self._pipe.fileno(), self._rest) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if not self._rest:
+            self.handed_over += 1
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
-        self._transport.set_write_buffer_limits(high=0, low=0)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._queue.clear()
-
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self.handed_over += 1
-        while self._queue and not self._paused and self._transport is not None:
-            line = self._queue.popleft()
-            self._queued_bytes -= len(line) + 1
-            if not self._write(self._transport, line):
-                self._queue.clear()
-
-    def _write(self, transport: asyncio.WriteTransport, line: bytes) -> bool:
-        transport.write(line + b"\n")
-        if self._paused:
-            return True
-        if transport.is_closing():
-            return False
-        self.handed_over += 1
-        return True
+    def _go_on(self) -> None:
+        self._push()
+        while not self._rest and self._queue and not self._pipe.closed:
+            data = self._queue.popleft()
+            self._queued_bytes -= len(data)
+            self._rest = memoryview(data)
+            self._push()
+        if not self._rest and not self._pipe.closed:
+            self._loop.remove_writer(self._pipe.fileno())
 
 
-class ChunkReader(asyncio.Protocol):
+class ChunkReader:
     """Bytes from the child, as they come, and the end of them."""
 
-    def __init__(self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+    __slots__ = ("_loop", "_on_chunk", "_on_end", "_pipe")
+
+    def __init__(self, pipe: IO[bytes], on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._loop = asyncio.get_running_loop()
+        self._pipe = pipe
         self._on_chunk = on_chunk
         self._on_end = on_end
-        self._transport: asyncio.ReadTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.ReadTransport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._on_chunk(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._on_end()
+        self._loop.add_reader(pipe.fileno(), self._read)
 
     def close(self) -> None:
-        """Let go of the pipe."""
-        if self._transport is not None:
-            self._transport.close()
+        """Stop listening, without an end being told."""
+        if not self._pipe.closed:
+            self._loop.remove_reader(self._pipe.fileno())
+            self._pipe.close()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._on_chunk(data)
+        else:
+            self.close()
+            self._on_end()
