@@ -1,7 +1,8 @@
 """Opening a connection: resolve, connect, TLS, each with its own name when it fails.
 
 The steps are taken one by one, not by a single library call, because "the name does not exist", "nobody listens" and
-"that is not TLS" are three different things to tell an operator. None of them can have executed anything.
+"that is not TLS" are three different things to tell an operator. None of them can have executed anything. The event loop
+makes and owns the sockets: handing it one of ours would leave two owners of a descriptor if the peer hangs up just then.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.target import Origin
 from taskgate.upstreams.http.tls import TlsLayer
 
-ConnectionFactory = Callable[[socket.socket], Connection]
-_Address = tuple[int, tuple[str, int]]
+ConnectionFactory = Callable[[], Connection]
 
 
 async def open_connection(
@@ -27,44 +27,34 @@ async def open_connection(
 ) -> Connection:
     """A connection ready for its first exchange. `until` is a loop time."""
     addresses = await _resolve(origin, until)
-    sock = await _connect_first(addresses, until)
-    stage = Stage.TLS if context is not None else Stage.CONNECT
-    connection = factory(sock)
+    if context is None:
+        _, connection = await _connect_first(addresses, origin.port, until, factory)
+        assert isinstance(connection, Connection)
+        return connection
+    secured = factory()
+    layer = TlsLayer(secured, context, origin.host)
+    transport, _ = await _connect_first(addresses, origin.port, until, lambda: layer)
     try:
         async with asyncio.timeout_at(until):
-            await _attach(connection, sock, context, origin.host)
-    except TimeoutError:
-        raise _refuse(stage, "no TLS handshake in time") from None
-    except OSError as error:
-        raise _refuse(stage, f"the TLS handshake failed: {error}") from error
-    return connection
-
-
-async def _attach(connection: Connection, sock: socket.socket, context: ssl.SSLContext | None, host: str) -> None:
-    loop = asyncio.get_running_loop()
-    layer = TlsLayer(connection, context, host) if context is not None else None
-    protocol: asyncio.Protocol = connection if layer is None else layer
-    try:
-        transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
-    except BaseException:
-        sock.close()
-        raise
-    if layer is not None:
-        try:
             await layer.ready
-        except BaseException:
-            transport.abort()
-            raise
+    except TimeoutError:
+        transport.abort()
+        raise _refuse(Stage.TLS, "no TLS handshake in time") from None
+    except OSError as error:
+        raise _refuse(Stage.TLS, f"the TLS handshake failed: {error}") from error
+    except BaseException:
+        transport.abort()
+        raise
+    return secured
 
 
-async def _resolve(origin: Origin, until: float) -> list[_Address]:
+async def _resolve(origin: Origin, until: float) -> list[str]:
     try:
-        literal = ipaddress.ip_address(origin.host)
+        ipaddress.ip_address(origin.host)
     except ValueError:
         pass
     else:
-        family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
-        return [(family, (origin.host, origin.port))]
+        return [origin.host]
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout_at(until):
@@ -73,35 +63,25 @@ async def _resolve(origin: Origin, until: float) -> list[_Address]:
         raise _refuse(Stage.RESOLVE, "the name was not resolved in time") from None
     except (OSError, UnicodeError) as error:
         raise _refuse(Stage.RESOLVE, f"the name was not resolved: {error}") from error
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+    return [str(address[0]) for _, _, _, _, address in found]
 
 
-async def _connect_first(addresses: list[_Address], until: float) -> socket.socket:
+async def _connect_first(
+    addresses: list[str], port: int, until: float, factory: Callable[[], asyncio.Protocol]
+) -> tuple[asyncio.Transport, asyncio.Protocol]:
     """Try each address with a fair share of the time left, so that one silent address does not use it all."""
     loop = asyncio.get_running_loop()
     problem = "no address"
-    for position, (family, address) in enumerate(addresses):
+    for position, address in enumerate(addresses):
         share = (until - loop.time()) / (len(addresses) - position)
         try:
             async with asyncio.timeout(share):
-                return await _connect_one(loop, family, address)
+                return await loop.create_connection(factory, address, port)
         except TimeoutError:
             problem = "no answer in time"
         except OSError as error:
             problem = str(error)
     raise _refuse(Stage.CONNECT, f"could not connect: {problem}")
-
-
-async def _connect_one(loop: asyncio.AbstractEventLoop, family: int, address: tuple[str, int]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await loop.sock_connect(sock, address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _refuse(stage: Stage, message: str) -> HttpFailure:

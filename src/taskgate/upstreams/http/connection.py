@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import math
 import select
-import socket
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import cast
@@ -22,7 +21,8 @@ from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.reader import OnEvent, OnHead, ReplyProblem, ReplyReader
 from taskgate.upstreams.http.reply import HttpReply
 
-_PEEK = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
+_PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
+_HUNG_UP = select.POLLHUP | select.POLLERR | _PEER_CLOSED
 _DRAIN_BYTES = 64 * 1024
 _DRAIN_S = 1.0
 _PARTIAL_BYTES = 2048
@@ -45,13 +45,12 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_deadline", "_drained", "_due", "_future", "_idle_s", "_keep_s", "_loop", "_on_free",
         "_on_lost", "_phase", "_poll",
-        "_reader", "_sock", "_timer", "_timer_at", "_tls", "_transport", "_unsent",
+        "_reader", "_timer", "_timer_at", "_tls", "_transport", "_unsent",
     )  # fmt: skip
 
     def __init__(
         self,
         reader: ReplyReader,
-        sock: socket.socket,
         *,
         tls: bool,
         keep_s: float,
@@ -61,9 +60,7 @@ class Connection(asyncio.Protocol):
         self._phase = Phase.IDLE
         self._loop = asyncio.get_running_loop()
         self._reader = reader
-        self._sock = sock
         self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
         self._tls = tls
         self._keep_s = keep_s
         self._on_free = on_free
@@ -82,16 +79,9 @@ class Connection(asyncio.Protocol):
         """False once the peer has closed or said something unasked, even if the loop has not yet noticed."""
         if self._phase is not Phase.IDLE or self._transport is None or self._transport.is_closing():
             return False
-        if not self._poll.poll(0):
-            return True
-        try:
-            waiting = self._sock.recv(1, _PEEK)
-        except (BlockingIOError, InterruptedError):
-            return True
-        except OSError:
-            return False
+        news = self._poll.poll(0)
         # A TLS peer may have sent a session ticket, which is no answer to anything.
-        return self._tls and bool(waiting)
+        return not news or (self._tls and not news[0][1] & _HUNG_UP)
 
     def begin(
         self, request: bytes, *, due: float, idle_s: float | None, on_head: OnHead | None, on_event: OnEvent | None
@@ -124,6 +114,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0, low=0)
+        self._poll.register(transport.get_extra_info("socket"), select.POLLIN | _PEER_CLOSED)
 
     def pause_writing(self) -> None:
         self._unsent = True

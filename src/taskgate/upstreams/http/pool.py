@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -120,10 +119,9 @@ class OriginPool:
             self._wake_next()
         return connection
 
-    def _make(self, sock: socket.socket) -> Connection:
+    def _make(self) -> Connection:
         return Connection(
             ReplyReader(self._reply_limits),
-            sock,
             tls=self.origin.tls,
             keep_s=self._limits.idle_s,
             on_free=self._put_back,

@@ -62,6 +62,9 @@ class TlsLayer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=high, low=low)
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default if self._transport is None else self._transport.get_extra_info(name, default)
+
     def is_closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
