@@ -1,0 +1,142 @@
+"""`taskgate call`: call one tool, as a task if wanted, and watch it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.follow import Display, answerer, follow_task, interrupts
+from taskgate.cli.target import Gateway, GenerationChoice, Json, Scope, TakesCommand, Target, Token, Url, choose_target
+
+if TYPE_CHECKING:
+    from taskgate.client import Session
+
+Name = Annotated[str, typer.Argument(help="The tool's name, as `taskgate tools` lists it.")]
+Arguments = Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, `@file.json`, or `-`.")]
+AsTask = Annotated[bool, typer.Option("--task", help="Start it as a task and print the task's id.")]
+Watch = Annotated[bool, typer.Option("--watch", help="With --task: stay and show what happens until the result.")]
+Ttl = Annotated[int | None, typer.Option("--ttl", min=1, help="Milliseconds the server shall keep the task.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait before giving up.")]
+AnswerOption = Annotated[str | None, typer.Option("--answer", metavar="JSON", help="Answer every form with this.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for on the command line."""
+
+    name: str
+    arguments: dict[str, Any]
+    as_task: bool
+    watch: bool
+    ttl: int | None
+    timeout: float | None
+    as_json: bool
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the application."""
+    app.command("call", cls=TakesCommand)(call)
+
+
+def call(
+    ctx: typer.Context,
+    name: Name,
+    arguments: Arguments = None,
+    as_task: AsTask = False,
+    watch: Watch = False,
+    ttl: Ttl = None,
+    timeout: Timeout = None,
+    answer: AnswerOption = None,
+    gateway: Gateway = None,
+    url: Url = None,
+    scope: Scope = None,
+    token: Token = None,
+    generation: GenerationChoice = None,
+    as_json: Json = False,
+) -> None:
+    """Call a tool of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
+    target = choose_target(ctx, gateway, url, scope, token, generation)
+    given = read_arguments(arguments)
+    display = Display(name, as_json=as_json)
+    settings = {"elicitation": _elicitation(answer, display, as_json=as_json)}
+    wish = Wish(name, given, as_task=as_task, watch=watch, ttl=ttl, timeout=timeout, as_json=as_json)
+    raise typer.Exit(asyncio.run(_call(target, wish, display, settings)))
+
+
+def read_arguments(given: str | None) -> dict[str, Any]:
+    """The tool's arguments from the command line, a file or standard input."""
+    if given is None:
+        return {}
+    try:
+        text = sys.stdin.read() if given == "-" else Path(given[1:]).read_text() if given.startswith("@") else given
+        value = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"the arguments are not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter('the arguments must be a JSON object, such as {"text": "hi"}')
+    return value
+
+
+def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Any:
+    """How questions are answered: with the answer given, by the person at the terminal, or not at all."""
+    if answer is not None:
+        content = read_arguments(answer)
+        return lambda question: {"action": "decline"} if question.is_url else {"action": "accept", "content": content}
+    return answerer(display) if sys.stdin.isatty() and not as_json else None
+
+
+async def _call(target: Target, wish: Wish, display: Display, settings: dict[str, Any]) -> ExitCode:
+    from taskgate.client import ClientError, connect
+
+    try:
+        async with connect(target.address, token=target.token, generation=target.generation, **settings) as session:
+            # A stateless server decides by itself whether a call becomes a task, so there the answer may be either.
+            may_become_task = session.generation == "stateless" and session.supports_tasks
+            if wish.as_task or may_become_task:
+                return await _task_call(session, wish, display)
+            return await _plain_call(session, wish, display)
+    except ClientError as error:
+        return say.failure(error, as_json=wish.as_json)
+
+
+async def _task_call(session: Session, wish: Wish, display: Display) -> ExitCode:
+    handle = await session.call_tool_as_task(wish.name, wish.arguments, ttl=wish.ttl, timeout=wish.timeout)
+    if handle.task_id is None:
+        return say.result(await handle.result(), as_json=wish.as_json)
+    if wish.as_task and not wish.watch:
+        return _started(handle.task_id, as_json=wish.as_json)
+    if handle.immediate_response and not wish.as_json:
+        say.note(say.clean(handle.immediate_response))
+    return await follow_task(handle, display, as_json=wish.as_json, timeout=wish.timeout)
+
+
+async def _plain_call(session: Session, wish: Wish, display: Display) -> ExitCode:
+    calling = session.call_tool(wish.name, wish.arguments, timeout=wish.timeout, on_progress=display.progress)
+    work = asyncio.create_task(calling)
+    with interrupts() as interrupted, display.shown():
+        stopping = asyncio.create_task(interrupted.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopped = not work.done()
+        for task in (work, stopping) if stopped else (stopping,):
+            task.cancel()
+        await asyncio.gather(work, stopping, return_exceptions=True)
+    if stopped:
+        say.note("Interrupted; the call was withdrawn, but the tool may have run.")
+        return ExitCode.INTERRUPTED
+    return say.result(work.result(), as_json=wish.as_json)
+
+
+def _started(task_id: str, *, as_json: bool) -> ExitCode:
+    if as_json:
+        say.event("created", taskId=task_id)
+    else:
+        print(task_id, flush=True)
+    return ExitCode.OK

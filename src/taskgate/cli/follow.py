@@ -1,0 +1,205 @@
+"""Follows a task at the terminal: a live line, plain lines, or JSON, until the task has ended.
+
+Ctrl-C asks whether to cancel the task; a task that is left alone goes on at the server. Used by `call` and `tasks
+watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from taskgate.cli import say
+from taskgate.cli.answer_form import answer_question, read_line
+from taskgate.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from taskgate.client import Progress, Question, TaskHandle, TaskUpdate
+
+REFRESH_SECONDS = 0.1
+_COLOURS = {
+    "working": "cyan",
+    "input_required": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+}
+
+
+class Display:
+    """Shows what happens to one call, in the way the output allows."""
+
+    def __init__(self, name: str, *, as_json: bool) -> None:
+        self._name, self._as_json = say.one_line(name), as_json
+        self._begun = time.monotonic()
+        self._status, self._message = "working", ""
+        self._progress: float | None = None
+        self._total: float | None = None
+        self._expires: float | None = None
+        self._live: Any = None
+        self._last = ""
+
+    @contextmanager
+    def shown(self) -> Iterator[Display]:
+        if self._as_json or not sys.stderr.isatty():
+            yield self
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True)
+        with Live(console=console, get_renderable=self._line, refresh_per_second=10, transient=True) as self._live:
+            yield self
+        self._live = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to a question for a while."""
+        live = self._live
+        if live is not None:
+            live.stop()
+        try:
+            yield
+        finally:
+            if live is not None:
+                live.start()
+
+    def progress(self, progress: Progress) -> None:
+        self._progress, self._total = progress.progress, progress.total
+        self._message = say.one_line(progress.message or self._message)
+        self._tell("progress", progress=progress.progress, total=progress.total, message=progress.message)
+
+    def update(self, update: TaskUpdate) -> None:
+        self._status, self._message = str(update.status), say.one_line(update.message or "")
+        self._progress, self._total, self._expires = update.progress, update.total, _moment(update.expires_in)
+        self._tell(
+            "status",
+            taskId=update.task_id,
+            status=str(update.status),
+            message=update.message,
+            progress=update.progress,
+            total=update.total,
+            expires_in=update.expires_in,
+            questions=[{"key": q.key, "method": q.method, "params": dict(q.params)} for q in update.questions.values()],
+        )
+        if update.warning and not self._as_json:
+            say.note(f"Warning: {say.clean(update.warning)}")
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        if self._as_json:
+            say.event(kind, **{name: value for name, value in fields.items() if value not in (None, [])})
+        elif self._live is None:
+            line = "  ".join(part for part in (self._status, self._share(), self._message) if part)
+            if line != self._last:
+                say.note(f"{time.monotonic() - self._begun:6.1f} s  {line}")
+                self._last = line
+
+    def _share(self) -> str:
+        if self._progress is None:
+            return ""
+        return f"{self._progress / self._total:.0%}" if self._total else f"{self._progress:g}"
+
+    def _line(self) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.spinner import Spinner
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 1))
+        cells: list[Any] = [
+            Spinner("dots"),
+            Text(self._name, "bold"),
+            Text(self._status, _COLOURS.get(self._status, "")),
+        ]
+        if self._progress is not None and self._total:
+            cells += [ProgressBar(self._total, self._progress, width=24), Text(self._share())]
+        cells += [
+            Text(self._message, overflow="ellipsis", no_wrap=True),
+            Text(f"{time.monotonic() - self._begun:.0f} s", "dim"),
+        ]
+        if self._expires is not None:
+            cells.append(Text(f"kept {max(0, self._expires - time.monotonic()):.0f} s more", "dim"))
+        grid.add_row(*cells)
+        return grid
+
+
+def answerer(display: Display) -> Any:
+    """A callback that answers elicitations at the terminal, one at a time."""
+    lock = asyncio.Lock()
+
+    async def answer(question: Question) -> dict[str, Any]:
+        async with lock:
+            with display.paused():
+                return await asyncio.to_thread(answer_question, question)
+
+    return answer
+
+
+async def follow_task(handle: TaskHandle, display: Display, *, as_json: bool, timeout: float | None) -> ExitCode:
+    """Show the task until it ends, then print its result."""
+    with interrupts() as interrupted, display.shown():
+        watching = asyncio.create_task(_watch(handle, display))
+        stopping = asyncio.create_task(interrupted.wait())
+        try:
+            async with asyncio.timeout(timeout):
+                while not watching.done():
+                    await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                    if stopping.done() and not watching.done():
+                        return await _interrupted(handle, display, as_json=as_json)
+        except TimeoutError:
+            _tell_left_alone(handle, as_json=as_json)
+            return ExitCode.TIMED_OUT
+        finally:
+            for task in (watching, stopping):
+                task.cancel()
+            await asyncio.gather(watching, stopping, return_exceptions=True)
+    return say.result(await handle.result(), as_json=as_json)
+
+
+@contextmanager
+def interrupts() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C sets instead of ending the program."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, event.set)
+        yield event
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _watch(handle: TaskHandle, display: Display) -> None:
+    async for update in handle.updates():
+        display.update(update)
+
+
+async def _interrupted(handle: TaskHandle, display: Display, *, as_json: bool) -> ExitCode:
+    cancel = False
+    if sys.stdin.isatty() and not as_json:
+        with display.paused():
+            try:
+                typed = await asyncio.to_thread(read_line, "\nCancel the task on the server? [y/N] ")
+                cancel = typed.lower().startswith("y")
+            except EOFError:
+                cancel = False
+    if cancel:
+        task = await handle.cancel()
+        say.note(f"The task is {task.status if task else 'over'}.")
+        return ExitCode.CANCELLED
+    _tell_left_alone(handle, as_json=as_json)
+    return ExitCode.INTERRUPTED
+
+
+def _tell_left_alone(handle: TaskHandle, *, as_json: bool) -> None:
+    if as_json:
+        say.event("left", taskId=handle.task_id, status=str(handle.status))
+    else:
+        say.note(f"The task goes on. Come back to it with: taskgate tasks watch {handle.task_id}")
+
+
+def _moment(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds

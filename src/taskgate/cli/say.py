@@ -1,0 +1,149 @@
+"""What the commands print: for people, or one JSON object a line for scripts.
+
+Everything that a server said passes `clean` on its way to a terminal, so that it cannot move the cursor, change
+colours or hide text. Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+from taskgate.cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from taskgate.client import ClientError, ToolResult
+
+_KEPT = "\n\t"
+_HIDING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+_REFUSALS = {
+    "policy_denied",
+    "approval_rejected",
+    "approval_expired",
+    "policy_drift",
+    "request_drift",
+    "rate_limited",
+    "overloaded",
+    "task_required",
+    "task_forbidden",
+}
+
+
+def clean(text: object) -> str:
+    """Text from elsewhere, with everything replaced that a terminal would obey or that reads other than it looks."""
+    return "".join(
+        c if c in _KEPT or unicodedata.category(c) not in _HIDING else "\N{REPLACEMENT CHARACTER}" for c in str(text)
+    )
+
+
+def one_line(text: object) -> str:
+    return " ".join(clean(text).split())
+
+
+def event(kind: str, **fields: Any) -> None:
+    """One line of JSON for a script."""
+    print(json.dumps({"event": kind, **fields}, ensure_ascii=False), flush=True)
+
+
+def note(text: str) -> None:
+    """Something for the person at the terminal, apart from the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def result(tool_result: ToolResult, *, as_json: bool) -> ExitCode:
+    """Print what a tool returned."""
+    if as_json:
+        event("result", is_error=tool_result.is_error, result=tool_result.raw)
+    else:
+        if tool_result.is_error:
+            note("The tool reported an error:")
+        show = clean if sys.stdout.isatty() else str
+        print(show(readable(tool_result)), flush=True)
+    return ExitCode.FAILED if tool_result.is_error else ExitCode.OK
+
+
+def readable(tool_result: ToolResult) -> str:
+    """The blocks of a result as text; what is no text is named."""
+    lines = [_block(block) for block in tool_result.content]
+    if not lines and tool_result.structured_content is not None:
+        lines = [json.dumps(tool_result.structured_content, indent=2, ensure_ascii=False)]
+    return "\n".join(lines) or "(no content)"
+
+
+def failure(error: ClientError, *, as_json: bool) -> ExitCode:
+    """Print why a command failed, and choose its exit code."""
+    code = exit_code_for(error)
+    if as_json:
+        details = {"error": type(error).__name__, "message": str(error), "executed": error.executed}
+        data = getattr(error, "data", None)
+        event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
+    else:
+        note(f"{_headline(code)}: {clean(error)}")
+    return code
+
+
+def exit_code_for(error: ClientError) -> ExitCode:
+    """The exit code an error of the client deserves."""
+    from taskgate import client
+
+    match error:
+        case client.CannotConnect() | client.VersionUnsupported():
+            return ExitCode.CANNOT_CONNECT
+        case client.Unauthorized() | client.InputNeeded() | client.Refused():
+            return ExitCode.REFUSED
+        case client.HttpRefusal() if error.status in (429, 503):
+            return ExitCode.REFUSED
+        case client.DeadlineExceeded():
+            return ExitCode.TIMED_OUT
+        case client.TaskCancelled():
+            return ExitCode.CANCELLED
+        case client.TaskNotFound():
+            return ExitCode.NOT_FOUND
+        case client.TasksNotSupported():
+            return ExitCode.USAGE
+        case client.ServerError():
+            return _exit_code_for_answer(error)
+        case client.TaskFailed():
+            return ExitCode.OUTCOME_UNKNOWN if "utcome unknown" in str(error) else ExitCode.FAILED
+    return ExitCode.OUTCOME_UNKNOWN if error.executed == "maybe" else ExitCode.CANNOT_CONNECT
+
+
+def _exit_code_for_answer(error: Any) -> ExitCode:
+    kind = error.error_type
+    if kind in _REFUSALS:
+        return ExitCode.REFUSED
+    if kind in ("unknown_tool", "unknown_task", "result_expired"):
+        return ExitCode.NOT_FOUND
+    if kind == "upstream_timeout":
+        return ExitCode.TIMED_OUT
+    if kind == "outcome_unknown":
+        return ExitCode.OUTCOME_UNKNOWN
+    return ExitCode.FAILED
+
+
+def _headline(code: ExitCode) -> str:
+    return {
+        ExitCode.CANNOT_CONNECT: "Cannot connect",
+        ExitCode.REFUSED: "Refused",
+        ExitCode.TIMED_OUT: "Timed out",
+        ExitCode.CANCELLED: "Cancelled",
+        ExitCode.OUTCOME_UNKNOWN: "Outcome unknown",
+        ExitCode.NOT_FOUND: "Not found",
+        ExitCode.USAGE: "Not possible",
+    }.get(code, "Failed")
+
+
+def _block(block: dict[str, Any]) -> str:
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind in ("image", "audio"):
+        return f"[{kind} {block.get('mimeType', '')}, {len(str(block.get('data', ''))) * 3 // 4} bytes]"
+    if kind == "resource_link":
+        return f"[link {block.get('uri')}]"
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        return str(resource.get("text") or f"[resource {resource.get('uri')}]")
+    return f"[{kind}]"

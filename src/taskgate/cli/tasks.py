@@ -1,0 +1,174 @@
+"""`taskgate tasks`: list, show, watch, collect and cancel tasks by their ids."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.follow import Display, answerer, follow_task
+from taskgate.cli.target import Gateway, GenerationChoice, Json, Scope, Target, Token, Url, choose_target
+
+if TYPE_CHECKING:
+    from taskgate.client import Session, Task
+
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait before giving up.")]
+Work = Callable[["Session"], Awaitable[ExitCode]]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="Follow and manage tasks.", no_args_is_help=True)
+    for name, command in (("list", list_), ("show", show), ("watch", watch), ("result", result), ("cancel", cancel)):
+        group.command(name)(command)
+    app.add_typer(group, name="tasks")
+
+
+def list_(
+    ctx: typer.Context,
+    gateway: Gateway = None,
+    url: Url = None,
+    scope: Scope = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks this caller may see."""
+    # Only the stateful generation has a list of tasks.
+    target = choose_target(ctx, gateway, url, scope, token, "stateful")
+
+    async def work(session: Session) -> ExitCode:
+        _print_tasks(await session.list_tasks(), as_json=as_json)
+        return ExitCode.OK
+
+    _run(target, work, as_json=as_json)
+
+
+def show(
+    ctx: typer.Context,
+    task_id: TaskId,
+    gateway: Gateway = None,
+    url: Url = None,
+    scope: Scope = None,
+    token: Token = None,
+    generation: GenerationChoice = None,
+    as_json: Json = False,
+) -> None:
+    """Show the state of one task."""
+
+    async def work(session: Session) -> ExitCode:
+        _print_tasks([await session.get_task(task_id)], as_json=as_json)
+        return ExitCode.OK
+
+    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
+
+
+def watch(
+    ctx: typer.Context,
+    task_id: TaskId,
+    timeout: Timeout = None,
+    gateway: Gateway = None,
+    url: Url = None,
+    scope: Scope = None,
+    token: Token = None,
+    generation: GenerationChoice = None,
+    as_json: Json = False,
+) -> None:
+    """Show what happens to a task until it ends, answer its questions, and print its result."""
+    display = Display(task_id, as_json=as_json)
+    interactive = sys.stdin.isatty() and not as_json
+
+    async def work(session: Session) -> ExitCode:
+        return await follow_task(await session.resume_task(task_id), display, as_json=as_json, timeout=timeout)
+
+    settings = {"elicitation": answerer(display)} if interactive else {}
+    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json, **settings)
+
+
+def result(
+    ctx: typer.Context,
+    task_id: TaskId,
+    timeout: Timeout = None,
+    gateway: Gateway = None,
+    url: Url = None,
+    scope: Scope = None,
+    token: Token = None,
+    generation: GenerationChoice = None,
+    as_json: Json = False,
+) -> None:
+    """Wait for the end of a task and print its result."""
+
+    async def work(session: Session) -> ExitCode:
+        return say.result(await session.get_task_result(task_id, timeout), as_json=as_json)
+
+    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
+
+
+def cancel(
+    ctx: typer.Context,
+    task_id: TaskId,
+    gateway: Gateway = None,
+    url: Url = None,
+    scope: Scope = None,
+    token: Token = None,
+    generation: GenerationChoice = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the server to cancel a task."""
+
+    async def work(session: Session) -> ExitCode:
+        _print_tasks([await session.cancel_task(task_id)], as_json=as_json)
+        return ExitCode.OK
+
+    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
+
+
+def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
+    async def run() -> ExitCode:
+        from taskgate.client import ClientError, connect
+
+        try:
+            async with connect(target.address, token=target.token, generation=target.generation, **settings) as session:
+                return await work(session)
+        except ClientError as error:
+            return say.failure(error, as_json=as_json)
+
+    try:
+        code = asyncio.run(run())
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    raise typer.Exit(code)
+
+
+def _print_tasks(tasks: list[Task], *, as_json: bool) -> None:
+    if as_json:
+        for task in tasks:
+            say.event("task", **task.raw)
+        return
+    if not tasks:
+        say.note("There are no tasks.")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for heading in ("Task", "Status", "Tool", "Created", "Kept for", "What it says"):
+        table.add_column(heading, overflow="fold")
+    for task in tasks:
+        kept = "always" if task.ttl is None else f"{task.ttl / 1000:g} s"
+        cells = (
+            task.task_id,
+            task.status,
+            task.raw.get("toolName") or "",
+            task.created_at or "",
+            kept,
+            task.message or "",
+        )
+        table.add_row(*(Text(say.one_line(cell)) for cell in cells))
+    Console().print(table)
