@@ -1,0 +1,81 @@
+"""A program that works on a store and says on its standard output what the store has acknowledged, the moment it
+has.
+
+Run by the power-loss check under strace. Arguments: the store's file, the number of lives, and how to break it:
+`none`, `normal-sync` (the database syncs only now and then) or `no-file-sync` (result files are not synced).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+
+from taskgate.core.generations import Generation
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.happening import ResultCame
+from taskgate.core.tasks.task import Task
+from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.sqlite import checkpointer, spill_files, task_side
+from taskgate.store.sqlite.store import SqliteStore, open_store
+
+AT_ONCE = 4
+SPILL_OVER = 20_000
+
+
+def say(word: str, task_id: str, rest: str = "") -> None:
+    os.write(1, f"{word} {task_id} {rest}\n".encode())
+
+
+def a_call() -> Task:
+    return Task(
+        id=ids.task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
+        principal="carol",
+        caller="carol",
+        scope="default",
+        server="reports",
+        tool="build",
+        wire_name="reports__build",
+        arguments=b'{"year":2026}',
+        digest="sha256:d1",
+        generation=Generation.STATEFUL,
+        ttl_ms=600_000,
+        execution_budget_ms=60_000,
+    )
+
+
+async def live(store: SqliteStore, number: int) -> None:
+    call = a_call()
+    assert isinstance(await store.accept(call), Change)
+    say("accepted", call.id)
+    assert isinstance(await store.intend(call.id, byte_hash="b", upstream="u"), Intended)
+    say("intended", call.id)
+    body = b'"' + secrets.token_hex(15_000 if number % 5 == 0 else 50).encode() + b'"'
+    assert isinstance(await store.advance(call.id, ResultCame(body)), Change)
+    say("finished", call.id, hashlib.sha256(body).hexdigest())
+
+
+async def main(path: Path, lives: int, broken: str) -> None:
+    # Small figures, so that a short run spills and checkpoints often.
+    task_side.SPILL_OVER = SPILL_OVER  # type: ignore[misc]
+    checkpointer.COMMITS_BETWEEN = 12  # type: ignore[misc]
+    if broken == "no-file-sync":
+        spill_files.os.fsync = lambda fd: None  # type: ignore[attr-defined]
+    store = open_store(path, synchronous="NORMAL" if broken == "normal-sync" else "FULL")
+    numbers = iter(range(lives))
+
+    async def worker() -> None:
+        for number in numbers:
+            await live(store, number)
+
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    # No farewell: a power cut comes without one.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,164 @@
+"""Rebuilds the store from synced writes only, at every moment something had been acknowledged, and compares.
+
+The check needs strace. It counts because it fails on stores that are broken on purpose: one that syncs now and then,
+and one that does not sync its result files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synced_writes import TRACED, Moment, moments
+
+from taskgate.core.audit import Whole, verify
+from taskgate.core.tasks.state import TaskState
+from taskgate.store.sqlite.store import open_store
+
+LIVES = 30
+PROGRAM = Path(__file__).parent / "busy_store.py"
+
+
+def test_strace_is_here_or_power_loss_is_not_checked_at_all() -> None:
+    assert shutil.which("strace"), "strace is missing: install it, or nothing checks what survives a power cut"
+
+
+def traced(folder: Path, broken: str = "none") -> Path:
+    disk = folder / "disk"
+    disk.mkdir()
+    trace = folder / "trace"
+    command = ["strace", "-f", "-y", "-xx", "-s", "200000", "-o", str(trace), "-e", f"trace={TRACED}"]
+    program = [sys.executable, str(PROGRAM), str(disk / "store.db"), str(LIVES), broken]
+    subprocess.run([*command, *program], check=True, timeout=90, stdout=subprocess.PIPE)
+    return trace
+
+
+async def lost(moment: Moment, folder: Path) -> list[str]:
+    """The acknowledgements that the rebuilt store does not keep."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    root = next(path for path in moment.files if path.endswith("store.db")).removesuffix("store.db")
+    for path, content in moment.files.items():
+        file = folder / path.removeprefix(root)
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    store = open_store(folder / "store.db")
+    try:
+        assert store._reader._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert isinstance(verify(await store.audit_rows(limit=10_000)), Whole)
+        missing = []
+        for line in moment.acknowledged:
+            word, task_id, digest = line.split(" ")
+            task = await store.get(task_id)
+            kept = task is not None
+            if task is not None and word == "intended":
+                kept = task.attempts == 1
+            if task is not None and word == "finished":
+                body = await body_of(store, task_id)
+                kept = task.state is TaskState.COMPLETED and hashlib.sha256(body).hexdigest() == digest
+            if not kept:
+                missing.append(line)
+        return missing
+    finally:
+        await store.close()
+
+
+async def body_of(store, task_id: str) -> bytes:  # type: ignore[no-untyped-def]
+    try:
+        return await store.result_bytes(task_id) or b""
+    except FileNotFoundError:
+        return b""
+
+
+async def check(trace: Path, folder: Path, *, torn: bool = False) -> tuple[int, list[str]]:
+    """How many moments were looked at, and what the first bad one had lost."""
+    count = 0
+    for moment in moments(trace, folder / "disk", torn=torn):
+        count += 1
+        if count % 3 == 0 and (missing := await lost(moment, folder / "rebuilt")):
+            return count, missing
+    return count, []
+
+
+def test_the_recorded_run_has_result_files_and_a_checkpoint_in_it(tmp_path: Path) -> None:
+    for moment in moments(traced(tmp_path), tmp_path / "disk"):
+        sizes = {path.rpartition("/")[2]: len(content) for path, content in moment.files.items()}
+    assert sizes["store.db"] > 100_000, "nothing was ever moved from the log to the database"
+    assert sum(name.startswith("tg_") for name in sizes) == LIVES // 5
+
+
+@pytest.mark.timeout(120)
+def test_nothing_acknowledged_is_lost_in_a_power_cut(tmp_path: Path) -> None:
+    trace = traced(tmp_path)
+    count, missing = asyncio.run(check(trace, tmp_path))
+    assert count == 3 * LIVES
+    assert missing == []
+    count, missing = asyncio.run(check(trace, tmp_path, torn=True))
+    assert missing == [], "an unsynced write that reached the disk by chance did harm"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("broken", ["normal-sync", "no-file-sync"])
+def test_the_check_finds_a_store_that_does_not_sync(tmp_path: Path, broken: str) -> None:
+    _, missing = asyncio.run(check(traced(tmp_path, broken), tmp_path))
+    assert missing, f"the check did not notice a store broken by {broken}"
+    if broken == "no-file-sync":
+        assert all(line.startswith("finished") for line in missing)
+
+
+FAILING_SYNC = """
+import asyncio, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from busy_store import a_call
+from taskgate.core.errors import GatewayFault
+from taskgate.ports.store_answers import Change
+from taskgate.store.sqlite.store import open_store
+
+async def main():
+    store = open_store(Path({path!r}))
+    good, bad = [], 0
+    for _ in range(12):
+        call = a_call()
+        try:
+            assert isinstance(await store.accept(call), Change)
+            good.append(call.id)
+        except GatewayFault as fault:
+            bad += fault.error_type == "store_unavailable" and fault.executed == "no"
+            assert await store.get(call.id) is None
+    await store.close()
+    again = open_store(Path({path!r}))
+    found = [task.id for task in (await again.page("carol")).tasks]
+    assert sorted(found) == sorted(good), (found, good)
+    await again.close()
+    print(len(good), bad)
+
+asyncio.run(main())
+"""
+
+
+def test_a_sync_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
+    """strace makes some syncs of the writer's commits fail with an input/output error."""
+    program = FAILING_SYNC.format(here=str(PROGRAM.parent), path=str(tmp_path / "store.db"))
+    inject = [
+        "strace",
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fdatasync",
+        "-e",
+        "inject=fdatasync:error=EIO:when=9..12+2",
+    ]
+    done = subprocess.run(
+        [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    good, bad = map(int, done.stdout.split())
+    assert bad >= 1, "no sync failed, so nothing was tested"
+    assert good + bad == 12
