@@ -23,7 +23,7 @@ def test_a_pasted_block_of_mcp_servers_is_read_with_a_warning_for_the_clients_ow
         "mcpServers": {
             "GitHub MCP": {
                 "command": "npx",
-                "args": ["-y", "server"],
+                "args": ["-y", "server@1.0.0"],
                 "env": {"K": "v"},
                 "disabled": True,
                 "autoApprove": [],
@@ -48,7 +48,7 @@ def test_vs_code_servers_with_a_type_are_read() -> None:
     text = """
     inputs: [{id: token, type: promptString}]
     servers:
-      x: {type: stdio, command: npx, args: [a], gallery: true}
+      x: {type: stdio, command: npx, args: [a@1], gallery: true}
       y: {type: http, url: "https://example.test/mcp"}
       z: {type: http, url: "https://example.test/mcp", headers: {A: "${input:token}"}}
     """
@@ -97,6 +97,24 @@ def test_foreign_shapes_become_ours(server: dict[str, object], wanted: dict[str,
         for step in path.split("."):
             here = getattr(here, step)
         assert here == value
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "warns"),
+    [
+        ("npx", ["-y", "@scope/server"], True),
+        ("npx", ["-y", "server"], True),
+        ("/usr/bin/uvx", ["server"], True),
+        ("npx", ["-y", "@scope/server@1.2.3"], False),
+        ("uvx", ["server==1.2"], False),
+        ("npx", ["./local"], False),
+        ("python", ["server"], False),
+        ("npx", [], False),
+    ],
+)
+def test_a_program_of_whatever_version_is_newest_gets_a_warning(command: str, args: list[str], warns: bool) -> None:
+    loaded = _load(json.dumps({"servers": {"x": {"command": command, "args": args}}}))
+    assert any("is newest" in warning.message for warning in loaded.warnings) == warns
 
 
 def test_one_id_in_two_blocks_is_refused() -> None:

@@ -73,9 +73,9 @@ class JsonTextError(ValueError):
         self.offset = offset
 
 
-def scan(text: str) -> Value:
+def scan(text: str, max_values: int = MAX_NODES) -> Value:
     """The one value of the text, with spans."""
-    return _Scanner(text).run()
+    return _Scanner(text, max_values).run()
 
 
 def read_json(text: str, name: str) -> Node | None:
@@ -105,8 +105,9 @@ class Places:
 
 
 class _Scanner:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_values: int) -> None:
         self._text = text
+        self._max_values = max_values
         self._at = 0
         self._stack: list[_Open] = []
         self._count = 0
@@ -164,8 +165,8 @@ class _Scanner:
 
     def _value(self, char: str) -> Value | None:
         self._count += 1
-        if self._count > MAX_NODES:
-            raise JsonTextError(f"more than {MAX_NODES} values", self._at)
+        if self._count > self._max_values:
+            raise JsonTextError(f"more than {self._max_values} values", self._at)
         if char in "{[":
             if len(self._stack) >= MAX_DEPTH:
                 raise JsonTextError(f"nested deeper than {MAX_DEPTH} levels", self._at)

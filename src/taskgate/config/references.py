@@ -15,6 +15,8 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 _GLOB = set("*?[")
+_VERSION = set("@=:")
+_RUNNERS = ("npx", "bunx", "uvx", "pipx")
 
 
 @dataclass(slots=True)
@@ -53,6 +55,7 @@ def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
     _check_profiles(found)
     _check_scopes(found)
     _check_tokens(found)
+    _check_versions(found)
     return found
 
 
@@ -209,6 +212,21 @@ def _check_approvers(found: References) -> None:
             word = text_of(node)
             if word is not None and word not in ("*", "operator") and word not in known:
                 found.unknown(node.mark, where, "token with the id", word, known, lenient=True)
+
+
+def _check_versions(found: References) -> None:
+    """`npx -y package` runs whatever is newest today, also after somebody else took the package over."""
+    for entry in found.servers.values():
+        if not isinstance(entry.value, Mapping):
+            continue
+        program = (entry.value.text("command") or "").rpartition("/")[2]
+        words = [text_of(node) or "" for node in entry.value.list("args")]
+        package = next((word for word in words if not word.startswith("-")), None)
+        is_pinned = package is None or package.startswith((".", "/", "~")) or bool(_VERSION & set(package[1:]))
+        if program in _RUNNERS and not is_pinned:
+            message = f"{program} runs whatever version of {package} is newest"
+            hint = f"pin it, for example {package}@1.2.3"
+            found.warnings.append(problem_at(entry.key_mark, f"servers.{entry.key}.args", message, hint))
 
 
 def _each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,17 @@ def test_a_map_that_was_not_there_goes_away_again(form: Format, before: str) -> 
 def test_an_unreadable_file_is_said_to_be_so(form: Format, text: str) -> None:
     with pytest.raises(SettingsError, match="not readable as"):
         servers_in(text, _place(form))
+
+
+@given(
+    st.text(max_size=60)
+    | st.lists(st.sampled_from(["[a]", "\n", "a = 1", "mcp_servers", ".", "=", "{", "}", '"', "[", "]", "#"])).map(
+        "".join
+    )
+)
+def test_any_text_is_read_or_said_to_be_unreadable(text: str) -> None:
+    for form in Format:
+        with contextlib.suppress(SettingsError):
+            servers_in(text, _place(form))
+            after = with_servers(text, _place(form), {"taskgate": {"command": "t"}})
+            assert servers_in(after, _place(form)) == {"taskgate": {"command": "t"}}

@@ -137,7 +137,7 @@ def test_after_a_kill_the_next_start_puts_everything_back_and_a_second_wrap_is_r
     assert "already has the gateway's entry" in err
     agent = int(subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(process.pid)], text=True).split()[0])
     process.kill()
-    process.communicate(timeout=DEADLINE_S)
+    process.wait(timeout=DEADLINE_S)
     os.kill(agent, signal.SIGKILL)
     assert stage.settings.read_text() != stage.before
     code, _, err = stage.run("wrap", "--recover")

@@ -19,7 +19,7 @@ def value_at(text: str, pointer: Pointer) -> Any:
     """The plain value a pointer leads to; None when there is none."""
     if not text.strip():
         return None
-    found = _walk(scan(text), pointer)
+    found = _walk(_scan(text), pointer)
     return plain(found[-1]) if len(found) == len(pointer) + 1 else None
 
 
@@ -27,7 +27,7 @@ def raw_at(text: str, pointer: Pointer) -> str | None:
     """The very characters of the value a pointer leads to, comments included."""
     if not text.strip():
         return None
-    found = _walk(scan(text), pointer)
+    found = _walk(_scan(text), pointer)
     span = found[-1].span
     return text[span.start : span.end] if len(found) == len(pointer) + 1 else None
 
@@ -35,7 +35,7 @@ def raw_at(text: str, pointer: Pointer) -> str | None:
 def set_raw(text: str, pointer: Pointer, raw: str) -> str:
     """The text with these very characters as the value at a pointer."""
     text = set_value(text, pointer, None)
-    span = _walk(scan(text), pointer)[-1].span
+    span = _walk(_scan(text), pointer)[-1].span
     return text[: span.start] + raw + text[span.end :]
 
 
@@ -43,7 +43,7 @@ def set_value(text: str, pointer: Pointer, value: Any) -> str:
     """The text with a value put at a pointer; objects on the way are made when they are missing."""
     if not text.strip():
         text = "{}\n"
-    found = _walk(scan(text), pointer)
+    found = _walk(_scan(text), pointer)
     here, rest = found[-1], pointer[len(found) - 1 :]
     if not rest:
         return text[: here.span.start] + _rendered(value, text, here.span) + text[here.span.end :]
@@ -57,7 +57,7 @@ def set_value(text: str, pointer: Pointer, value: Any) -> str:
 
 def remove_value(text: str, pointer: Pointer) -> str:
     """The text without the member a pointer leads to."""
-    found = _walk(scan(text), pointer)
+    found = _walk(_scan(text), pointer)
     if len(found) != len(pointer) + 1:
         return text
     owner = found[-2]
@@ -77,6 +77,11 @@ def plain(value: Value) -> Any:
     if value.items is not None:
         return [plain(item) for item in value.items]
     return value.scalar
+
+
+def _scan(text: str) -> Value:
+    # Clients keep whole histories in these files: they may be far larger than a configuration of ours.
+    return scan(text, max_values=5_000_000)
 
 
 def _walk(root: Value, pointer: Pointer) -> list[Value]:

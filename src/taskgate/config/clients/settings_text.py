@@ -6,6 +6,7 @@ Pure: texts in, texts out. `SettingsError` means that the text cannot be read as
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -32,9 +33,12 @@ def servers_in(text: str, place: Place) -> dict[str, Entry]:
 
 def with_servers(text: str, place: Place, servers: dict[str, Entry]) -> str:
     """The text with exactly these servers at a place."""
-    if place.format is Format.TOML:
-        return _guarded(lambda: toml_edit.set_value(text, place.pointer, servers))
-    return _guarded(lambda: json_edit.set_value(text, place.pointer, servers))
+    if place.format is Format.JSON:
+        return _guarded(lambda: json_edit.set_value(text, place.pointer, servers))
+    after = _guarded(lambda: toml_edit.set_value(text, place.pointer, servers))
+    if _rest(after, place) != _rest(text, place) or servers_in(after, place) != servers:
+        raise SettingsError("written in a way that cannot be changed safely; move its servers by hand")
+    return after
 
 
 def restored(current: str, before: str, place: Place) -> str:
@@ -57,6 +61,11 @@ def restored(current: str, before: str, place: Place) -> str:
     return text
 
 
+def _rest(text: str, place: Place) -> dict[str, Any]:
+    """Everything but the place's servers."""
+    return {key: value for key, value in tomllib.loads(text).items() if key != place.pointer[0]}
+
+
 def _value_at(text: str, form: Format, pointer: Pointer) -> Any:
     read = toml_edit.value_at if form is Format.TOML else json_edit.value_at
     return _guarded(lambda: read(text, pointer))
@@ -67,5 +76,5 @@ def _guarded(work: Callable[[], Result]) -> Result:
         return work()
     except JsonTextError as error:
         raise SettingsError(f"not readable as JSON: {error.message}") from None
-    except TOMLKitError as error:
+    except (TOMLKitError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"not readable as TOML: {str(error)[:200]}") from None

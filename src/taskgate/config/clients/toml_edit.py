@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import tomlkit
-from tomlkit.exceptions import TOMLKitError
 
 from taskgate.config.clients.client import Pointer
 
 
 def value_at(text: str, pointer: Pointer) -> Any:
     """The plain value a pointer leads to; None when there is none."""
-    here: Any = tomlkit.parse(text).unwrap()
+    here: Any = tomllib.loads(text)
     for key in pointer:
         if not isinstance(here, dict) or key not in here:
             return None
@@ -43,12 +43,3 @@ def set_value(text: str, pointer: Pointer, value: dict[str, Any]) -> str:
 def remove_value(text: str, pointer: Pointer) -> str:
     """The text without the tables at a one-step pointer."""
     return set_value(text, pointer, {})
-
-
-def is_readable(text: str) -> bool:
-    """Whether the text is TOML at all."""
-    try:
-        tomlkit.parse(text)
-    except TOMLKitError:
-        return False
-    return True
