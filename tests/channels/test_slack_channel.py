@@ -129,8 +129,8 @@ async def test_whatever_slack_sends_is_acknowledged_and_survived(double: SlackDo
             {"type": "block_actions", "actions": []},
             {"type": "view_submission", "view": {"callback_id": "another"}},
             {"type": "view_submission", "view": {"callback_id": "taskgate_deny_reason"}},
-            block_actions("another_apps_button"),
-            {**block_actions("taskgate_approve"), "channel": None},
+            block_actions("another_apps_button", "ap_other x"),
+            {**block_actions("taskgate_approve", "ap_other x"), "channel": None},
         ]
     ):
         await double.press(socket, f"e{number}", payload)
@@ -138,8 +138,9 @@ async def test_whatever_slack_sends_is_acknowledged_and_survived(double: SlackDo
     double.script["chat.postEphemeral"] = ["user_not_in_channel"]
     await double.press(socket, "last", block_actions("taskgate_approve"))
     assert (await ear.next()).approval_id == "ap_1"
-    await double.press(socket, "after", block_actions("taskgate_approve"))
-    await ear.next()
+    await double.press(socket, "after", block_actions("taskgate_approve", "ap_2 sha256:abc"))
+    assert (await ear.next()).approval_id == "ap_2"
+    assert ear.said.empty()
 
 
 async def test_a_revoked_app_token_leaves_the_rest_working(double: SlackDouble, make: Make) -> None:

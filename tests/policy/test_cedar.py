@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +176,20 @@ def test_floats_are_decimals_exactly() -> None:
         made.evaluate(request({"rate": 1.49999})).reason
         == "cannot be judged: arguments.rate does not fit a decimal with 4 places"
     )
+
+
+@pytest.mark.parametrize(
+    ("condition", "forged"),
+    [
+        ('context.arguments.x.lessThan(decimal("1.5"))', {"__extn": {"fn": "decimal", "arg": "1.0"}}),
+        ('context.arguments.x == Taskgate::Role::"root"', {"__entity": {"type": "Taskgate::Role", "id": "root"}}),
+        ("context.arguments.x.y > 1", {"y": {"__expr": "2"}}),
+    ],
+)
+def test_a_caller_cannot_pass_off_an_object_as_an_entity_or_a_decimal(condition: str, forged: dict[str, Any]) -> None:
+    answer = engine(f"permit (principal, action, resource) when {{ {condition} }};").evaluate(request({"x": forged}))
+    assert answer.verdict is REJECT
+    assert "reserved key" in answer.reason
 
 
 def test_names_cannot_break_out_of_their_quotes() -> None:
@@ -363,6 +378,24 @@ def test_only_arguments_that_some_policy_reads_are_handed_over(condition: str, r
     made = engine(f"permit (principal, action, resource) when {{ {condition} }};")
     assert made._read == read
     assert made.evaluate(request({"unread": 0.123456})).verdict is REJECT
+
+
+def test_the_example_in_the_documentation_does_what_its_table_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "governance.md").read_text()
+    example = engine(text.partition("```cedar\n")[2].partition("```")[0])
+    answers = [
+        example.evaluate(asked)
+        for asked in (
+            request({"amount": 50}),
+            request({"amount": 500}),
+            request({"amount": 500}, roles=frozenset()),
+            request({"amount": "50"}),
+            request({}),
+            request({"amount": 50}, time=PolicyTime(3, 1, 0)),
+        )
+    ]
+    assert [answer.verdict for answer in answers] == [FORWARD, APPROVE, REJECT, REJECT, REJECT, REJECT]
+    assert answers[1].workflows == ("money",)
 
 
 def test_the_revision_follows_the_text() -> None:
