@@ -1,0 +1,229 @@
+"""`taskgate tools`, `call` and `tasks` as a person or a script runs them: real processes, also on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskgate.cli.exit_codes import ExitCode
+
+pytestmark = pytest.mark.timeout(60)
+ROOT = Path(__file__).resolve().parents[2]
+LIAR = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "lying_server.py")]
+ASKER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "asking_server.py")]
+PROGRAM = """
+import sys, typer
+from taskgate.cli import call, tasks, tools
+app = typer.Typer(pretty_exceptions_enable=False)
+for module in (tools, call, tasks):
+    module.register(app)
+app(sys.argv[1:], prog_name="taskgate")
+"""
+COMMAND = [sys.executable, "-c", PROGRAM]
+ENVIRONMENT = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "TASKGATE_STATE_DIR": "/nonexistent"}
+PATIENCE = 20.0
+
+
+def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=ENVIRONMENT, check=False, **given
+    )
+
+
+@pytest.fixture(scope="module")
+def liar_url() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([*LIAR, "--http", str(port)])
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.kill()
+    process.wait()
+
+
+class Terminal:
+    """The command on a pseudo-terminal: wait for words, type others."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, [*COMMAND, *arguments], ENVIRONMENT)
+        self.seen = ""
+
+    def wait_for(self, words: str) -> str:
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.seen:
+            self._read(deadline, words)
+        return self.seen
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def end(self) -> int:
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while True:
+                self._read(deadline, "the end")
+        except OSError:
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.master)
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self, deadline: float, words: str) -> None:
+        ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            os.kill(self.pid, signal.SIGKILL)
+            raise AssertionError(f"{words!r} did not come; the terminal shows:\n{self.seen}")
+        chunk = os.read(self.master, 65536)
+        if not chunk:
+            raise OSError
+        self.seen += chunk.decode(errors="replace")
+
+
+def test_tools_are_listed_for_people_for_scripts_and_for_models(liar_url: str) -> None:
+    assert "changing_interval" in run("tools", "--url", liar_url).stdout
+    lines = [json.loads(line) for line in run("tools", "--url", liar_url, "--json").stdout.splitlines()]
+    assert "honest" in {tool["name"] for tool in lines}
+    definitions = json.loads(run("tools", "--format", "openai", "--", *LIAR, "--stdio").stdout)
+    assert definitions[0]["function"]["name"] == "honest"
+
+
+def test_a_call_prints_the_result_on_standard_output_only(liar_url: str) -> None:
+    done = run("call", "echo", '{"text": "hello"}', "--url", liar_url)
+    assert (done.returncode, done.stdout) == (ExitCode.OK, "hello\n")
+    done = run("call", "echo", "-", "--gateway", liar_url, stdin='{"text": "from stdin"}')
+    assert done.stdout == "from stdin\n"
+
+
+def test_a_watched_task_shows_its_way_to_the_result(liar_url: str) -> None:
+    done = run("call", "progressing", "--task", "--watch", "--url", liar_url)
+    assert (done.returncode, done.stdout) == (ExitCode.OK, "true result\n")
+    assert [word in done.stderr for word in ("working", "half", "completed")] == [True] * 3
+
+
+def test_a_script_gets_one_json_object_a_line(liar_url: str) -> None:
+    done = run("call", "progressing", "--task", "--watch", "--json", "--url", liar_url, "--generation", "stateful")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["status", "status", "status", "result"]
+    assert events[1]["message"] == "half"
+    assert events[-1]["result"]["content"][0]["text"] == "true result"
+
+
+def test_a_started_task_is_followed_by_other_commands(liar_url: str) -> None:
+    started = run("call", "forever", "--task", "--url", liar_url)
+    task_id = started.stdout.strip()
+    assert task_id.startswith("task-")
+    assert task_id in run("tasks", "list", "--url", liar_url).stdout
+    assert json.loads(run("tasks", "show", task_id, "--url", liar_url, "--json").stdout)["status"] == "working"
+    waited = run("tasks", "result", task_id, "--timeout", "0.3", "--url", liar_url)
+    assert waited.returncode == ExitCode.TIMED_OUT
+    left = run("tasks", "watch", task_id, "--timeout", "0.3", "--url", liar_url)
+    assert left.returncode == ExitCode.TIMED_OUT
+    assert f"taskgate tasks watch {task_id}" in left.stderr
+    assert "cancelled" in run("tasks", "cancel", task_id, "--url", liar_url).stdout
+    assert run("tasks", "result", task_id, "--url", liar_url).returncode == ExitCode.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["call", "x", "--url", "http://127.0.0.1:1/mcp"], ExitCode.CANNOT_CONNECT),
+        (["call", "x", "--", "/no/such/program"], ExitCode.CANNOT_CONNECT),
+        (["call", "x", "[1]", "--url", "LIAR"], ExitCode.USAGE),
+        (["call", "x", "{", "--url", "LIAR"], ExitCode.USAGE),
+        (["call", "x", "--url", "LIAR", "--", "also", "this"], ExitCode.USAGE),
+        (["call", "x", "--generation", "newest", "--url", "LIAR"], ExitCode.USAGE),
+        (["tasks", "show", "nobody", "--url", "LIAR"], ExitCode.NOT_FOUND),
+        (["call", "late", '{"seconds": 5}', "--timeout", "0.3", "--url", "LIAR"], ExitCode.TIMED_OUT),
+        (["call", "cancelled", "--task", "--watch", "--url", "LIAR"], ExitCode.CANCELLED),
+        (["call", "empty_success", "--task", "--watch", "--generation", "stateful", "--url", "LIAR"], ExitCode.FAILED),
+        (["call", "vanish", "--task", "--watch", "--url", "LIAR"], ExitCode.NOT_FOUND),
+        (["call", "unknown_status", "--task", "--watch", "--url", "LIAR"], ExitCode.OUTCOME_UNKNOWN),
+        (["call", "ask_related", "--task", "--generation", "stateful", "--", *ASKER], ExitCode.USAGE),
+    ],
+)
+def test_the_exit_code_says_what_went_wrong(liar_url: str, arguments: list[str], code: ExitCode) -> None:
+    done = run(*(liar_url if argument == "LIAR" else argument for argument in arguments))
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_for_scripts_is_json_too() -> None:
+    done = run("call", "x", "--json", "--url", "http://127.0.0.1:1/mcp")
+    event = json.loads(done.stdout)
+    assert (event["event"], event["error"], event["executed"], event["exit_code"]) == (
+        "error",
+        "CannotConnect",
+        "no",
+        3,
+    )
+
+
+def test_the_servers_text_cannot_play_with_the_terminal(liar_url: str) -> None:
+    terminal = Terminal("call", "echo", '{"text": "a\\u001b[31mred\\u202eb"}', "--url", liar_url)
+    assert terminal.end() == 0
+    assert "\x1b[31mred" not in terminal.seen
+    assert "\u202e" not in terminal.seen
+
+
+def test_a_live_line_shows_status_and_message(liar_url: str) -> None:
+    terminal = Terminal("call", "progressing", "--task", "--watch", "--url", liar_url)
+    terminal.wait_for("working")
+    terminal.wait_for("half")
+    assert terminal.end() == 0
+    assert "true result" in terminal.seen
+
+
+def test_questions_are_asked_as_a_form() -> None:
+    terminal = Terminal("call", "ask_related", "--json", "--", *ASKER)
+    assert terminal.end() == 0  # with --json nothing is asked
+    terminal = Terminal("call", "ask_related", "--", *ASKER)
+    assert "Who?" in terminal.wait_for("Answer?")
+    terminal.type("y\n")
+    terminal.wait_for("name [optional]")
+    terminal.type("Ann\n")
+    terminal.wait_for("age [default 42]")
+    terminal.type("old\n")
+    terminal.wait_for("Type a whole number.")
+    terminal.type("\n")
+    assert terminal.end() == 0
+    assert '"name": "Ann"' in terminal.seen
+    assert '"age": 42' in terminal.seen
+
+
+def test_a_url_is_shown_in_full_and_opened_only_with_consent() -> None:
+    terminal = Terminal("call", "ask_url_first", "--", *ASKER)
+    assert "https://example.test/in" in terminal.wait_for("Open it in the browser?")
+    terminal.type("n\n")
+    assert terminal.end() == ExitCode.FAILED
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", ExitCode.CANCELLED), ("n\n", ExitCode.INTERRUPTED)])
+def test_ctrl_c_asks_before_it_cancels(liar_url: str, typed: str, code: ExitCode) -> None:
+    terminal = Terminal("call", "forever", "--task", "--watch", "--url", liar_url)
+    terminal.wait_for("working")
+    terminal.type("\x03")
+    terminal.wait_for("Cancel the task on the server?")
+    terminal.type(typed)
+    assert terminal.end() == code
+    assert ("taskgate tasks watch" in terminal.seen) is (code is ExitCode.INTERRUPTED)
