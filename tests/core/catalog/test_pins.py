@@ -112,6 +112,26 @@ def test_an_ambiguous_definition_is_flagged_and_still_has_a_digest() -> None:
     assert definition_digest({"name": "x", "Name": "y"})
 
 
+def test_a_definition_without_canonical_bytes_is_pinned_all_the_same() -> None:
+    one, other = {"name": "x", "description": "\ud800"}, {"name": "x", "description": "\ud801"}
+    assert definition_digest(one) != definition_digest(other)
+    seen = compare_pin(PinMode.ENFORCE, other, Pin(definition_digest(one), one))
+    assert isinstance(seen, Changed)
+    assert seen.flags[0].kind is FlagKind.AMBIGUOUS
+
+
+def test_a_very_deep_definition_is_compared_without_harm() -> None:
+    def nested(end: str) -> dict[str, Any]:
+        value: Any = end
+        for _ in range(300):
+            value = {"properties": [value]}
+        return {"name": "x", "inputSchema": value}
+
+    seen = compare_pin(PinMode.ENFORCE, nested("b"), Pin(definition_digest(nested("a")), nested("a")))
+    assert isinstance(seen, Changed)
+    assert len(seen.changes.changes) == 1
+
+
 def test_deceiving_characters_are_named_once() -> None:
     assert deceptive_characters("plain\x1b") == ()
     assert deceptive_characters("ä\u200b\u200b") == ("U+200B ZERO WIDTH SPACE",)

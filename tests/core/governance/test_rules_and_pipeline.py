@@ -10,6 +10,7 @@ from taskgate.core.governance import pipeline, rules
 from taskgate.core.governance.approval import Workflow
 from taskgate.core.governance.decision import (
     Action,
+    Decision,
     Denied,
     Forward,
     Gate,
@@ -18,6 +19,7 @@ from taskgate.core.governance.decision import (
     Note,
     Strictness,
     action_of,
+    describe,
     strictness,
 )
 from taskgate.core.governance.pipeline import (
@@ -302,6 +304,23 @@ def test_development_forwards_and_says_what_production_would_have_done() -> None
     assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.REJECT, "no")).note is Note.WOULD_DENY  # type: ignore[union-attr]
     assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.APPROVE, "p")).note is Note.WOULD_HOLD  # type: ignore[union-attr]
     assert conclude(made, ASKED, PolicyAnswer(PolicyVerdict.FORWARD, "p")) == Forward(ASKED.rule, reason="p")
+
+
+@pytest.mark.parametrize(
+    ("decision", "line"),
+    [
+        (Forward("defaults"), "forward (defaults)"),
+        (Forward("r", Note.WOULD_DENY, "denied by rule"), "forward, WOULD_DENY: denied by rule (r)"),
+        (NeedsApproval("ops", "r"), "hold for the approval workflow ops (r)"),
+        (NeedsPolicy("payments", None, "r"), "ask the policy as payments (r)"),
+        (NeedsPolicy("", None, "r"), "ask the policy (r)"),
+        (NeedsPolicy("", None, "r", "ops"), "ask the policy, and at least the approval workflow ops (r)"),
+        (Denied(Gate.RULES, "denied by rule", "policy_denied", "r"), "deny at rules: denied by rule (r)"),
+        (Denied(Gate.VISIBILITY, "on a deny list", "unknown_tool"), "deny at visibility: on a deny list"),
+    ],
+)
+def test_a_decision_can_be_said_in_one_line(decision: Decision, line: str) -> None:
+    assert describe(decision) == line
 
 
 def test_an_unknown_workflow_is_found_before_serving() -> None:

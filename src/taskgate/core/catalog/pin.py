@@ -8,6 +8,7 @@ Storing pins and hiding quarantined tools is done by the gateway.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from taskgate.core.governance.difference import Difference, difference
-from taskgate.core.governance.digest import AmbiguousJson, check, digest
+from taskgate.core.governance.digest import AmbiguousJson, check, digest, digest_of_bytes
 
 MAX_DESCRIPTION = 8_192
 MAX_NAME = 128
@@ -92,7 +93,12 @@ Pinned: TypeAlias = Accepted | FirstSeen | Changed
 
 def definition_digest(tool: Mapping[str, Any]) -> str:
     """The digest of a whole definition: names, texts, both schemas, annotations, icons, `_meta` and unknown fields."""
-    return digest(dict(tool))
+    whole = dict(tool)
+    try:
+        return digest(whole)
+    except AmbiguousJson:
+        # A hostile upstream must not escape its pin by sending what has no canonical bytes.
+        return digest_of_bytes(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode())
 
 
 def compare_pin(mode: PinMode, tool: Mapping[str, Any], pin: Pin | None, other_servers: Iterable[str] = ()) -> Pinned:

@@ -117,3 +117,22 @@ def action_of(decision: Decision) -> Action:
             return Action.DENY
         case _:
             assert_never(decision)
+
+
+def describe(decision: Decision) -> str:
+    """The decision in one line, for operators: logs and `taskgate policy test`. Callers never see it."""
+    match decision:
+        case Forward(rule, None, _):
+            return f"forward ({rule})"
+        case Forward(rule, note, reason):
+            return f"forward, {note.value}: {reason} ({rule})"
+        case NeedsApproval(workflow, rule, _):
+            return f"hold for the approval workflow {workflow} ({rule})"
+        case NeedsPolicy(policy_id, _, rule, None):
+            return f"ask the policy{f' as {policy_id}' if policy_id else ''} ({rule})"
+        case NeedsPolicy(_, _, rule, workflow):
+            return f"ask the policy, and at least the approval workflow {workflow} ({rule})"
+        case Denied(gate, reason, _, rule):
+            return f"deny at {gate.value}: {reason}{f' ({rule})' if rule else ''}"
+        case _:
+            assert_never(decision)

@@ -15,6 +15,7 @@ from typing import Any
 from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
 
 MAX_CHANGES = 500
+MAX_DEPTH = 100
 
 
 class ChangeKind(StrEnum):
@@ -63,9 +64,10 @@ _Found = tuple[tuple[str, ...], ChangeKind, Any, Any]
 
 
 def _walk(path: tuple[str, ...], before: Any, after: Any) -> Iterator[_Found]:
-    if isinstance(before, dict) and isinstance(after, dict):
+    deep = len(path) >= MAX_DEPTH
+    if isinstance(before, dict) and isinstance(after, dict) and not deep:
         yield from _walk_members(path, before, after)
-    elif isinstance(before, list) and isinstance(after, list):
+    elif isinstance(before, list) and isinstance(after, list) and not deep:
         yield from _walk_members(path, _by_index(before), _by_index(after))
     elif type(before) is not type(after) or before != after:
         yield path, ChangeKind.CHANGED, before, after
