@@ -122,10 +122,8 @@ def action_of(decision: Decision) -> Action:
 def describe(decision: Decision) -> str:
     """The decision in one line, for operators: logs and `taskgate policy test`. Callers never see it."""
     match decision:
-        case Forward(rule, None, _):
-            return f"forward ({rule})"
         case Forward(rule, note, reason):
-            return f"forward, {note.value}: {reason} ({rule})"
+            return f"forward ({rule})" if note is None else f"forward, {note.value}: {reason} ({rule})"
         case NeedsApproval(workflow, rule, _):
             return f"hold for the approval workflow {workflow} ({rule})"
         case NeedsPolicy(policy_id, _, rule, None):
