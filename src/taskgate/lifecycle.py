@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 import uvicorn
 
-from taskgate.assembly.build import House, build
+from taskgate.assembly.build import House, open_house
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import Caller
@@ -26,7 +26,6 @@ from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
 from taskgate.doors.stdio import StdioDoor
-from taskgate.telemetry.metrics import Metrics
 
 log = structlog.get_logger("taskgate")
 
@@ -52,8 +51,7 @@ class _QuietServer(uvicorn.Server):
 
 class Lifecycle:
     def __init__(self, loaded: LoadedConfig) -> None:
-        self.house: House = build(loaded)
-        self.metrics = Metrics()
+        self.house: House = open_house(loaded)
         self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper)
         self.ready = False
         self._stop = asyncio.Event()
@@ -64,7 +62,7 @@ class Lifecycle:
     async def serve(self, host: str, port: int, announce: Callable[[str, int], None]) -> None:
         """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
         listening = _bind(host, port)
-        site = Site(self.door, self._state, self.metrics.exposition)
+        site = Site(self.door, self._state, self.house.metrics.exposition)
         config = uvicorn.Config(
             site,
             http=Connection,
@@ -82,6 +80,7 @@ class Lifecycle:
         self._server = _QuietServer(config)
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
+        await self.house.gateway.tasks.recovery.take_over()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
@@ -116,6 +115,7 @@ class Lifecycle:
         await self.house.close_retired()
         await self.house.http.close()
         await self.house.reaper.close()
+        await self.house.store.close()
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -135,8 +135,18 @@ class Lifecycle:
             rounds += 1
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, asyncio.get_running_loop().time())
+            await self._mind_tasks(rounds)
+
+    async def _mind_tasks(self, rounds: int) -> None:
+        """Around one background loop: a store in trouble must not end the house-keeping."""
+        tasks = self.house.gateway.tasks
+        try:
+            await tasks.recovery.enforce_clocks()
             if rounds % REAP_EVERY == 0:
                 await self.house.gateway.reap()
+                await tasks.recovery.sweep()
+        except Exception as fault:
+            log.error("house-keeping failed; it will be tried again", exc_info=fault)
 
     async def _watch_files(self) -> None:
         watching = asyncio.create_task(self._note_changes())
@@ -194,7 +204,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
-    house = build(loaded)
+    house = open_house(loaded)
     name = scope or house.gateway.default_scope
     if not house.gateway.has_scope(name):
         raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")
@@ -210,3 +220,4 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
         await asyncio.gather(*(server.close() for server in house.servers.values()), return_exceptions=True)
         await house.http.close()
         await house.reaper.close()
+        await house.store.close()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
-from taskgate.core.errors import TaskgateError
+from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Token
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link
+from taskgate.store.sqlite.store import open_store
+from taskgate.telemetry.metrics import Metrics
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
@@ -57,6 +63,8 @@ class House:
     ears: Ears
     guard: Guard
     doorkeeper: Doorkeeper
+    store: Store
+    metrics: Metrics
     retired: list[Server] = field(default_factory=list)
 
     def reload(self, loaded: LoadedConfig) -> None:
@@ -84,15 +92,18 @@ class House:
             await server.close()
 
 
-def build(loaded: LoadedConfig) -> House:
+def build(loaded: LoadedConfig, store: Store) -> House:
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper = Reaper()
     ears = Ears()
     servers = {name: Server(spec, ears, http, reaper) for name, spec in server_specs(loaded.root).items()}
-    gateway = Gateway(plan, servers, secrets.token_bytes(32))
+    metrics = Metrics()
+    gateway = Gateway(plan, servers, store, metrics, secrets.token_bytes(32))
     ears.gateway = gateway
-    return House(loaded, plan, gateway, servers, http, reaper, ears, guard(loaded.root), doorkeeper(loaded.root))
+    return House(
+        loaded, plan, gateway, servers, http, reaper, ears, guard(loaded.root), doorkeeper(loaded.root), store, metrics
+    )
 
 
 def server_specs(root: GatewayFile) -> Mapping[str, ServerSpec]:
@@ -131,3 +142,33 @@ def guard(root: GatewayFile) -> Guard:
 
 def doorkeeper(root: GatewayFile) -> Doorkeeper:
     return Doorkeeper(tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope) for t in root.tokens))
+
+
+def store_path(loaded: LoadedConfig) -> Path:
+    """The SQLite file: as configured, else in the state directory."""
+    url = loaded.root.store.url if loaded.root.store is not None else None
+    if url is None:
+        return loaded.state_dir / "taskgate.db"
+    if not url.startswith("sqlite:///"):
+        raise GatewayFault("store_unavailable", "PostgreSQL stores are not supported yet; use sqlite:///PATH.")
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def open_house(loaded: LoadedConfig) -> House:
+    """Build on the configured store. This takes the store's lock: only one process may have it."""
+    return build(loaded, open_store(store_path(loaded)))
+
+
+def build_for_check(loaded: LoadedConfig) -> int:
+    """Everything that `serve` would build, on a store that is thrown away; the number of servers."""
+    with TemporaryDirectory(prefix="taskgate-check-") as folder:
+        store_path(loaded)
+        store = open_store(Path(folder) / "check.db")
+
+        async def construct() -> int:
+            try:
+                return len(build(loaded, store).servers)
+            finally:
+                await store.close()
+
+        return asyncio.run(construct())

@@ -8,6 +8,7 @@ from taskgate.config.scopes import Scope, ScopeProfile
 from taskgate.config.servers import Server
 from taskgate.core.catalog.annotate import AnnotationMode
 from taskgate.core.catalog.names import NameStyle
+from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import Gates, Profile
 from taskgate.core.governance.rules import Rule, compile_rules
@@ -25,7 +26,8 @@ from taskgate.core.scoping.registry import (
     TransportKind,
 )
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
-from taskgate.gateway.plan import CallSettings, Limits, Plan
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.gateway.plan import CallSettings, ExecuteOn, Limits, Plan, ToolTrait
 
 
 def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
@@ -44,11 +46,15 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         "default",
         _gates(root, revision),
         _limits(root),
-        CallSettings(
-            annotation_mode=AnnotationMode(root.tasks.annotation_mode),
-            timeout_s=root.tasks.execution_timeout_ms / 1000,
-            seed_task_codes=root.errors.task_codes == "seed",
-        ),
+        _call_settings(root),
+        frozenset(name for name, server in root.servers.items() if server.trust_annotations),
+        {
+            (name, tool): ToolTrait(
+                ToolClass(traits.tool_class) if traits.tool_class is not None else None, traits.key_argument
+            )
+            for name, server in root.servers.items()
+            for tool, traits in server.tools.items()
+        },
     )
 
 
@@ -139,6 +145,26 @@ def _approval_policy(server: Server) -> ApprovalPolicy:
     wishes = server.approval_policy
     per_tool = tuple((PatternSet.of([pattern]), Approval(word)) for pattern, word in wishes.tools.items())
     return ApprovalPolicy(Approval(wishes.default), per_tool, wishes.approval)
+
+
+def _call_settings(root: GatewayFile) -> CallSettings:
+    tasks = root.tasks
+    return CallSettings(
+        tasks.execution_timeout_ms / 1000,
+        tasks.sync_forward_timeout_ms / 1000,
+        AnnotationMode(tasks.annotation_mode),
+        ExecuteOn(tasks.execute_on),
+        DeliverySettings(
+            tasks.grace_ms / 1000,
+            tasks.promote_after_ms / 1000,
+            tasks.hold_ms / 1000,
+            tasks.heartbeat_ms / 1000,
+            tasks.clients,
+        ),
+        tasks.default_ttl_ms,
+        tasks.max_ttl_ms,
+        root.errors.task_codes == "seed",
+    )
 
 
 def _limits(root: GatewayFile) -> Limits:

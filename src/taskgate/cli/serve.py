@@ -72,16 +72,10 @@ def stdio(
 
 def check(config: ConfigOption = None) -> None:
     """Build everything that `serve` would start, and say whether it is in order."""
-    import asyncio
-
-    from taskgate.assembly.build import build
+    from taskgate.assembly.build import build_for_check
 
     loaded = loaded_or_exit(config)
-
-    async def construct() -> int:
-        return len(build(loaded).servers)
-
-    count = asyncio.run(construct())
+    count = build_for_check(loaded)
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for left_out in loaded.left_out:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskgate.core import wire
@@ -49,6 +50,8 @@ class StdioDoor:
         self._caller = caller
         self._narrowing = narrowing
         self._session: Session | None = None
+        self._opened = asyncio.Event()
+        self._opening = False
         self._open: dict[bytes, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -126,12 +129,17 @@ class StdioDoor:
             if message.method == "initialize":
                 await self._initialize(message, outlet)
                 return
+            if self._opening and not has_envelope(message.params):
+                await self._opened.wait()
             request = self._request(message, outlet)
         except TaskgateError as problem:
             generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
             outlet.send(self._gateway.failure(problem, message.id, generation).body)
             return
-        outlet.send((await self._gateway.answer(request)).body)
+        request.respond = _sending(outlet)
+        reply = await self._gateway.answer(request)
+        if reply is not None:
+            outlet.send(reply.body)
 
     def _request(self, message: Message, outlet: StdoutOutlet) -> Request:
         if has_envelope(message.params):
@@ -146,8 +154,23 @@ class StdioDoor:
     async def _initialize(self, message: Message, outlet: StdoutOutlet) -> None:
         if self._session is not None:
             raise CallerError("invalid_request", "This conversation has been initialized already.")
+        self._opening = True
+        try:
+            await self._open_session(message, outlet)
+        finally:
+            self._opening = False
+            self._opened.set()
+
+    async def _open_session(self, message: Message, outlet: StdoutOutlet) -> None:
         session, reply = await self._gateway.initialize(message, self._caller, self._narrowing, old_stdio=True)
         session.outlet = outlet
         session.open_requests += 1
         self._session = session
         outlet.send(reply)
+
+
+def _sending(outlet: StdoutOutlet) -> Callable[[bytes], Awaitable[None]]:
+    async def send(body: bytes) -> None:
+        outlet.send(body)
+
+    return send

@@ -1,21 +1,35 @@
 """A caller asks for a tool to be run.
 
-Find the tool in what this caller sees, let the gates decide, and carry the call to its server. A name that is hidden, denied or
-unknown gets one and the same answer.
+Find the tool in what this caller sees, let the gates decide, and bring the call to its server: as a task if the caller asked for
+one, durable from the start if someone must agree first or the caller gave a key, else plainly, with a task to fall back on when
+it takes long. A name that is hidden, denied or unknown gets one and the same answer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from typing import Any
 
 from taskgate.core import wire
-from taskgate.core.errors import CallerError
+from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
+from taskgate.core.catalog.param_headers import header_values, mismatch
+from taskgate.core.catalog.pin import definition_digest
+from taskgate.core.errors import CallerError, UpstreamError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.error_codes import error_data
+from taskgate.core.generations.stateful_2025 import speaks_tasks
+from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.governance.decision import Denied, Forward
+from taskgate.core.tasks.task import UpstreamHandle
+from taskgate.core.wire import Raw
 from taskgate.gateway.context import Context
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import NewCall, idempotency_key
+from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.views import ToolRef, View
-from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream import RelayedError
 
 
 async def call_tool(context: Context, request: Request) -> bytes:
@@ -26,8 +40,18 @@ async def call_tool(context: Context, request: Request) -> bytes:
     if arguments is not None and type(arguments) is not dict:
         raise CallerError("invalid_params", '"arguments" must be an object.')
     tool = await find_tool(context, request, name)
-    refuse_denied(tool.decision, name)
-    return await context.relay.carry(request, _errand(context, request, tool, arguments))
+    check_param_headers(request, tool, arguments or {})
+    if type(tool.decision) is not Forward:
+        refuse_denied(tool.decision, name)
+    if "task" in request.params or tool.forced or type(tool.decision) is not Forward:
+        check = task_contract(context, request, tool)
+        if check is TaskCheck.TASK:
+            return await as_task(context, request, tool)
+    key = idempotency_key(request)
+    if key is not None or (tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED):
+        _task, reply = await context.tasks.hold(request, new_call(context, request, tool), None, key)
+        return reply
+    return await plainly(context, request, tool, arguments)
 
 
 async def find_tool(context: Context, request: Request, name: str) -> ToolRef:
@@ -66,22 +90,149 @@ def unknown_tool(name: str) -> CallerError:
 
 
 def refuse_denied(decision: Any, name: str) -> None:
-    if isinstance(decision, Denied):
-        if decision.error_type == "unknown_tool":
-            raise unknown_tool(name)
+    if not isinstance(decision, Denied):
+        return
+    if decision.error_type == "unknown_tool":
+        raise unknown_tool(name)
+    raise CallerError(
+        decision.error_type,
+        f"The call to {name[:120]!r} is not permitted here. It was not executed.",
+        gate=decision.gate.value,
+        data={"tool": name[:120]},
+    )
+
+
+def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, Any]) -> None:
+    """Arguments that a schema puts into headers must be there, and be the same (2026-07-28, transports)."""
+    if request.generation is Generation.STATELESS and tool.header_params and request.headers:
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in request.headers.items()}
+        problem = mismatch(tool.header_params, arguments, headers)
+        if problem is not None:
+            raise CallerError("header_mismatch", problem)
+
+
+def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskCheck:
+    """Does the call obey what the tool showed this caller about tasks?"""
+    session = request.session
+    if session is None or not speaks_tasks(session.version):
+        return TaskCheck.SYNC
+    present = "task" in request.params
+    shown = context.view_of(request).shown(tool, session.task_aware or present) or TaskSupport.FORBIDDEN
+    check = check_task(shown, task_present=present)
+    if check is TaskCheck.TASK_REQUIRED:
+        context.count_validation_error("required")
         raise CallerError(
-            decision.error_type,
-            f"The call to {name[:120]!r} is not permitted here. It was not executed.",
-            gate=decision.gate.value,
-            data={"tool": name[:120]},
+            "task_required",
+            f"{tool.wire!r} must be called as a task. It was not executed.",
+            data={
+                "tool": tool.wire,
+                "reason": "This operation needs time or an approval, so it must be called with task metadata.",
+                "hint": 'Include the task field: {"task": {"ttl": 600000}}',
+            },
         )
-    if not isinstance(decision, Forward):
-        raise CallerError("policy_denied", f"The call to {name[:120]!r} needs an approval. It was not executed.")
+    if check is TaskCheck.TASK_FORBIDDEN:
+        context.count_validation_error("forbidden")
+        raise CallerError(
+            "task_forbidden",
+            f"{tool.wire!r} cannot be called as a task. It was not executed.",
+            data={"tool": tool.wire, "reason": "This tool does not support task-augmented calls."},
+        )
+    if present:
+        session.task_aware = True
+    return check
+
+
+async def as_task(context: Context, request: Request, tool: ToolRef) -> bytes:
+    """The caller sent `task`: a handle at once, the run as soon as it may be."""
+    ttl = context.tasks.ttl_ms(request.params["task"])
+    if ttl.clamped:
+        context.warn("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
+    call = new_call(context, request, tool, ttl.ms)
+    _task, reply = await context.tasks.create(request, call, None, idempotency_key(request))
+    return reply
+
+
+def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | None = None) -> NewCall:
+    plan = context.plan
+    annotations = tool.entry.annotations if tool.entry is not None else {}
+    return NewCall(
+        tool.server,
+        tool.name,
+        tool.wire,
+        request.members(),
+        plan.class_of(tool.server, tool.name, annotations),
+        definition_digest(tool.entry.definition) if tool.entry is not None else "",
+        plan.gates.revision,
+        int(plan.timeout_of(tool.server) * 1000),
+        ttl_ms if ttl_ms is not None else plan.calls.default_ttl_ms,
+    )
+
+
+async def plainly(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+    """Carry the call. Nothing is written and nothing runs beside it, unless it takes long."""
+    promotion = context.tasks.promotion(request, lambda: new_call(context, request, tool))
+    promotion.arm()
+    beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")
+    beat.start()
+    try:
+        result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+    except (RelayedError, UpstreamError) as problem:
+        task = await promotion.over()
+        if task is not None:
+            await promotion.fail(task, problem)
+            return b"{}"
+        if isinstance(problem, UpstreamError):
+            return as_tool_result(problem, request.generation)
+        raise
+    except asyncio.CancelledError:
+        if await promotion.over() is None:
+            raise
+        # The task was cancelled, and with it the call that this coroutine carried for it. Its caller is long served.
+        return b"{}"
+    finally:
+        beat.stop()
+    task = await promotion.over()
+    if task is not None:
+        await promotion.finish(task, result)
+        return b"{}"
+    handle = upstream_task(request, tool, result)
+    if handle is not None:
+        return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
+    return result
+
+
+def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:
+    """A stateless upstream may answer a caller that knows tasks with a task of its own."""
+    if request.envelope is None or b'"taskId"' not in result or not request.envelope.wants_tasks:
+        return None
+    members = wire.members_of(result)
+    if bytes(members.get("resultType", Raw(b""))) != b'"task"':
+        return None
+    task_id = wire.parse_strictly(bytes(members.get("taskId", Raw(b"null"))))
+    if type(task_id) is not str:
+        return None
+    return UpstreamHandle(tool.server, task_id, None, Generation.STATELESS)
+
+
+def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
+    """A failure while running the tool, as a result: models see results and may never see protocol errors."""
+    data = error_data(problem, secrets.token_hex(8))
+    result = wire.encode(
+        {
+            "content": [{"type": "text", "text": problem.message}],
+            "isError": True,
+            "_meta": {"taskgate/error": data},
+        }
+    )
+    return complete(result) if generation is Generation.STATELESS else result
 
 
 def _errand(context: Context, request: Request, tool: ToolRef, arguments: Any) -> Errand:
     params = request.members()
-    if tool.name != tool.wire or bytes(params["name"]) != b'"' + tool.name.encode() + b'"':
-        params["name"] = wire.raw(tool.name)
-    upstream: Upstream = context.upstreams[tool.server]
-    return Errand(upstream, "tools/call", params, tool.name, context.plan.timeout_of(tool.server))
+    params["name"] = tool.raw_name
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if tool.header_params:
+        values = header_values(tool.header_params, arguments or {})
+        headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
+    upstream = context.upstreams[tool.server]
+    return Errand(upstream, "tools/call", params, tool.name, context.plan.plain_timeout_of(tool.server), headers)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.relay import Relay
+from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import SessionTable
-from taskgate.gateway.views import Views
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.views import View, Views
 from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.metrics import Metrics
+
+log = structlog.get_logger("taskgate")
 
 
 @dataclass(slots=True)
@@ -21,3 +28,17 @@ class Context:
     views: Views
     relay: Relay
     sessions: SessionTable
+    tasks: TaskEngine
+    metrics: Metrics
+
+    def view_of(self, request: Request) -> View:
+        """The view a request was found in; only to be asked for after the view was built."""
+        view = self.views.current(self.plan, request.caller, request.narrowing)
+        assert view is not None
+        return view
+
+    def count_validation_error(self, error: str) -> None:
+        self.metrics.validation_errors.add(error)
+
+    def warn(self, event: str, **facts: object) -> None:
+        log.warning(event, **facts)

@@ -16,6 +16,7 @@ import structlog
 
 from taskgate.core import wire
 from taskgate.core.caller import Caller
+from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
@@ -38,8 +39,11 @@ from taskgate.gateway.seal import Seal
 from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.subscriptions import UPDATED, Subscriptions
 from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.views import Views
+from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, RelayedError, Upstream
+from taskgate.telemetry.metrics import Metrics
 
 log = structlog.get_logger("taskgate")
 
@@ -56,15 +60,25 @@ class Reply:
 
 
 class Gateway:
-    def __init__(self, plan: Plan, upstreams: Mapping[str, Upstream], seal_key: bytes) -> None:
+    def __init__(
+        self, plan: Plan, upstreams: Mapping[str, Upstream], store: Store, metrics: Metrics, seal_key: bytes
+    ) -> None:
         self.stopping = False
+        self.metrics = metrics
+        self._plan = plan
+        self._upstreams = upstreams
+        self.tasks = TaskEngine(store, lambda: self._plan, lambda: self._upstreams)
         self._suspended = SuspendedCalls()
         self.subscriptions = Subscriptions()
         self._session_ended: list[Callable[[Session], None]] = []
         catalogs = Catalogs(upstreams, plan.limits, self._lists_changed)
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
         relay = Relay(Seal(seal_key), self._suspended, ask_caller)
-        self.context = Context(plan, upstreams, catalogs, Views(catalogs, self._note), relay, sessions)
+        views = Views(catalogs, self._note)
+        self.context = Context(plan, upstreams, catalogs, views, relay, sessions, self.tasks, metrics)
+        self.tasks.followers.sessions = lambda: self.context.sessions
+        self.tasks.followers.listeners = self.subscriptions.following
+        self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
         self._stateful = self._stateful_methods()
         self._stateless = self._stateless_methods()
         self._lists_news: dict[EntryKind, None] = {}
@@ -84,6 +98,10 @@ class Gateway:
             "resources/unsubscribe": self._using(self.subscriptions.unsubscribe),
             "completion/complete": self._using(complete),
             "logging/setLevel": self._set_log_level,
+            "tasks/get": self.tasks.methods.get,
+            "tasks/result": self.tasks.methods.result,
+            "tasks/list": self.tasks.methods.list,
+            "tasks/cancel": self.tasks.methods.cancel,
         }
 
     def _stateless_methods(self) -> dict[str, UseCase]:
@@ -99,6 +117,9 @@ class Gateway:
             "resources/read": self._using(read_resource),
             "completion/complete": self._using(complete),
             "subscriptions/listen": self._using(self.subscriptions.listen),
+            "tasks/get": self.tasks.methods.get,
+            "tasks/update": self.tasks.methods.update,
+            "tasks/cancel": self.tasks.methods.cancel,
         }
 
     def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
@@ -142,8 +163,8 @@ class Gateway:
         session = self.context.sessions.open(caller, opening, wish, asyncio.get_running_loop().time())
         return session, wire.success(message.id or b"null", result)
 
-    async def answer(self, request: Request) -> Reply:
-        """Answer one request, whatever happens. Cancelling is the only thing that leaves without an answer."""
+    async def answer(self, request: Request) -> Reply | None:
+        """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
         message, session = request.message, request.session
         assert message.id is not None
         methods = self._stateful if session is not None else self._stateless
@@ -154,12 +175,15 @@ class Gateway:
             if self.stopping:
                 raise _going_down()
             if session is None:
-                return Reply(wire.success(message.id, await use_case(request)))
-            session.begin(message.id)
-            try:
-                return Reply(wire.success(message.id, await use_case(request)))
-            finally:
-                session.end(message.id)
+                result = await use_case(request)
+            else:
+                session.begin(message.id)
+                try:
+                    result = await use_case(request)
+                finally:
+                    if not request.answered:
+                        session.end(message.id)
+            return Reply(wire.success(message.id, result)) if not request.answered else None
         except RelayedError as error:
             return self._relayed(request, error)
         except TaskgateError as problem:
@@ -271,6 +295,12 @@ class Gateway:
             if session.in_flight and (not link.key.principal or session.caller.principal == link.key.principal)
         ]
 
+    def _can_be_upstream_task(self, server: str, tool: str) -> bool:
+        offer = self.context.catalogs.offer(server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        entry = next((entry for entry in entries if entry.name == tool), None)
+        return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
+
     def _lists_changed(self, server: str, kinds: frozenset[EntryKind]) -> None:
         def concerns(caller: Caller, narrowing: SessionRequest) -> bool:
             if caller.scope not in self.context.plan.scopes:
@@ -286,6 +316,9 @@ class Gateway:
         for hook in self._session_ended:
             hook(session)
         await self.subscriptions.release(self.context, session)
+        if session.id in self.tasks.runs.sessions_in_use():
+            # Its tasks outlive it, and with them the conversations they run in.
+            return
         for upstream in self.context.upstreams.values():
             await upstream.release(session.id)
 
@@ -297,8 +330,8 @@ class Gateway:
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload: the new plan holds from the next request on; requests under way end under the old one."""
         before = self.context.plan
-        self.context.plan = plan
-        self.context.upstreams = upstreams
+        self.context.plan = self._plan = plan
+        self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
@@ -312,6 +345,7 @@ class Gateway:
     async def close(self) -> None:
         self.stopping = True
         self.subscriptions.end_all()
+        await self.tasks.close()
         await self._suspended.close()
         await self.context.catalogs.close()
         self.end_streams()

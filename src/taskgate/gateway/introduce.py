@@ -15,7 +15,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.annotate import sends_task_status
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.generations.stateless_2026 import SERVER_INFO
+from taskgate.core.generations.stateless_2026 import SERVER_INFO, TASKS_EXTENSION
 from taskgate.gateway.context import Context
 
 PATIENCE_S: Final = 5.0
@@ -51,6 +51,11 @@ def stateful_capabilities(upstreams: list[Mapping[str, Any]], version: str) -> d
 def stateless_capabilities(upstreams: list[Mapping[str, Any]]) -> dict[str, Any]:
     capabilities = merged(upstreams)
     _announce_lists(capabilities)
+    vendor = (upstream.get("extensions") for upstream in upstreams)
+    capabilities["extensions"] = {
+        **merged(extensions for extensions in vendor if isinstance(extensions, Mapping)),
+        TASKS_EXTENSION: {},
+    }
     return capabilities
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from taskgate.core.catalog.annotate import AnnotationMode
+from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.tasks.classes import ToolClass, fix_class
 
 MIB = 1024 * 1024
 
@@ -26,12 +30,33 @@ class Limits:
     pending_approvals_per_caller: int = 20
 
 
+class ExecuteOn(StrEnum):
+    """What starts a task that waited for an approver."""
+
+    DEMAND = "demand"
+    APPROVAL = "approval"
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTrait:
+    """What the operator knows about one tool."""
+
+    tool_class: ToolClass | None = None
+    key_argument: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """How long a plain call may take where nothing else is said."""
+    """How calls are run and delivered where nothing else is said."""
 
     timeout_s: float = 600.0
+    sync_timeout_s: float = 60.0
     annotation_mode: AnnotationMode = AnnotationMode.AUTO
+    execute_on: ExecuteOn = ExecuteOn.DEMAND
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
+    default_ttl_ms: int = 600_000
+    max_ttl_ms: int = 86_400_000
     seed_task_codes: bool = False
 
 
@@ -44,8 +69,25 @@ class Plan:
     gates: Gates = field(default_factory=open_gates)
     limits: Limits = Limits()
     calls: CallSettings = CallSettings()
+    trusted: frozenset[str] = frozenset()
+    """Servers whose annotations are believed."""
+    traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
 
     def timeout_of(self, server: str) -> float:
         record = self.registry.records.get(server)
         asked = record.budgets.tool_timeout_ms if record is not None else None
         return asked / 1000 if asked else self.calls.timeout_s
+
+    def plain_timeout_of(self, server: str) -> float:
+        """How long a plain call may take: bounded more tightly where it can never become a task."""
+        off = self.calls.delivery.promote_after_s <= 0 or self.calls.annotation_mode is AnnotationMode.STRICT
+        return min(self.timeout_of(server), self.calls.sync_timeout_s) if off else self.timeout_of(server)
+
+    def class_of(self, server: str, tool: str, annotations: Mapping[str, Any]) -> ToolClass:
+        trait = self.traits.get((server, tool), ToolTrait())
+        return fix_class(
+            override=trait.tool_class,
+            trust_annotations=server in self.trusted,
+            annotations=annotations,
+            key_argument=trait.key_argument,
+        )

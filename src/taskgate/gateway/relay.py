@@ -78,12 +78,17 @@ class Relay:
             request.face,
             errand.timeout_s,
             lambda method, params: heard(request, method, params),
-            lambda question: self._ask(request, question),
+            lambda question: self._put(request, question),
             name=errand.name,
             wants_progress=request.progress_token is not None,
             keep_envelope=request.generation is Generation.STATELESS,
             headers=errand.headers,
         )
+
+    async def _put(self, request: Request, question: Question) -> Answer:
+        if request.stand_in is not None:
+            return await request.stand_in.ask(question)
+        return await self._ask(request, question)
 
     def _same_generation(self, request: Request, errand: Errand, reply: Reply) -> bytes:
         if isinstance(reply, InputRequired):
@@ -124,6 +129,7 @@ class Relay:
 
     async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
+        errand.params.pop("task", None)
         outcome = await self._suspended.run(request, link, self._outgoing(request, errand))
         return self._finish_held(request, errand, outcome)
 
@@ -180,7 +186,7 @@ class Relay:
 
     async def _ask_all(self, request: Request, server: str, asked: Mapping[str, Raw]) -> dict[str, Raw]:
         questions = {key: question_in(raw, server) for key, raw in asked.items()}
-        answers = await asyncio.gather(*(self._ask(request, question) for question in questions.values()))
+        answers = await asyncio.gather(*(self._put(request, question) for question in questions.values()))
         return {
             key: _usable_answer(question, answer)
             for (key, question), answer in zip(questions.items(), answers, strict=True)
@@ -189,17 +195,26 @@ class Relay:
 
 def heard(request: Request, method: str, params: Raw | None) -> None:
     """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
+    if request.stand_in is not None:
+        request.stand_in.heard(method, params)
+        return
     if method == "notifications/progress":
         token = request.progress_token
         if token is None or params is None:
             return
         members = wire.members_of(params)
         members[PROGRESS_TOKEN] = token
+        request.last_progress = max(request.last_progress, _number(members.get("progress")))
         request.notify(method, wire.join(members))
         return
     if method == "notifications/message" and not request.wants_log(_level_of(params)):
         return
     request.notify(method, params)
+
+
+def _number(raw: Raw | None) -> float:
+    value = wire.parse_strictly(bytes(raw)) if raw is not None else None
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _level_of(params: Raw | None) -> str:

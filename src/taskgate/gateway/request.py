@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from taskgate.core import wire
 from taskgate.core.caller import Caller
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
 from taskgate.core.meta import meta_of
+from taskgate.core.questions import Answer, Question
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.sessions import Session, passes_log_level
@@ -19,18 +21,31 @@ from taskgate.ports.upstream import CallerFace, LinkKey
 _NO_NARROWING = SessionRequest()
 
 
+class StandIn(Protocol):
+    """Who takes over when the caller has its reply but the call goes on: the task that the call became."""
+
+    def heard(self, method: str, params: Raw | None) -> None: ...
+
+    async def ask(self, question: Question) -> Answer: ...
+
+
 class Request:
     __slots__ = (
         "_face",
         "_token",
+        "answered",
         "caller",
+        "detach",
         "envelope",
         "generation",
         "headers",
+        "last_progress",
         "message",
         "narrowing",
         "outlet",
+        "respond",
         "session",
+        "stand_in",
     )
 
     def __init__(
@@ -51,6 +66,11 @@ class Request:
         self.generation = Generation.STATEFUL if session is not None else Generation.STATELESS
         self.narrowing = session.narrowing if session is not None else narrowing
         self.headers = headers or {}
+        self.respond: Callable[[bytes], Awaitable[None]] | None = None
+        self.detach: Callable[[], None] | None = None
+        self.stand_in: StandIn | None = None
+        self.answered = False
+        self.last_progress = 0.0
         self._token: Raw | None = None
         self._face: CallerFace | None = None
 
@@ -70,6 +90,27 @@ class Request:
             if type(token) in (str, int):
                 self._token = wire.raw(token)
         return self._token
+
+    async def answer_early(self, result: bytes) -> None:
+        """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
+        assert self.respond is not None
+        assert self.message.id is not None
+        self.answered = True
+        if self.detach is not None:
+            self.detach()
+        if self.session is not None:
+            self.session.end(self.message.id)
+        await self.respond(wire.success(self.message.id, result))
+
+    @property
+    def client_name(self) -> str:
+        info = (
+            self.session.client_info
+            if self.session is not None
+            else (self.envelope.client_info if self.envelope else None)
+        )
+        name = (info or {}).get("name")
+        return name if type(name) is str else ""
 
     @property
     def face(self) -> CallerFace:

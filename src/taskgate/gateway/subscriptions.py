@@ -15,7 +15,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import SUBSCRIPTION
+from taskgate.core.generations.stateless_2026 import SUBSCRIPTION, TASKS_EXTENSION, missing_capability
 from taskgate.core.meta import with_meta
 from taskgate.core.wire import Raw
 from taskgate.gateway.context import Context
@@ -42,6 +42,7 @@ class Listen:
     request: Request
     lists: frozenset[str]
     uris: dict[str, str] = field(default_factory=dict)
+    tasks: frozenset[str] = frozenset()
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, method: str, params: bytes | None) -> None:
@@ -103,11 +104,14 @@ class Subscriptions:
         await context.views.view(context.plan, request.caller, request.narrowing)
         listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
         await self._watch(context, listen, wanted.get("resourceSubscriptions"))
+        await self._watch_tasks(context, listen, wanted.get("taskIds"))
         self._listens.add(listen)
         try:
             honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
             if listen.uris:
                 honoured["resourceSubscriptions"] = list(listen.uris)
+            if listen.tasks:
+                honoured["taskIds"] = sorted(listen.tasks)
             listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
             await listen.ended.wait()
         finally:
@@ -126,6 +130,27 @@ class Subscriptions:
             server = await owner_of(context, listen.request, uri)
             await context.upstreams[server].watch(uri)
             listen.uris[uri] = server
+
+    async def _watch_tasks(self, context: Context, listen: Listen, task_ids: Any) -> None:
+        if type(task_ids) is not list:
+            return
+        envelope = listen.request.envelope
+        if envelope is None or not envelope.wants_tasks:
+            raise missing_capability(
+                {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
+            )
+        found = []
+        for task_id in task_ids[:MAX_URIS]:
+            try:
+                task = await context.tasks.desk.find(listen.request, task_id)
+            except CallerError:
+                continue
+            found.append(task.id)
+            context.tasks.methods.wanted(task)
+        listen.tasks = frozenset(found)
+
+    def following(self, task_id: str) -> list[Listen]:
+        return [listen for listen in self._listens if task_id in listen.tasks]
 
     def updated(self, sessions: Iterable[Session], server: str, params: Raw | None) -> None:
         """A resource changed: tell everyone who follows it."""

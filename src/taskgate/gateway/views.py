@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from taskgate.core import wire
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.annotate import TaskSupport, shown_support, supports_tasks
 from taskgate.core.catalog.entry import Entry, EntryKind, render
+from taskgate.core.catalog.merge import Merged, merge
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
+from taskgate.core.catalog.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
 from taskgate.core.generations import Generation
-from taskgate.core.governance.decision import Decision, Denied, action_of
+from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
+from taskgate.core.wire import Raw
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.plan import Plan
 
@@ -39,6 +43,10 @@ class ToolRef:
     entry: Entry | None
     upstream_tasks: bool
     forced: bool
+    raw_name: Raw
+    header_params: tuple[ParamHeader, ...] = ()
+    unfit_for_headers: bool = False
+    """Its `x-mcp-header` annotations break the rules: stateless callers must not be shown such a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class View:
         if not self.subset.admits(server, name) or _refused(self.tool_names, (server, name)):
             return None
         decision = decide(self.plan.gates, PatternKind.TOOL, server, name)
-        return ToolRef(name, server, name, decision, None, False, False)
+        return ToolRef(name, server, name, decision, None, False, False, wire.raw(name))
 
     def server_named_in(self, name: str) -> str | None:
         """The server that a prefixed name points to, whether or not it has listed anything yet."""
@@ -128,7 +136,8 @@ class View:
         if kind is EntryKind.TOOL:
             for tool in self.tools.values():
                 support = self.shown(tool, task_aware)
-                if support is not None and tool.entry is not None:
+                hidden = tool.unfit_for_headers and generation is Generation.STATELESS
+                if support is not None and tool.entry is not None and not hidden:
                     yield render(tool.entry, tool.wire, support, generation)
         elif kind is EntryKind.PROMPT:
             for prompt in self.prompts.values():
@@ -188,24 +197,25 @@ class Views:
 def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalogs) -> View:
     offers = {server: offer for server in subset.servers if (offer := catalogs.offer(server)) is not None}
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
-    entries: dict[EntryKind, list[Entry]] = {kind: [] for kind in EntryKind}
-    notes: list[str] = []
-    for server, offer in offers.items():
-        notes.extend(offer.notes)
-        for kind, listed in offer.entries.items():
-            pattern = _PATTERNS[kind]
-            entries[kind].extend(entry for entry in listed if subset.admits_kind(server, entry.name, pattern))
-    tool_names = NameTable.build([(entry.server, entry.name) for entry in entries[EntryKind.TOOL]], scope.names)
-    prompt_names = NameTable.build([(e.server, e.name) for e in entries[EntryKind.PROMPT]], scope.names, reserved=())
-    notes.extend(str(collision) for collision in (*tool_names.refused, *prompt_names.refused))
+    found: dict[EntryKind, Merged] = {}
+    for kind in EntryKind:
+        listed = {
+            server: [e for e in offer.entries.get(kind, ()) if _visible(plan, subset, e)]
+            for server, offer in offers.items()
+        }
+        found[kind] = merge(kind, listed, scope.names, per_server=plan.limits.tools_per_upstream)
+    notes = [note for offer in offers.values() for note in offer.notes]
+    notes += [note for merged in found.values() for note in merged.notes]
+    tool_names = found[EntryKind.TOOL].names
+    assert tool_names is not None
     return View(
         scope,
         subset,
         plan,
-        _tools(plan, entries[EntryKind.TOOL], tool_names, capabilities),
-        _prompts(plan, entries[EntryKind.PROMPT], prompt_names),
-        _resources(plan, entries[EntryKind.RESOURCE], notes),
-        tuple((template_pattern(e.name), e) for e in entries[EntryKind.TEMPLATE] if _allowed(plan, e)),
+        {name: _tool(plan, name, e, capabilities[e.server]) for name, e in found[EntryKind.TOOL].entries.items()},
+        {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
+        found[EntryKind.RESOURCE].entries,
+        tuple((template_pattern(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
         tuple(notes),
         tool_names,
         capabilities,
@@ -220,43 +230,26 @@ _PATTERNS: Final = {
 }
 
 
-def _tools(
-    plan: Plan, entries: list[Entry], names: NameTable, capabilities: Mapping[str, Mapping[str, Any]]
-) -> dict[str, ToolRef]:
-    found: dict[str, ToolRef] = {}
-    for entry in entries:
-        name = names.to_wire.get((entry.server, entry.name))
-        if name is None:
-            continue
-        decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name)
-        upstream_tasks = supports_tasks(capabilities[entry.server])
-        forced = plan.gates.rules.forced(entry.server, entry.name)
-        found[name] = ToolRef(name, entry.server, entry.name, decision, entry, upstream_tasks, forced)
-    return found
+def _tool(plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any]) -> ToolRef:
+    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name)
+    forced = plan.gates.rules.forced(entry.server, entry.name)
+    try:
+        params, unfit = param_headers_of(entry.input_schema), False
+    except InvalidParamHeader:
+        params, unfit = (), True
+    tasks = supports_tasks(capabilities)
+    raw_name = wire.raw(entry.name)
+    return ToolRef(name, entry.server, entry.name, decision, entry, tasks, forced, raw_name, params, unfit)
 
 
-def _prompts(plan: Plan, entries: list[Entry], names: NameTable) -> dict[str, PromptRef]:
-    return {
-        name: PromptRef(name, entry.server, entry.name, entry)
-        for entry in entries
-        if (name := names.to_wire.get((entry.server, entry.name))) is not None and _allowed(plan, entry)
-    }
-
-
-def _resources(plan: Plan, entries: list[Entry], notes: list[str]) -> dict[str, Entry]:
-    """URIs are never rewritten; where two servers offer the same one, the first in order wins, with a warning."""
-    found: dict[str, Entry] = {}
-    for entry in entries:
-        if entry.name in found:
-            first = found[entry.name].server
-            notes.append(f"both {first} and {entry.server} offer the resource {entry.name}; {first} is used")
-        elif _allowed(plan, entry):
-            found[entry.name] = entry
-    return found
-
-
-def _allowed(plan: Plan, entry: Entry) -> bool:
-    return not isinstance(decide(plan.gates, _PATTERNS[entry.kind], entry.server, entry.name), Denied)
+def _visible(plan: Plan, subset: Subset, entry: Entry) -> bool:
+    """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
+    if not subset.admits_kind(entry.server, entry.name, _PATTERNS[entry.kind]):
+        return False
+    decision = decide(plan.gates, _PATTERNS[entry.kind], entry.server, entry.name)
+    if not isinstance(decision, Denied):
+        return True
+    return entry.kind is EntryKind.TOOL and decision.gate is not Gate.VISIBILITY
 
 
 def _refused(names: NameTable, pair: tuple[str, str]) -> bool:

@@ -17,7 +17,9 @@ from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Approval, Binding, Outcome, Workflow
 from taskgate.core.governance.approval import Happening as ApprovalHappening
 from taskgate.core.governance.grants import Grant
+from taskgate.core.tasks.endings import after_approval
 from taskgate.core.tasks.happening import Happening
+from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
 
 
@@ -76,7 +78,7 @@ class StoredPin(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-Consequence = Callable[[HeldCall, int], Happening | None]
+Consequence = Callable[[Task, Approval], Happening | None]
 """What an approval that has just left `open` means for its task, by the store's time. Called inside the transaction;
 quick.
 """
@@ -113,7 +115,7 @@ class ApprovalStore(Protocol):
         workflow: Workflow,
         happening: ApprovalHappening,
         *,
-        then: Consequence,
+        then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
         """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the happening is set by the store's

@@ -116,6 +116,10 @@ class Link(Protocol):
 
     async def set_log_level(self, level: str) -> None: ...
 
+    async def resume_session(self, session_id: str) -> None:
+        """Go on in a session that was opened before a restart, where the transport has such a thing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LinkKey:

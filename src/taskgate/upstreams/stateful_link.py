@@ -150,6 +150,11 @@ class StatefulLink:
                 UpstreamRequest("logging/setLevel", {"level": wire.raw(level)}, face, 10.0, _ignore, _refuse)
             )
 
+    async def resume_session(self, session_id: str) -> None:
+        if self._wire.session_id is not None and self._wire.session_id != session_id:
+            self._wire.session_id = session_id
+            self._wire.settle(self.version)
+
     async def _listen_closer(self, wished: str) -> None:
         """Where several callers share a conversation the most curious one decides; others are filtered for later."""
         if self._level is None or _LEVELS.index(wished) < _LEVELS.index(self._level):

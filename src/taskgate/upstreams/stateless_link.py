@@ -110,6 +110,9 @@ class StatelessLink:
     async def set_log_level(self, level: str) -> None:
         """Levels travel with each request in this generation."""
 
+    async def resume_session(self, session_id: str) -> None:
+        """There are no sessions in this generation."""
+
     def _tell_cancelled(self, number: int) -> None:
         """Over HTTP the closed stream has said it already; on a shared stream it must be said."""
         params = wire.encode({"requestId": number, "reason": "The caller cancelled the request."})

@@ -148,6 +148,8 @@ class McpDoor:
         if isinstance(connection, Connection) and work is not None:
             # In this generation a closed stream is the cancel.
             connection.on_lost = lambda: _cancel(work)
+        request.respond = lambda body: outlet.finish(200, body, [])
+        request.detach = lambda: _let_go(connection)
         try:
             reply = await self.gateway.answer(request)
         except asyncio.CancelledError:
@@ -155,9 +157,10 @@ class McpDoor:
                 return
             raise
         finally:
-            if isinstance(connection, Connection):
-                connection.on_lost = None
-        await outlet.finish(reply.status, reply.body, _retry_after(reply))
+            if not request.answered:
+                _let_go(connection)
+        if reply is not None:
+            await outlet.finish(reply.status, reply.body, _retry_after(reply))
 
     # The stateful generation
 
@@ -174,18 +177,21 @@ class McpDoor:
             await self._take(session, message)
             await respond(send, 202)
             return
-        await self._answer(send, session, message)
+        await self._answer(send, session, message, headers)
 
-    async def _answer(self, send: Send, session: Session, message: Message) -> None:
+    async def _answer(self, send: Send, session: Session, message: Message, headers: dict[bytes, bytes]) -> None:
         outlet = PostReply(send, self._shelves.get(session.id), session.version == PRIMING_REVISION)
+        request = Request(message, session.caller, outlet, session, headers=headers)
+        request.respond = lambda body: outlet.finish(200, body, [])
         try:
-            reply = await self.gateway.answer(Request(message, session.caller, outlet, session))
+            reply = await self.gateway.answer(request)
         except asyncio.CancelledError:
             if self.gateway.stopping:
                 raise
             await outlet.abandon()
             return
-        await outlet.finish(200 if reply.status in (400, 404) else reply.status, reply.body, _retry_after(reply))
+        if reply is not None:
+            await outlet.finish(200 if reply.status in (400, 404) else reply.status, reply.body, _retry_after(reply))
 
     async def _take(self, session: Session, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
@@ -249,7 +255,7 @@ class McpDoor:
         replies = await asyncio.gather(
             *(self.gateway.answer(Request(message, caller, outlet, session)) for message in requests)
         )
-        await outlet.finish(200, b"[" + b",".join(reply.body for reply in replies) + b"]", [])
+        await outlet.finish(200, b"[" + b",".join(reply.body for reply in replies if reply is not None) + b"]", [])
 
     async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller) -> None:
         """The standalone stream, or the rest of a broken one (transports: resumability)."""
@@ -313,6 +319,11 @@ class McpDoor:
     async def _refuse(self, send: Send, status: int, text: str, headers: Headers | None = None) -> None:
         fault = GatewayFault("invalid_request", text)
         await respond_json(send, status, self.gateway.failure(fault, None, Generation.STATEFUL).body, headers)
+
+
+def _let_go(connection: object) -> None:
+    if isinstance(connection, Connection):
+        connection.on_lost = None
 
 
 def _cancel(work: asyncio.Task[object]) -> None:

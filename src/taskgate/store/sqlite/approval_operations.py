@@ -110,7 +110,7 @@ def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change |
     task = tx.load_ours(held.task_id)
     if not isinstance(task, Task) or task.approval_id != held.approval.id:
         return None
-    happening = then(held, tx.now_ms)
+    happening = then(task, held.approval)
     if happening is None:
         return None
     after = apply(task, happening, tx.now_ms)

@@ -7,6 +7,7 @@ from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Happening as ApprovalHappening
 from taskgate.core.governance.approval import Workflow
 from taskgate.core.governance.grants import Grant, revoke
+from taskgate.core.tasks.endings import after_approval
 from taskgate.ports.approval_store import (
     ApprovalRequest,
     AuditOf,
@@ -47,7 +48,7 @@ class ApprovalSide(Foundation):
         workflow: Workflow,
         happening: ApprovalHappening,
         *,
-        then: Consequence,
+        then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
         return await self._write(

@@ -12,6 +12,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
+from typing import TypeVar
 
 from taskgate.core.errors import Executed
 from taskgate.upstreams.http.connection import Connection
@@ -19,6 +20,7 @@ from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.target import Origin
 from taskgate.upstreams.http.tls import TlsLayer
 
+_Wire = TypeVar("_Wire", bound=asyncio.Protocol)
 ConnectionFactory = Callable[[], Connection]
 
 
@@ -29,11 +31,10 @@ async def open_connection(
     addresses = await _resolve(origin, until)
     if context is None:
         _, connection = await _connect_first(addresses, origin.port, until, factory)
-        assert isinstance(connection, Connection)
         return connection
-    secured = factory()
-    layer = TlsLayer(secured, context, origin.host)
-    transport, _ = await _connect_first(addresses, origin.port, until, lambda: layer)
+    transport, layer = await _connect_first(
+        addresses, origin.port, until, lambda: TlsLayer(factory(), context, origin.host)
+    )
     try:
         async with asyncio.timeout_at(until):
             await layer.ready
@@ -45,7 +46,7 @@ async def open_connection(
     except BaseException:
         transport.abort()
         raise
-    return secured
+    return layer.inner
 
 
 async def _resolve(origin: Origin, until: float) -> list[str]:
@@ -67,8 +68,8 @@ async def _resolve(origin: Origin, until: float) -> list[str]:
 
 
 async def _connect_first(
-    addresses: list[str], port: int, until: float, factory: Callable[[], asyncio.Protocol]
-) -> tuple[asyncio.Transport, asyncio.Protocol]:
+    addresses: list[str], port: int, until: float, factory: Callable[[], _Wire]
+) -> tuple[asyncio.Transport, _Wire]:
     """Try each address with a fair share of the time left, so that one silent address does not use it all."""
     loop = asyncio.get_running_loop()
     problem = "no address"

@@ -11,14 +11,16 @@ import asyncio
 import ssl
 from typing import Any, cast
 
+from taskgate.upstreams.http.connection import Connection
+
 _READ_BYTES = 256 * 1024
 
 
 class TlsLayer(asyncio.Protocol):
     """Wraps one connection. `ready` is done when the handshake is, or holds what went wrong with it."""
 
-    def __init__(self, inner: asyncio.Protocol, context: ssl.SSLContext, host: str) -> None:
-        self._inner = inner
+    def __init__(self, inner: Connection, context: ssl.SSLContext, host: str) -> None:
+        self.inner = inner
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -47,14 +49,14 @@ class TlsLayer(asyncio.Protocol):
         if not self.ready.done():
             self.ready.set_exception(exc or ConnectionError("the peer closed the connection during the handshake"))
         if self._shaken:
-            self._inner.connection_lost(exc)
+            self.inner.connection_lost(exc)
         self._transport = None
 
     def pause_writing(self) -> None:
-        self._inner.pause_writing()
+        self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._inner.resume_writing()
+        self.inner.resume_writing()
 
     # The transport that the connection sees.
 
@@ -97,7 +99,7 @@ class TlsLayer(asyncio.Protocol):
             return
         self._flush()
         self._shaken = True
-        self._inner.connection_made(cast(Any, self))
+        self.inner.connection_made(cast(Any, self))
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -109,7 +111,7 @@ class TlsLayer(asyncio.Protocol):
                 if not data:
                     ended = True
                     break
-                self._inner.data_received(data)
+                self.inner.data_received(data)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
@@ -118,7 +120,7 @@ class TlsLayer(asyncio.Protocol):
             self.abort()
         self._flush()
         if ended:
-            self._inner.eof_received()
+            self.inner.eof_received()
             self.abort()
 
     def _flush(self) -> None:

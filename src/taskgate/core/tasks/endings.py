@@ -1,0 +1,91 @@
+"""The sad endings of a task, as happenings with the error object its caller will read: one place, so the words agree
+everywhere.
+
+Called by whoever finds out: the recovery after a crash, the watch over deadlines, the approval's decision. What an
+upstream itself answers is not here; that is relayed as it came.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
+from taskgate.core.generations.error_codes import error_object
+from taskgate.core.governance.approval import Approval, State
+from taskgate.core.tasks import outcome_text
+from taskgate.core.tasks.happening import (
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalGranted,
+    Cancelled,
+    ContactLost,
+    ErrorCame,
+    Happening,
+    Refused,
+)
+from taskgate.core.tasks.task import Task
+
+
+def by_error(task: Task, error: TaskgateError) -> ErrorCame:
+    """The run failed with an error of ours."""
+    return ErrorCame(_object(task, error), error.message, error.executed)
+
+
+def refused(task: Task, error: TaskgateError) -> Refused:
+    """A rule, the policy or a changed fact forbids the run; the tool was not run."""
+    return Refused(_object(task, error), error.message)
+
+
+def unknown(task: Task) -> ContactLost:
+    """The call was out and may not be repeated, and nothing tells what became of it."""
+    text = outcome_text.outcome_unknown(task)
+    error = UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task))
+    return ContactLost(_object(task, error), text)
+
+
+def gave_up(task: Task) -> ErrorCame:
+    """The call may be repeated, and was, as often as is allowed."""
+    text = outcome_text.gave_up(task)
+    return by_error(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE, data=_about(task)))
+
+
+def past_deadline(task: Task) -> ErrorCame | ContactLost:
+    """The run took longer than its budget: unknown for a call that may not be repeated, failed for the others."""
+    text = outcome_text.past_deadline(task)
+    error = UpstreamError("upstream_timeout", text, executed=Executed.MAYBE, data=_about(task))
+    return by_error(task, error) if task.tool_class.may_repeat else ContactLost(_object(task, error), text)
+
+
+def after_approval(task: Task, approval: Approval) -> Happening | None:
+    """What an approval that has just changed means for its task; None while it is open or when it was spent by a run."""
+    match approval.state:
+        case State.APPROVED:
+            until = approval.valid_until_ms if approval.valid_until_ms is not None else approval.binding.expires_at_ms
+            return ApprovalGranted(until)
+        case State.DENIED:
+            said = f": {approval.reason}" if approval.reason else "."
+            text = f"The call was denied{said}"
+            error = CallerError("approval_rejected", text, gate="approval", data=_about(task))
+            return ApprovalDenied(_object(task, error), text)
+        case State.EXPIRED:
+            text = f"The approval expired: {approval.reason}. The tool was not run."
+            error = CallerError("approval_expired", text, gate="approval", data=_about(task))
+            return ApprovalExpired(_object(task, error), text)
+        case State.INVALID:
+            kind = "request_drift" if approval.reason.startswith("request_drift") else "policy_drift"
+            text = "What was approved is no longer what would run, so it was not run. Ask again."
+            return refused(task, CallerError(kind, text, gate="approval", data=_about(task)))
+        case State.CANCELLED:
+            return Cancelled(approval.reason or None)
+        case State.OPEN | State.USED:
+            return None
+        case _:
+            assert_never(approval.state)
+
+
+def _about(task: Task) -> dict[str, str]:
+    return {"tool": task.wire_name, "task_id": task.id}
+
+
+def _object(task: Task, error: TaskgateError) -> bytes:
+    return error_object(error, task.generation, task.correlation_id)

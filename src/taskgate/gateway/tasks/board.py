@@ -1,0 +1,41 @@
+"""Where changes of tasks are announced inside the process: whoever waits for a task wakes, whoever listens hears.
+
+Nothing is kept here. The store is the truth; the board only saves everyone from asking it again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from taskgate.core.tasks.task import Task
+
+
+class TaskBoard:
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Task], None]] = []
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+
+    def changed(self, task: Task) -> None:
+        for future in self._waiting.pop(task.id, ()):
+            if not future.done():
+                future.set_result(None)
+        for listener in self.listeners:
+            listener(task)
+
+    async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
+        """Wait for the next change of this task; False when the time is up first."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(task_id, [])
+        waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting and self._waiting.get(task_id) is waiting:
+                del self._waiting[task_id]
+        return True

@@ -1,0 +1,206 @@
+"""The task desk: makes calls durable, moves them on, and finds them again for whoever may see them.
+
+Every move goes through here to the store, and its news to the board. Who may see a task is decided here too: tasks belong to
+principals, and an anonymous caller's tasks to whoever knows their unguessable id.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.caller import ANONYMOUS
+from taskgate.core.errors import CallerError, Executed, GatewayFault
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS
+from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
+from taskgate.core.meta import meta_of, with_meta
+from taskgate.core.tasks import expiry, ids
+from taskgate.core.tasks.birth import AlreadySent
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.happening import Happening
+from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.task import RunOn, Task
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.board import TaskBoard
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
+from taskgate.ports.task_store import AcceptLimits
+
+_NOT_KEPT = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
+CLIENT_META = "taskgate/client"
+KEY_META = "taskgate/idempotencyKey"
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call about to become a task."""
+
+    server: str
+    tool: str
+    wire_name: str
+    params: Members
+    tool_class: ToolClass
+    definition_digest: str
+    policy_revision: str
+    budget_ms: int
+    ttl_ms: int
+    run_on: RunOn = RunOn.ONCE_ALLOWED
+    message: str | None = None
+
+
+class TaskDesk:
+    def __init__(self, store: Store, board: TaskBoard, limits: AcceptLimits) -> None:
+        self.store = store
+        self.board = board
+        self.limits = limits
+        self.open_tasks = 0
+
+    async def accept(
+        self,
+        request: Request,
+        call: NewCall,
+        *,
+        sent: AlreadySent | None = None,
+        approval: ApprovalRequest | None = None,
+        key: str | None = None,
+        task_id: str | None = None,
+    ) -> tuple[Task, bool]:
+        """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
+        draft = self._draft(request, call, task_id or self.new_id())
+        limits = self.limits if sent is None else AcceptLimits()
+        accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits)
+        match accepted:
+            case Change(task):
+                self.board.changed(task)
+                self.open_tasks += 1
+                return task, True
+            case SameCall(task):
+                return task, False
+            case KeyTaken():
+                raise CallerError(
+                    "idempotency_conflict",
+                    "This idempotency key was used before with other arguments. Use a new key for a new call.",
+                )
+            case ResultGone(executed=executed):
+                raise CallerError(
+                    "result_expired",
+                    "The call with this idempotency key was handled, but its result is no longer kept.",
+                    executed=Executed.YES if executed is Executed.YES else executed,
+                )
+            case TooManyOpen(what, limit):
+                raise GatewayFault(
+                    "overloaded",
+                    f"You have {limit} {what} already, which is the limit. Wait for some to end, or cancel some.",
+                    retry_after_s=15,
+                )
+            case StaleOwner():
+                raise GatewayFault("store_unavailable", "Another process has taken over the store.")
+            case _:
+                raise GatewayFault("internal", "The task could not be made; please try again.")
+
+    def new_id(self) -> str:
+        return ids.task_id(self.store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
+
+    def _draft(self, request: Request, call: NewCall, task_id: str) -> Task:
+        rest = {key: value for key, value in call.params.items() if key not in _NOT_KEPT}
+        rest = with_meta(rest, {}, drop=(PROGRESS_TOKEN, *ENVELOPE_KEYS))
+        arguments = bytes(call.params.get("arguments", Raw(b"{}")))
+        return Task(
+            id=task_id,
+            principal=request.caller.principal,
+            caller=caller_key(request),
+            scope=request.caller.scope,
+            server=call.server,
+            tool=call.tool,
+            wire_name=call.wire_name,
+            arguments=arguments,
+            params_rest=wire.join(rest),
+            digest=arguments_digest(arguments),
+            definition_digest=call.definition_digest,
+            policy_revision=call.policy_revision,
+            tool_class=call.tool_class,
+            generation=request.generation,
+            run_on=call.run_on,
+            status_message=call.message,
+            ttl_ms=call.ttl_ms,
+            execution_budget_ms=call.budget_ms,
+        )
+
+    async def advance(self, task_id: str, happening: Happening, **more: Any) -> Task | None:
+        """Move a task on; None when it could not be moved (it is over, or no longer ours)."""
+        changed = await self.store.advance(task_id, happening, **more)
+        if isinstance(changed, Change):
+            if changed.task.state.is_terminal:
+                self.open_tasks = max(0, self.open_tasks - 1)
+            self.board.changed(changed.task)
+            return changed.task
+        return None
+
+    async def find(self, request: Request, task_id: Any) -> Task:
+        """The task, if this caller may see it. Unknown, foreign and forgotten look the same."""
+        if type(task_id) is not str:
+            raise CallerError("invalid_params", '"taskId" must be a string.')
+        task = await self.store.get(task_id) if ids.is_task_id(task_id) else None
+        if task is None or expiry.is_gone(task, self.store.now_ms()) or not may_see(request, task):
+            raise unknown_task()
+        return task
+
+    def poll_ms(self, task: Task) -> int:
+        return poll_interval_ms(task.state, self.open_tasks)
+
+    async def result_bytes(self, task: Task) -> bytes | None:
+        if task.outcome is None:
+            return None
+        if task.outcome.body is not None:
+            return task.outcome.body
+        return await self.store.result_bytes(task.id)
+
+
+def arguments_digest(arguments: bytes) -> str:
+    """What was asked, as one number: equal for equal arguments; of the bytes where they could be read in two ways."""
+    try:
+        return digest_of_json(arguments)
+    except AmbiguousJson:
+        return digest_of_bytes(arguments)
+
+
+def unknown_task() -> CallerError:
+    return CallerError("unknown_task", "There is no such task, or it is no longer kept.")
+
+
+def may_see(request: Request, task: Task) -> bool:
+    """Bound to the principal; without authentication the unguessable id is the proof."""
+    return task.principal == request.caller.principal
+
+
+def caller_key(request: Request) -> str:
+    """Under which name lists, limits and events are kept: the principal, or for anonymous callers something narrower."""
+    if request.caller.principal != ANONYMOUS:
+        return request.caller.principal
+    if request.session is not None:
+        return f"session:{request.session.id}"
+    client = meta_of(request.params).get(CLIENT_META)
+    return f"client:{client[:200]}" if type(client) is str and client else f"scope:{request.caller.scope}"
+
+
+def idempotency_key(request: Request) -> str | None:
+    key: Any = meta_of(request.params).get(KEY_META)
+    if key is None:
+        header = request.headers.get(b"idempotency-key")
+        key = header.decode("utf-8", "replace") if header is not None else None
+    if key is None:
+        return None
+    if type(key) is not str or not 0 < len(key) <= 255:
+        raise CallerError("invalid_params", "An idempotency key is a string of 1 to 255 characters.")
+    return key
+
+
+def sent_params(task: Task) -> Members:
+    """The params of the call as they go upstream: exactly what was judged, and what travelled with it."""
+    rest = wire.members_of(task.params_rest)
+    return {"name": wire.raw(task.tool), "arguments": Raw(task.arguments), **rest}

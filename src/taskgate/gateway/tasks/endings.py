@@ -1,0 +1,78 @@
+"""How a task ends: with the upstream's own answer, or with what is known when there is none."""
+
+from __future__ import annotations
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.generations.error_codes import error_object
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.tasks import outcome_text
+from taskgate.core.tasks.happening import ContactLost, ErrorCame, Noted, ResultCame
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.ports.upstream import ErrorReply, Reply
+
+
+async def record_reply(desk: TaskDesk, task_id: str, reply: Reply) -> None:
+    """The upstream's answer ends the task: its bytes are kept as they came."""
+    if isinstance(reply, ErrorReply):
+        await desk.advance(task_id, ErrorCame(reply.raw, error_message(reply.raw), Executed.YES))
+    else:
+        failed = is_error(reply.raw)
+        await desk.advance(task_id, ResultCame(reply.raw, failed, first_text(reply.raw) if failed else None))
+
+
+async def lose_contact(desk: TaskDesk, task: Task, problem: UpstreamError) -> None:
+    """Contact is lost and the call may not be sent again: say so, by the class of the tool."""
+    if task.tool_class.may_repeat:
+        late = problem.error_type == "upstream_timeout"
+        text = outcome_text.past_deadline(task) if late else outcome_text.gave_up(task)
+        await desk.advance(task.id, ErrorCame(own_error(task, problem), text, Executed.MAYBE))
+        return
+    text = outcome_text.outcome_unknown(task)
+    lost = UpstreamError("outcome_unknown", text, executed=Executed.MAYBE)
+    await desk.advance(task.id, ContactLost(own_error(task, lost), text))
+
+
+def own_error(task: Task, problem: TaskgateError) -> bytes:
+    return error_object(problem, task.generation, task.id)
+
+
+def progress_note(method: str, raw: Raw | None) -> Noted | None:
+    if method != "notifications/progress" or raw is None:
+        return None
+    params = wire.parse_strictly(bytes(raw))
+    progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+    number = isinstance(progress, int | float) and not isinstance(progress, bool)
+    return Noted(
+        message[:500] if type(message) is str else None,
+        float(progress) if number else None,
+        float(total) if isinstance(total, int | float) and not isinstance(total, bool) else None,
+    )
+
+
+def is_error(result: bytes) -> bool:
+    if b'"isError"' not in result:
+        return False
+    return bytes(wire.members_of(result).get("isError", Raw(b"false"))) == b"true"
+
+
+def first_text(result: bytes) -> str | None:
+    """The first text of a result, short: clients that stop at a failed task show only this."""
+    content = wire.parse_strictly(result).get("content")
+    if type(content) is list:
+        for block in content:
+            if type(block) is dict and type(block.get("text")) is str:
+                return str(block["text"])[:500]
+    return None
+
+
+def error_message(raw: bytes) -> str:
+    return str(wire.parse_strictly(raw).get("message", "The server answered with an error."))[:500]
+
+
+def usable(question: Question, answer: Answer) -> Raw:
+    if answer.result is not None:
+        return bare_params(Raw(answer.result))
+    return Raw(b'{"action":"cancel"}') if question.method == ELICIT else Raw(b"{}")

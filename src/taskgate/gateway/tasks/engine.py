@@ -1,0 +1,137 @@
+"""Everything about tasks that the use cases need, in one place: make one, hold one for its caller, promote a plain call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.delivery import Delivery, Form, delivery
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import RELATED_TASK, Generation
+from taskgate.core.generations.stateless_2026 import complete
+from taskgate.core.meta import with_meta
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.birth import AlreadySent
+from taskgate.core.tasks.happening import UpstreamTaskKnown
+from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.board import TaskBoard
+from taskgate.gateway.tasks.desk import NewCall, TaskDesk
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
+from taskgate.gateway.tasks.promote import Promotion, handed_over, task_handle
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.recover import Recovery
+from taskgate.gateway.tasks.runs import Conversation, Runs
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import Store
+from taskgate.ports.task_store import AcceptLimits
+from taskgate.ports.upstream import Upstream
+
+
+class TaskEngine:
+    def __init__(self, store: Store, plan: Callable[[], Plan], upstreams: Callable[[], Mapping[str, Upstream]]) -> None:
+        limits = plan().limits
+        self.store = store
+        self.board = TaskBoard()
+        self.desk = TaskDesk(
+            store, self.board, AcceptLimits(limits.open_tasks_per_caller, limits.pending_approvals_per_caller)
+        )
+        self.questions = TaskQuestions(self.desk)
+        self.runs = Runs(self.desk, self.questions, upstreams)
+        self.methods = TaskMethods(self.desk, self.runs, self.questions)
+        self.recovery = Recovery(self.desk, self.runs)
+        self.followers = Followers(self.desk, self.methods)
+        self._plan = plan
+        self.questions.push = self.followers.push
+        self.methods.on_waiting = self.followers.waiting
+        self.runs.on_progress = self.followers.progressed
+        self.board.listeners.append(self.followers.changed)
+
+    def rung(self, request: Request) -> Delivery:
+        """Which rung of the ladder this request stands on."""
+        return delivery(
+            self._plan().calls.delivery,
+            request.generation,
+            wants_tasks=request.envelope is not None and request.envelope.wants_tasks,
+            has_token=request.progress_token is not None,
+            client=request.client_name,
+        )
+
+    def ttl_ms(self, task_member: Any) -> expiry.Ttl:
+        """The ttl that a caller's `task` asks for, checked."""
+        if type(task_member) is not dict:
+            raise CallerError("invalid_params", '"task" must be an object, for example {"ttl": 600000}.')
+        settings = self._plan().calls
+        return expiry.read_ttl(task_member.get("ttl"), default_ms=settings.default_ttl_ms, max_ms=settings.max_ttl_ms)
+
+    async def create(
+        self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
+    ) -> tuple[Task, bytes]:
+        """The caller asked for a task: it gets a handle at once, and the run starts unless someone must agree first."""
+        task = await self._accepted(request, call, approval, key)
+        return task, wire.encode(task_handle(request, task, self.desk))
+
+    async def _accepted(
+        self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
+    ) -> Task:
+        task, fresh = await self.desk.accept(request, call, approval=approval, key=key)
+        if fresh:
+            self.runs.remember(task.id, Conversation(request.link_key, request.face))
+            self.followers.joined(task, request)
+            if approval is None:
+                self.runs.start(task)
+        return task
+
+    async def hold(
+        self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
+    ) -> tuple[Task, bytes]:
+        """A plain call that must be durable from the start: wait for its result by the ladder, then hand it over."""
+        rung = self.rung(request)
+        task = await self._accepted(request, call, approval, key)
+        if approval is not None and rung.form is Form.HANDLE:
+            return task, wire.encode(task_handle(request, task, self.desk))
+        text = f"Waiting for approval of {task.wire_name}" if approval is not None else f"Running {task.wire_name}"
+        beat = Heartbeat(request, self._plan().calls.delivery.heartbeat_s, text)
+        beat.start()
+        wait_s = rung.wait_s if rung.wait_s is not None else LONGEST_RESULT_WAIT_S
+        try:
+            task = await self.methods.wait(request, task, wait_s)
+        except BaseException:
+            await self._give_up(task)
+            raise
+        finally:
+            beat.stop()
+        if task.state.is_terminal:
+            return task, await self.delivered(request, task)
+        return task, handed_over(request, task, self.desk, rung, wait_s)
+
+    async def _give_up(self, task: Task) -> None:
+        """The caller cancelled while it waited: nobody will come for this task."""
+        current = await self.store.get(task.id)
+        if current is not None and not current.state.is_terminal:
+            await self.methods.cancel_task(current, "the caller cancelled the call")
+
+    async def delivered(self, request: Request, task: Task) -> bytes:
+        """The result of a finished task as the reply to a plain call."""
+        final = await self.methods.final(request, task)
+        plain = wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,)))
+        return complete(plain) if request.generation is Generation.STATELESS else plain
+
+    def promotion(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
+        return Promotion(self.desk, self.runs, self.questions, request, call, self.rung(request))
+
+    async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
+        """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""
+        sent = AlreadySent("", call.server, self.store.now_ms())
+        task, _ = await self.desk.accept(request, call, sent=sent)
+        self.runs.remember(task.id, Conversation(request.link_key, request.face))
+        known = await self.desk.advance(task.id, UpstreamTaskKnown(handle))
+        self.runs.follow(known or task)
+        return wire.encode(task_handle(request, task, self.desk))
+
+    async def close(self) -> None:
+        await self.runs.close()

@@ -1,0 +1,107 @@
+"""Who hears about a task while it lives: the session that made it, streams that wait for its result, open subscriptions.
+
+Stateful sessions get status and progress notifications and the task's questions as requests; stateless callers get
+`notifications/tasks` on a `subscriptions/listen` that names the task. What nobody hears is not lost: it is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.caller import ANONYMOUS
+from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK
+from taskgate.core.generations.stateful_2025 import speaks_tasks
+from taskgate.core.questions import Answer, Question, can_answer
+from taskgate.core.tasks import stateful_face
+from taskgate.core.tasks.happening import Noted
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
+from taskgate.gateway.asking import ask_session
+from taskgate.gateway.request import Request
+from taskgate.gateway.sessions import Session
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.methods import TaskMethods
+
+
+class Followers:
+    def __init__(self, desk: TaskDesk, methods: TaskMethods) -> None:
+        self._desk = desk
+        self._methods = methods
+        self._tokens: dict[str, tuple[Session, Raw]] = {}
+        self._waiting: dict[str, list[Request]] = {}
+        self._telling: set[asyncio.Task[None]] = set()
+        self.sessions: Callable[[], Iterable[Session]] = lambda: ()
+        self.listeners: Callable[[str], list[Any]] = lambda _task_id: []
+
+    def joined(self, task: Task, request: Request) -> None:
+        """Remember the caller's progress token: it is good for the task's whole life."""
+        if request.session is not None and request.progress_token is not None:
+            self._tokens[task.id] = (request.session, request.progress_token)
+
+    def waiting(self, task_id: str, request: Request, begin: bool) -> None:
+        """A `tasks/result` is open: its stream can carry the task's questions."""
+        requests = self._waiting.setdefault(task_id, [])
+        if begin:
+            requests.append(request)
+        else:
+            requests.remove(request)
+            if not requests:
+                del self._waiting[task_id]
+
+    def _sessions_of(self, task: Task) -> list[Session]:
+        found = []
+        for session in self.sessions():
+            mine = f"session:{session.id}" == task.caller
+            if mine or (task.principal != ANONYMOUS and session.caller.principal == task.principal):
+                found.append(session)
+        return found
+
+    def push(self, task: Task, question: Question) -> asyncio.Task[Answer] | None:
+        """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
+        for request in self._waiting.get(task.id, ()):
+            if request.session is not None and _able(request.session, question):
+                return asyncio.get_running_loop().create_task(ask_session(request.session, question, request))
+        for session in self._sessions_of(task):
+            if _able(session, question) and session.outlet is not None:
+                return asyncio.get_running_loop().create_task(ask_session(session, question))
+        return None
+
+    def progressed(self, task_id: str, noted: Noted) -> None:
+        known = self._tokens.get(task_id)
+        if known is None or noted.progress is None:
+            return
+        session, token = known
+        params: dict[str, Any] = {PROGRESS_TOKEN: token, "progress": noted.progress}
+        if noted.total is not None:
+            params["total"] = noted.total
+        if noted.message is not None:
+            params["message"] = noted.message
+        params["_meta"] = {RELATED_TASK: {"taskId": task_id}}
+        session.notify("notifications/progress", wire.encode(params))
+
+    def changed(self, task: Task) -> None:
+        if task.state.is_terminal:
+            self._tokens.pop(task.id, None)
+        params = None
+        for session in self._sessions_of(task):
+            if speaks_tasks(session.version) and session.task_aware:
+                params = params or wire.encode(stateful_face.task_object(task, self._desk.poll_ms(task)))
+                session.notify("notifications/tasks/status", params)
+        if self.listeners(task.id):
+            telling = asyncio.get_running_loop().create_task(self._tell(task))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    async def _tell(self, task: Task) -> None:
+        detailed = await self._methods.detailed(task, self._desk.poll_ms(task))
+        detailed.pop("resultType", None)
+        params = wire.encode(detailed)
+        for listen in self.listeners(task.id):
+            listen.tell("notifications/tasks", params)
+
+
+def _able(session: Session, question: Question) -> bool:
+    return not session.closed and can_answer(session.capabilities, question.method, question.decoded())

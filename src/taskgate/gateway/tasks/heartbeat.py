@@ -1,0 +1,48 @@
+"""Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
+
+Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.gateway.request import Request
+
+STEP: Final = 0.001
+
+
+class Heartbeat:
+    def __init__(self, request: Request, interval_s: float, text: str) -> None:
+        self._request = request
+        self._interval_s = interval_s
+        self._text = text
+        self._started = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._request.progress_token is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        request = self._request
+        token = request.progress_token
+        if request.answered or token is None:
+            return
+        request.last_progress += STEP
+        waited = time.monotonic() - self._started
+        params = {
+            PROGRESS_TOKEN: token,
+            "progress": request.last_progress,
+            "message": f"{self._text} ({waited:.0f} s)",
+        }
+        request.notify("notifications/progress", wire.encode(params))
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)

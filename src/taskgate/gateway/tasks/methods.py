@@ -1,0 +1,194 @@
+"""The task methods of both generations: look at a task, wait for its result, list, cancel, and answer its questions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import RELATED_TASK, Generation
+from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, missing_capability, strip_result
+from taskgate.core.meta import with_meta
+from taskgate.core.questions import Answer
+from taskgate.core.tasks import stateful_face, stateless_face
+from taskgate.core.tasks.happening import Cancelled
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import TaskDesk, caller_key
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.runs import Runs
+from taskgate.ports.upstream import RelayedError
+
+KEEP_ALIVE_S: Final = 10.0
+LONGEST_RESULT_WAIT_S: Final = 24 * 3600.0
+ABUSE_PER_S: Final = 50
+EARLY: Final = 0.8
+MAX_REMEMBERED: Final = 20_000
+DEFAULT_PAGE: Final = 50
+
+
+class TaskMethods:
+    def __init__(self, desk: TaskDesk, runs: Runs, questions: TaskQuestions) -> None:
+        self._desk = desk
+        self._runs = runs
+        self._questions = questions
+        self._polls: dict[str, tuple[float, int]] = {}
+        self.on_waiting: Any = lambda _task_id, _request, _begin: None
+
+    async def get(self, request: Request) -> bytes:
+        self._check_extension(request)
+        task = await self._desk.find(request, request.params.get("taskId"))
+        self._demand(task, RunOn.DEMAND)
+        task = await self._held_if_early(request, task)
+        return wire.encode(await self._shown(request, task))
+
+    async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
+        poll = self._desk.poll_ms(task)
+        if request.generation is Generation.STATEFUL:
+            return stateful_face.task_object(task, poll)
+        return await self.detailed(task, poll)
+
+    async def detailed(self, task: Task, poll: int) -> dict[str, Any]:
+        outcome = await self._desk.result_bytes(task) if task.state.is_terminal else None
+        if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
+            outcome = complete(outcome)
+        questions = {}
+        if task.state is TaskState.INPUT_REQUIRED:
+            questions = {asked.key: asked.request for asked in await self._desk.store.questions(task.id)}
+        return stateless_face.get_result(task, poll, outcome=outcome, questions=questions)
+
+    async def _held_if_early(self, request: Request, task: Task) -> Task:
+        """A poll that comes earlier than it was told to is held until something changes or its time has come."""
+        if task.state.is_terminal or task.state is TaskState.INPUT_REQUIRED:
+            self._polls.pop(task.id, None)
+            return task
+        now, interval = time.monotonic(), self._desk.poll_ms(task) / 1000
+        last, count = self._polls.get(task.id, (0.0, 0))
+        count = count + 1 if now - last < 1.0 else 0
+        if count > ABUSE_PER_S:
+            raise GatewayFault(
+                "rate_limited", "This task is asked for too often; keep to its poll interval.", retry_after_s=1
+            )
+        if len(self._polls) >= MAX_REMEMBERED:
+            self._polls.clear()
+        self._polls[task.id] = (now, count)
+        wait = interval * EARLY - (now - last)
+        if last and wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
+            return await self._desk.find(request, task.id)
+        return task
+
+    def wanted(self, task: Task) -> None:
+        """An open stream on a task counts as coming for it."""
+        self._demand(task, RunOn.DEMAND)
+
+    def _demand(self, task: Task, reason: RunOn) -> None:
+        """Someone came for an approved task: that is what starts its run."""
+        if task.state is TaskState.APPROVED and (task.run_on is not RunOn.RESULT or reason is RunOn.RESULT):
+            self._runs.start(task)
+
+    async def result(self, request: Request) -> bytes:
+        """Blocks until the end; a stream keeps the connection alive meanwhile, and carries the task's questions."""
+        task = await self._desk.find(request, request.params.get("taskId"))
+        self._demand(task, RunOn.RESULT)
+        self.on_waiting(task.id, request, True)
+        try:
+            task = await self.wait(request, task, LONGEST_RESULT_WAIT_S)
+        finally:
+            self.on_waiting(task.id, request, False)
+        return await self.final(request, task)
+
+    async def wait(self, request: Request, task: Task, limit_s: float) -> Task:
+        """The task once it is over, or as it is when the time is up."""
+        end = time.monotonic() + limit_s
+        while not task.state.is_terminal:
+            left = end - time.monotonic()
+            if left <= 0:
+                return task
+            if not await self._desk.board.next_change(task.id, min(left, KEEP_ALIVE_S)):
+                hold = getattr(request.outlet, "begin", None)
+                if hold is not None and left > KEEP_ALIVE_S:
+                    hold()
+            task = await self._desk.find(request, task.id)
+            self._demand(task, RunOn.RESULT)
+        return task
+
+    async def final(self, request: Request, task: Task) -> bytes:
+        """Exactly what the call itself would have answered, with a note of which task it belongs to."""
+        body = await self._desk.result_bytes(task)
+        if task.outcome is not None and body is not None:
+            if task.outcome.kind is OutcomeKind.ERROR:
+                raise RelayedError(body, wire.parse_strictly(body)["code"])
+            result = strip_result(body, "tools/call")
+        else:
+            text = task.status_message or "The task was cancelled."
+            result = wire.encode({"content": [{"type": "text", "text": text}], "isError": True})
+        members = with_meta(wire.members_of(result), {RELATED_TASK: wire.raw({"taskId": task.id})})
+        return wire.join(members)
+
+    async def cancel(self, request: Request) -> bytes:
+        self._check_extension(request)
+        task = await self._desk.find(request, request.params.get("taskId"))
+        stateless = request.generation is Generation.STATELESS
+        if task.state.is_terminal:
+            if stateless:
+                return b'{"resultType":"complete"}'
+            raise CallerError("task_finished", f"This task has ended already, as {stateful_face.status(task)}.")
+        reason = request.params.get("reason")
+        task = await self.cancel_task(task, reason if type(reason) is str else None)
+        if stateless:
+            return b'{"resultType":"complete"}'
+        return wire.encode(stateful_face.task_object(task, self._desk.poll_ms(task)))
+
+    async def cancel_task(self, task: Task, reason: str | None) -> Task:
+        cancelled = await self._desk.advance(task.id, Cancelled(reason[:200] if reason else None))
+        if cancelled is None:
+            current = await self._desk.store.get(task.id)
+            if current is None or current.state is not TaskState.CANCELLED:
+                raise CallerError("task_finished", "This task has ended already.")
+            return current
+        await self._runs.cancel(cancelled)
+        return cancelled
+
+    async def update(self, request: Request) -> bytes:
+        """Answers from a stateless caller; unknown and answered keys are ignored."""
+        self._check_extension(request)
+        task = await self._desk.find(request, request.params.get("taskId"))
+        responses = request.params.get("inputResponses")
+        if type(responses) is not dict:
+            raise CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.')
+        raw = wire.members_of(request.members()["inputResponses"])
+        for key, value in raw.items():
+            self._questions.answered(task.id, key, Answer(result=bytes(value)))
+        return b'{"resultType":"complete"}'
+
+    async def list(self, request: Request) -> bytes:
+        limit = request.params.get("limit", DEFAULT_PAGE)
+        if type(limit) is not int or not 0 < limit <= 1000:
+            raise CallerError("invalid_params", '"limit" must be a whole number from 1 to 1000.')
+        after = _after(request.params.get("cursor"))
+        page = await self._desk.store.page(caller_key(request), after=after, limit=limit)
+        rows = [stateful_face.list_row(task, self._desk.poll_ms(task)) for task in page.tasks]
+        result: dict[str, Any] = {"tasks": rows}
+        if page.after is not None:
+            result["nextCursor"] = base64.urlsafe_b64encode(b"tg:" + page.after.encode()).decode("ascii")
+        return wire.encode(result)
+
+    def _check_extension(self, request: Request) -> None:
+        if request.envelope is not None and not request.envelope.wants_tasks:
+            raise missing_capability({"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to use tasks.")
+
+
+def _after(cursor: Any) -> str | None:
+    if cursor is None:
+        return None
+    try:
+        kind, _, rest = base64.urlsafe_b64decode(cursor).partition(b":")
+        if kind == b"tg" and rest:
+            return rest.decode("ascii")
+    except (binascii.Error, ValueError, TypeError):
+        pass
+    raise CallerError("invalid_cursor", "This cursor is not one of ours; start again without a cursor.")

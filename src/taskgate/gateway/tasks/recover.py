@@ -1,0 +1,112 @@
+"""What the next owner does with what it finds, and what time does to tasks: recovery, deadlines, retention.
+
+The table of what to do is `core.tasks.recovery`; here it is carried out. Nothing that may have reached a tool is sent again unless
+its class allows it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+import structlog
+
+from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.tasks import outcome_text, recovery
+from taskgate.core.tasks.happening import ApprovalExpired, ErrorCame, InputSettled
+from taskgate.core.tasks.recovery import Action
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import RunOn, Task
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.endings import lose_contact, own_error
+from taskgate.gateway.tasks.runs import Runs
+
+log = structlog.get_logger("taskgate")
+
+PAGE: Final = 500
+
+
+class Recovery:
+    def __init__(self, desk: TaskDesk, runs: Runs) -> None:
+        self._desk = desk
+        self._runs = runs
+
+    async def take_over(self) -> int:
+        """At start: every open task of an owner that is gone is classified and moved on."""
+        store = self._desk.store
+        await store.claim()
+        count, after = 0, ""
+        while tasks := await store.claimed(after, PAGE):
+            for task in tasks:
+                await self._move_on(task)
+            count, after = count + len(tasks), tasks[-1].id
+        self._desk.open_tasks = await store.open_count()
+        if count:
+            log.info("tasks recovered", count=count)
+        return count
+
+    async def _move_on(self, task: Task) -> None:
+        action = recovery.next_action(task, self._desk.store.now_ms())
+        match action:
+            case Action.RUN | Action.RESEND:
+                self._runs.start(task)
+            case Action.RECHECK_THEN_RUN:
+                if task.run_on is RunOn.ONCE_ALLOWED:
+                    self._runs.start(task)
+            case Action.POLL_UPSTREAM:
+                self._runs.follow(task)
+            case Action.EXPIRE_APPROVAL:
+                await self.expire(task)
+            case Action.REPORT_UNKNOWN | Action.REPORT_FAILED:
+                await lose_contact(self._desk, task, _lost(task))
+            case Action.WITHDRAW_THEN_RESEND:
+                await self._desk.advance(task.id, InputSettled(task.question_keys))
+                self._runs.start(task)
+            case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
+                await lose_contact(self._desk, task, _lost(task))
+            case Action.TELL_UPSTREAM_CANCELLED:
+                await self._runs.cancel(task)
+            case Action.KEEP_WAITING_FOR_INPUT:
+                if task.upstream_handle is not None:
+                    self._runs.follow(task)
+            case Action.KEEP_WAITING_FOR_APPROVAL | Action.NOTHING:
+                return
+            case _:
+                assert_never(action)
+
+    async def expire(self, task: Task) -> None:
+        text = "Nobody approved this call in time. The tool was not run."
+        if task.state is TaskState.APPROVED:
+            text = "The approval of this call was not used in time. The tool was not run."
+        error = own_error(task, CallerError("approval_expired", text))
+        await self._desk.advance(task.id, ApprovalExpired(error, text))
+
+    async def enforce_clocks(self) -> None:
+        """Deadlines are facts in the store; this only carries out what they say."""
+        due = await self._desk.store.due(PAGE)
+        for task_id in due.approvals:
+            task = await self._desk.store.get(task_id)
+            if task is not None:
+                await self.expire(task)
+        for task_id in due.executions:
+            task = await self._desk.store.get(task_id)
+            if task is not None and not task.state.is_terminal:
+                await self._runs.cancel(task)
+                await self._past_deadline(task)
+
+    async def _past_deadline(self, task: Task) -> None:
+        if not task.tool_class.may_repeat:
+            await lose_contact(self._desk, task, _lost(task))
+            return
+        text = outcome_text.past_deadline(task)
+        problem = UpstreamError("upstream_timeout", text, executed=Executed.MAYBE)
+        await self._desk.advance(task.id, ErrorCame(own_error(task, problem), text, Executed.MAYBE))
+
+    async def sweep(self) -> None:
+        for _ in range(20):
+            swept = await self._desk.store.sweep()
+            if not swept.tasks and not swept.events and not swept.approvals:
+                return
+
+
+def _lost(task: Task) -> UpstreamError:
+    return UpstreamError("upstream_unreachable", f"Contact with {task.server} was lost.", executed=Executed.MAYBE)

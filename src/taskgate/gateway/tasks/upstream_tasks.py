@@ -1,0 +1,243 @@
+"""Tasks that an upstream made of our call: followed to their end in either generation, also after our own restart.
+
+Where a tool can run as a task upstream we ask for one, because then the run survives us. The upstream's task id is committed before
+anything else. Stateful upstreams deliver questions only while `tasks/result` is open, so it is held open; a failed task is
+read twice, because some servers tell only in `tasks/get` that it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from taskgate.core import wire
+from taskgate.core.catalog.annotate import supports_tasks
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.generations import RELATED_TASK, Generation
+from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
+from taskgate.core.meta import with_meta
+from taskgate.core.questions import Question
+from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame, UpstreamTaskKnown
+from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.relay import question_in
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.endings import is_error, lose_contact, usable
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.ports.upstream import CallerFace, ErrorReply, Link, LinkKey, Reply, Result, Upstream, UpstreamRequest
+
+POLL_S: Final = 1.0
+LEAST_POLL_S: Final = 0.25
+MOST_POLL_S: Final = 30.0
+_TERMINAL: Final = ("completed", "failed", "cancelled")
+
+
+class _Conversation(Protocol):
+    @property
+    def key(self) -> LinkKey: ...
+
+    @property
+    def face(self) -> CallerFace: ...
+
+
+class UpstreamTasks:
+    def __init__(self, desk: TaskDesk, questions: TaskQuestions) -> None:
+        self._desk = desk
+        self._questions = questions
+        self.supports: Callable[[str, str], bool] = lambda _server, _tool: False
+
+    def asked_for_task(self, task: Task, link: Link, params: Members) -> Members:
+        """Ask a stateful upstream for a task of its own where the tool can be one."""
+        able = link.generation is Generation.STATEFUL and supports_tasks(link.capabilities)
+        if able and self.supports(task.server, task.tool):
+            return {**params, "task": wire.raw({"ttl": task.ttl_ms})}
+        return params
+
+    def face_for(self, link: Link, face: CallerFace) -> CallerFace:
+        """Tell a stateless upstream that we know tasks, where it does."""
+        extensions = link.capabilities.get("extensions")
+        if link.generation is Generation.STATELESS and isinstance(extensions, dict) and TASKS_EXTENSION in extensions:
+            return with_tasks_extension(face)
+        return face
+
+    def handle_in(self, link: Link, reply: Reply) -> UpstreamHandle | None:
+        """The task an upstream answered with, if its answer is one."""
+        if not isinstance(reply, Result) or b'"task' not in reply.raw:
+            return None
+        members = wire.members_of(reply.raw)
+        if link.generation is Generation.STATELESS:
+            if bytes(members.get("resultType", Raw(b""))) != b'"task"':
+                return None
+            task_id: Any = wire.parse_strictly(bytes(members.get("taskId", Raw(b"null"))))
+        else:
+            inner = wire.parse_strictly(bytes(members.get("task", Raw(b"null"))))
+            task_id = inner.get("taskId") if type(inner) is dict else None
+        if type(task_id) is not str:
+            return None
+        return UpstreamHandle(link.server, task_id, link.session_id, link.generation)
+
+    async def follow(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+        """Commit the id, then wait for the end."""
+        if await self._desk.advance(task.id, UpstreamTaskKnown(handle)) is None:
+            return
+        await self._to_the_end(task, link, handle)
+
+    async def take_up(self, task: Task, upstream: Upstream, key: LinkKey, face: CallerFace) -> None:
+        """After a restart, or a lost connection: ask for the same task again, for as long as it may run."""
+        handle = task.upstream_handle
+        assert handle is not None
+        if handle.session_id is not None:
+            key = LinkKey(task.principal, f"resume-{handle.session_id}")
+        while True:
+            try:
+                link = await upstream.link(key, face)
+                if link.generation is Generation.STATEFUL and handle.session_id is not None:
+                    await link.resume_session(handle.session_id)
+                await self._to_the_end(task, link, handle)
+                return
+            except UpstreamError as problem:
+                if await self._out_of_time(task, problem):
+                    return
+                await asyncio.sleep(POLL_S)
+
+    async def _out_of_time(self, task: Task, problem: UpstreamError) -> bool:
+        current = await self._desk.store.get(task.id)
+        if current is None or current.state.is_terminal:
+            return True
+        deadline = current.execution_deadline_ms
+        if deadline is not None and self._desk.store.now_ms() > deadline:
+            error = wire.encode({"code": -32000, "message": problem.message})
+            await self._desk.advance(task.id, ErrorCame(error, problem.message, Executed.MAYBE))
+            return True
+        return False
+
+    async def _to_the_end(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+        if link.generation is Generation.STATELESS:
+            await self._poll_stateless(task, link, handle)
+        else:
+            await self._wait_stateful(task, link, handle)
+
+    async def _wait_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+        reply = await link.request(self._about(task, "tasks/result", handle))
+        status = await self._status(task, link, handle)
+        if isinstance(reply, ErrorReply) and not status:
+            await lose_contact(self._desk, task, UpstreamError("upstream_unreachable", "The server forgot its task."))
+            return
+        if isinstance(reply, ErrorReply):
+            text = str(wire.parse_strictly(reply.raw).get("message", ""))[:500]
+            await self._desk.advance(task.id, ErrorCame(reply.raw, text, Executed.YES))
+            return
+        body = wire.join(with_meta_dropped(reply.raw))
+        failed = status.get("status") == "failed"
+        message = status.get("statusMessage")
+        if failed and not is_error(reply.raw):
+            text = message if type(message) is str and message else "The tool failed without saying why."
+            error = wire.encode({"code": -32603, "message": text})
+            await self._desk.advance(task.id, ErrorCame(error, text, Executed.YES))
+            return
+        said = message if failed and type(message) is str else None
+        await self._desk.advance(task.id, ResultCame(body, is_error(reply.raw), said))
+
+    async def _status(self, task: Task, link: Link, handle: UpstreamHandle) -> dict[str, Any]:
+        reply = await link.request(self._about(task, "tasks/get", handle))
+        value = wire.parse_strictly(reply.raw) if isinstance(reply, Result) else {}
+        return value if type(value) is dict else {}
+
+    async def _poll_stateless(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+        asking: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                reply = await link.request(self._about(task, "tasks/get", handle))
+                if isinstance(reply, ErrorReply):
+                    text = "The server no longer knows the task it made of this call."
+                    await self._desk.advance(task.id, ErrorCame(reply.raw, text, Executed.MAYBE))
+                    return
+                members = wire.members_of(reply.raw)
+                status = wire.parse_strictly(bytes(members.get("status", Raw(b'""'))))
+                if status in _TERMINAL:
+                    await self._end_stateless(task, members, status)
+                    return
+                self._ask_new(task, link, handle, members.get("inputRequests"), asking)
+                self._note(task, members)
+                await asyncio.sleep(_interval(members))
+        finally:
+            for waiting in asking.values():
+                waiting.cancel()
+
+    async def _end_stateless(self, task: Task, members: Members, status: str) -> None:
+        if status == "completed" and "result" in members:
+            body = bytes(members["result"])
+            await self._desk.advance(task.id, ResultCame(body, is_error(body)))
+            return
+        said = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
+        text = said if type(said) is str and said else f"The server's own task ended as {status}."
+        error = bytes(members.get("error", wire.raw({"code": -32603, "message": text})))
+        if status == "failed":
+            text = str(wire.parse_strictly(error).get("message", text))[:500]
+        await self._desk.advance(
+            task.id, ErrorCame(error, text, Executed.MAYBE if status == "cancelled" else Executed.YES)
+        )
+
+    def _note(self, task: Task, members: Members) -> None:
+        said = members.get("statusMessage")
+        if said is not None:
+            text = wire.parse_strictly(bytes(said))
+            if type(text) is str and text:
+                self._desk.store.note(task.id, Noted(text[:500]))
+
+    def _ask_new(
+        self, task: Task, link: Link, handle: UpstreamHandle, raw: Raw | None, asking: dict[str, asyncio.Task[None]]
+    ) -> None:
+        """Each question once; the upstream repeats open ones in every answer."""
+        for key, request in (wire.members_of(raw) if raw is not None else {}).items():
+            if key not in asking:
+                question = question_in(request, link.server)
+                asking[key] = asyncio.get_running_loop().create_task(self._answer(task, link, handle, key, question))
+
+    async def _answer(self, task: Task, link: Link, handle: UpstreamHandle, key: str, question: Question) -> None:
+        answer = await self._questions.ask(task.id, question)
+        responses = wire.raw({key: usable(question, answer)})
+        await link.request(self._about(task, "tasks/update", handle, {"inputResponses": responses}))
+
+    def _about(self, task: Task, method: str, handle: UpstreamHandle, more: Members | None = None) -> UpstreamRequest:
+        return UpstreamRequest(
+            method,
+            {"taskId": wire.raw(handle.task_id), **(more or {})},
+            with_tasks_extension(CallerFace({"elicitation": {"form": {}, "url": {}}, "sampling": {}})),
+            task.execution_budget_ms / 1000,
+            lambda _method, _params: None,
+            lambda question: self._questions.ask(task.id, question),
+            name=handle.task_id,
+        )
+
+    async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: _Conversation | None) -> None:
+        handle = task.upstream_handle
+        assert handle is not None
+        key = conversation.key if conversation is not None else LinkKey(task.principal)
+        try:
+            link = await upstream.link(key, conversation.face if conversation is not None else CallerFace({}))
+            request = self._about(task, "tasks/cancel", handle)
+            request.timeout_s = 10.0
+            await link.request(request)
+        except UpstreamError:
+            return
+
+
+def with_tasks_extension(face: CallerFace) -> CallerFace:
+    extensions = face.capabilities.get("extensions")
+    known = extensions if isinstance(extensions, dict) else {}
+    capabilities = {**face.capabilities, "extensions": {**known, TASKS_EXTENSION: {}}}
+    return CallerFace(capabilities, face.client_info, face.log_level)
+
+
+def with_meta_dropped(result: bytes) -> Members:
+    """The upstream's own task id is not the caller's business."""
+    return with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,))
+
+
+def _interval(members: Members) -> float:
+    raw = members.get("pollIntervalMs")
+    asked = wire.parse_strictly(bytes(raw)) if raw is not None else None
+    seconds = asked / 1000 if type(asked) is int else POLL_S
+    return min(max(seconds, LEAST_POLL_S), MOST_POLL_S)
