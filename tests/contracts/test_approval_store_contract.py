@@ -35,21 +35,6 @@ NO = Voted(BOB, Verdict.DENY, 0, reason="not today")
 TWO_MUST_AGREE = Workflow("money", approvals_needed=2)
 
 
-def consequence(held: HeldCall, now_ms: int) -> h.Happening | None:
-    approval = held.approval
-    match approval.state:
-        case State.APPROVED:
-            return h.ApprovalGranted(approval.valid_until_ms or 0)
-        case State.DENIED:
-            return h.ApprovalDenied(b'{"code":-32007}', f"Denied: {approval.reason}")
-        case State.EXPIRED:
-            return h.ApprovalExpired(b'{"code":-32008}')
-        case State.CANCELLED:
-            return h.Cancelled(approval.reason)
-        case _:
-            return None
-
-
 async def waiting(store: Store, workflow: Workflow = OPS) -> tuple[Task, ApprovalRequest]:
     call = a_call()
     request = asking(call, workflow)
@@ -59,7 +44,7 @@ async def waiting(store: Store, workflow: Workflow = OPS) -> tuple[Task, Approva
 
 
 async def decided(store: Store, request: ApprovalRequest, vote: Voted, workflow: Workflow = OPS) -> Decided:
-    answer = await store.change_held(request.id, workflow, vote, then=consequence)
+    answer = await store.change_held(request.id, workflow, vote)
     assert isinstance(answer, Decided)
     return answer
 
@@ -97,7 +82,10 @@ async def test_a_denied_task_is_rejected_with_the_reason_and_never_intended(stor
     task, request = await waiting(store)
     answer = await decided(store, request, NO)
     assert answer.change is not None
-    assert (answer.change.task.state, answer.change.task.status_message) == (TaskState.REJECTED, "Denied: not today")
+    assert (answer.change.task.state, answer.change.task.status_message) == (
+        TaskState.REJECTED,
+        "The call was denied: not today",
+    )
     assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u"), Intended)
 
 
@@ -123,7 +111,7 @@ async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) ->
     task, request = await waiting(store)
     racers = [YES, NO, Withdrawn(0), TimePassed(0)] * 50
     answers = await asyncio.gather(
-        *(store.change_held(request.id, OPS, racer, then=consequence) for racer in racers),
+        *(store.change_held(request.id, OPS, racer) for racer in racers),
         *(store.advance(task.id, h.Cancelled()) for _ in range(10)),
     )
     changed = [each.outcome for each in answers if isinstance(each, Decided) and isinstance(each.outcome, Changed)]
@@ -143,7 +131,7 @@ async def test_an_approval_is_spent_by_one_run_only(adapter: SqliteUnderTest) ->
     answer = await store.intend(task.id, byte_hash="b", upstream="u")
     assert isinstance(answer, ApprovalSpent)
     assert answer.approval.state is State.EXPIRED
-    over = await store.change_held(request.id, OPS, TimePassed(0), then=consequence)
+    over = await store.change_held(request.id, OPS, TimePassed(0))
     assert isinstance(over, Decided)
     assert over.change is not None
     assert over.change.task.state is TaskState.EXPIRED
@@ -154,7 +142,7 @@ async def test_nobody_deciding_in_time_expires_the_task(adapter: SqliteUnderTest
     store = adapter.open()
     task, request = await waiting(store)
     adapter.clock.turn(600_000)
-    late = await store.change_held(request.id, OPS, YES, then=consequence)
+    late = await store.change_held(request.id, OPS, YES)
     assert isinstance(late, Decided)
     assert isinstance(late.outcome, Refused)
     assert late.outcome.why is Refusal.EXPIRED
@@ -228,7 +216,7 @@ async def test_the_inbox_is_oldest_first_in_pages(adapter: SqliteUnderTest) -> N
     for _ in range(5):
         ids.append((await waiting(store))[1].id)
         adapter.clock.turn(1)
-    await store.change_held(ids[2], OPS, NO, then=consequence)
+    await store.change_held(ids[2], OPS, NO)
     first = await store.held_page(limit=2)
     second = await store.held_page(limit=2, after=first.after)
     assert [held.approval.id for held in (*first.held, *second.held)] == [ids[0], ids[1], ids[3], ids[4]]
@@ -240,7 +228,7 @@ async def test_the_inbox_is_oldest_first_in_pages(adapter: SqliteUnderTest) -> N
 
 async def test_an_unknown_approval_is_said_to_be_unknown(store: Store) -> None:
     assert await store.held("ap_nothing") is None
-    assert await store.change_held("ap_nothing", OPS, YES, then=consequence) == UnknownApproval("ap_nothing")
+    assert await store.change_held("ap_nothing", OPS, YES) == UnknownApproval("ap_nothing")
 
 
 async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: SqliteUnderTest) -> None:
@@ -304,7 +292,7 @@ async def test_a_stale_owner_decides_nothing(adapter: SqliteUnderTest) -> None:
     _, request = await waiting(old)
     new = adapter.open_rival()
     await new.claim()
-    assert await old.change_held(request.id, OPS, YES, then=consequence) == StaleOwner(old.ownership)
+    assert await old.change_held(request.id, OPS, YES) == StaleOwner(old.ownership)
     held = await new.held(request.id)
     assert held is not None
     assert held.approval.state is State.OPEN

@@ -79,9 +79,7 @@ class StoredPin(msgspec.Struct, frozen=True):
 
 
 Consequence = Callable[[Task, Approval], Happening | None]
-"""What an approval that has just left `open` means for its task, by the store's time. Called inside the transaction;
-quick.
-"""
+"""What an approval that has just left `open` means for its task. Called inside the transaction, so it must be quick."""
 
 AuditOf = Callable[[HeldCall, int], Entry]
 

@@ -145,6 +145,17 @@ def test_progress_without_text_keeps_the_old_text() -> None:
     assert (task.status_message, task.progress, task.progress_total) == ("half way", 1.5, 2)
 
 
+@pytest.mark.parametrize("tool_class", [ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED])
+def test_the_outcome_of_a_repeatable_call_is_never_unknown(tool_class: ToolClass) -> None:
+    task = moved(a_task(tool_class=tool_class), DISPATCHED)
+    assert isinstance(apply(task, h.ContactLost(b"{}", "lost"), NOW), NotPossible)
+
+
+def test_the_outcome_of_a_call_that_never_left_is_not_unknown() -> None:
+    task = moved(a_task(), DISPATCHED, h.AttemptVoided())
+    assert isinstance(apply(task, h.ContactLost(b"{}", "lost"), NOW), NotPossible)
+
+
 def test_a_move_that_is_not_in_the_table_is_refused_by_name() -> None:
     refusal = apply(a_task(), h.ResultCame(b"{}"), NOW)
     assert refusal == NotPossible(TaskState.QUEUED, HappeningKind.RESULT_CAME)
@@ -183,6 +194,9 @@ def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
     assert (task.finished_ms is not None) == task.state.is_terminal
     if tool_class is ToolClass.ONCE:
         assert possible_runs <= 1
+    if task.state is TaskState.OUTCOME_UNKNOWN:
+        assert tool_class is ToolClass.ONCE
+        assert possible_runs == 1
     if task.state in (TaskState.REJECTED, TaskState.EXPIRED):
         assert task.executed is Executed.NO
         assert task.attempts == 0

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from a_task import NOW, a_task, an_attempt
+
+from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.generations import Generation
+from taskgate.core.governance.approval import Approval, Binding, State
+from taskgate.core.tasks import endings
+from taskgate.core.tasks import happening as h
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import apply
+
+RUNNING = a_task(state=TaskState.RUNNING, last_attempt=an_attempt(), correlation_id="c-1")
+WAITING = a_task(state=TaskState.AWAITING_APPROVAL, approval_id="ap_1")
+
+
+def approval(state: State, reason: str = "", valid_until_ms: int | None = None) -> Approval:
+    binding = Binding("ann", "reports", "build", "d1", "def", "rev", NOW + 1000)
+    return Approval("ap_1", "ops", "rules[0]", binding, NOW, state, reason=reason, valid_until_ms=valid_until_ms)
+
+
+def said(error: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.json.decode(error)
+    return value
+
+
+def test_an_unknown_outcome_says_maybe_in_every_place() -> None:
+    ending = endings.unknown(RUNNING)
+    after = apply(RUNNING, ending, NOW)
+    assert isinstance(after, Task)
+    assert (after.state, after.executed) == (TaskState.OUTCOME_UNKNOWN, Executed.MAYBE)
+    error = said(ending.error)
+    assert error["message"] == ending.message
+    assert error["data"]["executed"] == "maybe"
+    assert error["data"]["error_type"] == "outcome_unknown"
+    assert error["data"]["correlation_id"] == "c-1"
+
+
+@pytest.mark.parametrize("tool_class", list(ToolClass))
+def test_past_its_budget_a_call_is_failed_or_unknown_by_class(tool_class: ToolClass) -> None:
+    task = msgspec.structs.replace(RUNNING, tool_class=tool_class)
+    after = apply(task, endings.past_deadline(task), NOW)
+    assert isinstance(after, Task)
+    assert after.state is (TaskState.OUTCOME_UNKNOWN if tool_class is ToolClass.ONCE else TaskState.FAILED)
+    assert after.executed is Executed.MAYBE
+
+
+def test_giving_up_is_a_failure_that_may_be_tried_again() -> None:
+    ending = endings.gave_up(RUNNING)
+    assert said(ending.error)["data"]["error_type"] == "upstream_unreachable"
+    assert ending.executed is Executed.MAYBE
+
+
+def test_an_error_of_ours_keeps_its_numbers_by_generation() -> None:
+    error = CallerError("policy_drift", "The policy changed.")
+    stateful = endings.refused(a_task(generation=Generation.STATEFUL), error)
+    stateless = endings.refused(a_task(generation=Generation.STATELESS), error)
+    assert (said(stateful.error)["code"], said(stateless.error)["code"]) == (-32011, -32602)
+    failed = endings.by_error(a_task(), UpstreamError("upstream_unreachable", "Nobody there."))
+    assert (failed.message, failed.executed) == ("Nobody there.", Executed.NO)
+
+
+def test_an_approval_that_was_given_lets_the_task_go_on() -> None:
+    assert endings.after_approval(WAITING, approval(State.APPROVED, valid_until_ms=NOW + 9)) == h.ApprovalGranted(
+        NOW + 9
+    )
+    assert endings.after_approval(WAITING, approval(State.APPROVED)) == h.ApprovalGranted(NOW + 1000)
+
+
+ENDS = [
+    (State.DENIED, "not today", TaskState.REJECTED, "The call was denied: not today", "approval_rejected"),
+    (State.DENIED, "", TaskState.REJECTED, "The call was denied.", "approval_rejected"),
+    (
+        State.EXPIRED,
+        "nobody decided in time",
+        TaskState.EXPIRED,
+        "The approval expired: nobody decided in time. The tool was not run.",
+        "approval_expired",
+    ),
+    (State.INVALID, "policy_drift: x", TaskState.REJECTED, None, "policy_drift"),
+    (State.INVALID, "request_drift: x", TaskState.REJECTED, None, "request_drift"),
+]
+
+
+@pytest.mark.parametrize("state, reason, ends_as, text, error_type", ENDS)
+def test_an_approval_that_was_not_given_ends_the_task_unrun(
+    state: State, reason: str, ends_as: TaskState, text: str | None, error_type: str
+) -> None:
+    ending = endings.after_approval(WAITING, approval(state, reason))
+    assert ending is not None
+    after = apply(WAITING, ending, NOW)
+    assert isinstance(after, Task)
+    assert (after.state, after.executed) == (ends_as, Executed.NO)
+    assert text is None or after.status_message == text
+    assert after.outcome is not None
+    assert after.outcome.body is not None
+    assert said(after.outcome.body)["data"]["error_type"] == error_type
+
+
+def test_a_withdrawn_approval_cancels_and_an_open_or_spent_one_means_nothing() -> None:
+    assert endings.after_approval(WAITING, approval(State.CANCELLED, "gave up")) == h.Cancelled("gave up")
+    assert endings.after_approval(WAITING, approval(State.OPEN)) is None
+    assert endings.after_approval(WAITING, approval(State.USED)) is None
