@@ -160,6 +160,8 @@ async def test_cancelling_the_task_withdraws_the_question_to_the_approvers(store
     assert held.approval.state is State.CANCELLED
     late = await decided(store, request, YES)
     assert isinstance(late.outcome, Refused)
+    events = [row.entry.event for row in await store.audit_rows()]
+    assert events == ["task_created", "approval_cancelled", "task_cancelled"]
 
 
 async def test_an_approved_task_can_be_asked_about_again(store: Store) -> None:

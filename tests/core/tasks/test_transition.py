@@ -146,14 +146,14 @@ def test_progress_without_text_keeps_the_old_text() -> None:
 
 
 @pytest.mark.parametrize("tool_class", [ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED])
-def test_the_outcome_of_a_repeatable_call_is_never_unknown(tool_class: ToolClass) -> None:
-    task = moved(a_task(tool_class=tool_class), DISPATCHED)
-    assert isinstance(apply(task, h.ContactLost(b"{}", "lost"), NOW), NotPossible)
+def test_losing_contact_with_a_repeatable_call_is_a_failure_and_not_unknown(tool_class: ToolClass) -> None:
+    lost = moved(a_task(tool_class=tool_class), DISPATCHED, h.ContactLost(b"{}", "lost"))
+    assert (lost.state, lost.executed) == (TaskState.FAILED, Executed.MAYBE)
 
 
 def test_the_outcome_of_a_call_that_never_left_is_not_unknown() -> None:
-    task = moved(a_task(), DISPATCHED, h.AttemptVoided())
-    assert isinstance(apply(task, h.ContactLost(b"{}", "lost"), NOW), NotPossible)
+    lost = moved(a_task(), DISPATCHED, h.AttemptVoided(), h.ContactLost(b"{}", "lost"))
+    assert (lost.state, lost.executed) == (TaskState.FAILED, Executed.NO)
 
 
 def test_a_move_that_is_not_in_the_table_is_refused_by_name() -> None:

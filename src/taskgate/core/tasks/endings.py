@@ -52,7 +52,8 @@ def gave_up(task: Task) -> ErrorCame:
 def past_deadline(task: Task) -> ErrorCame | ContactLost:
     """The run took longer than its budget: unknown for a call that may not be repeated, failed for the others."""
     text = outcome_text.past_deadline(task)
-    error = UpstreamError("upstream_timeout", text, executed=Executed.MAYBE, data=_about(task))
+    executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
+    error = UpstreamError("upstream_timeout", text, executed=executed, data=_about(task))
     return by_error(task, error) if task.tool_class.may_repeat else ContactLost(_object(task, error), text)
 
 

@@ -140,8 +140,14 @@ _KINDS: dict[type, HappeningKind] = {
 
 
 def kind_of(task: Task, happening: Happening) -> HappeningKind:
-    """The table's name for it; settling questions counts as partial while others are still open."""
+    """The table's name for it, which may depend on the task.
+
+    Settling questions counts as partial while others are still open. Losing contact makes the outcome unknown only where
+    that is true: for a call that is out and may not simply be tried again; otherwise it is an ordinary failure.
+    """
     if isinstance(happening, InputSettled):
         left = set(task.question_keys) - set(happening.keys)
         return HappeningKind.INPUT_PARTLY_SETTLED if left else HappeningKind.INPUT_SETTLED
+    if isinstance(happening, ContactLost) and (task.tool_class.may_repeat or not task.may_have_been_sent):
+        return HappeningKind.ERROR_CAME
     return _KINDS[type(happening)]

@@ -69,9 +69,6 @@ def apply(task: Task, happening: Happening, now_ms: int) -> Task | Refusal:
         return NotPossible(task.state, kind)
     if isinstance(happening, Dispatched) and not may_send(task):
         return MayNotRepeat(task.attempts)
-    # "Unknown" is said only where it is true: a call that was out and that may not simply be tried again.
-    if isinstance(happening, ContactLost) and (task.tool_class.may_repeat or not task.may_have_been_sent):
-        return NotPossible(task.state, kind)
     moved = replace(_with_details(task, happening, now_ms), state=after, updated_ms=now_ms, revision=task.revision + 1)
     return _finished(moved, now_ms) if after.is_terminal else moved
 
@@ -122,7 +119,8 @@ def _with_details(task: Task, happening: Happening, now_ms: int) -> Task:
         case ErrorCame(error, message, executed):
             return _ended_by_error(task, error, message, executed)
         case ContactLost(error, message):
-            return _ended_by_error(task, error, message, Executed.MAYBE)
+            executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
+            return _ended_by_error(task, error, message, executed)
         case Cancelled():
             return _cancelled(task, happening)
         case _:

@@ -78,7 +78,9 @@ def withdraw(tx: Transaction, approval_id: str) -> None:
     workflow = approvals.Workflow(held.approval.workflow)
     outcome = approvals.apply(held.approval, workflow, approvals.Withdrawn(tx.now_ms))
     if outcome.approval is not held.approval:
-        put(tx, replace(held, approval=outcome.approval))
+        moved = replace(held, approval=outcome.approval)
+        put(tx, moved)
+        tx.record(entry_of(moved, _event(held, moved), tx.now_ms))
 
 
 def change_held(
