@@ -128,7 +128,9 @@ class HttpWire:
             raise broke_protocol(self.server, "did not answer with a JSON-RPC response to the request")
         if reply.status == 400:
             raise HttpRefusal(self.server, 400)
-        raise unreachable(self.server, f"answered with HTTP {reply.status}", Executed.MAYBE)
+        # An answer that came before the whole request had left cannot be about its execution.
+        executed = Executed.MAYBE if reply.request_sent else Executed.NO
+        raise unreachable(self.server, f"answered with HTTP {reply.status}", executed)
 
     def _adopt_session(self, reply: HttpReply, flight: Flight, message: Message) -> None:
         """Only a successful handshake names a session: some servers put a session id on errors too."""

@@ -1,0 +1,79 @@
+# Two commands for a newcomer: `make run` and `make test`. Both need only Python 3.11+, pip and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help run test check format lint types contract tests peers demo bench fuzz chaos conformance lock clean
+
+help:
+	@echo "make run     start the gateway with the bundled demo server"
+	@echo "make test    every check: format, lint, types, import contract, tests, coverage"
+	@echo "make demo    one fast call, one slow call, one approval and one question, explained"
+	@echo "make bench   compare with a direct connection and with other proxies"
+	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
+
+$(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+run: $(VENV)/.runtime
+	$(BIN)/taskgate serve
+
+demo: $(VENV)/.runtime
+	$(BIN)/taskgate demo
+
+test: format lint types contract tests
+
+check: format lint types contract
+
+format: $(STAMP)
+	$(BIN)/ruff format --check --quiet .
+
+lint: $(STAMP)
+	$(BIN)/ruff check --quiet .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contract: $(STAMP)
+	$(BIN)/lint-imports --no-logo 2>&1 | tail -n 15
+
+peers: $(STAMP)
+	$(BIN)/python tools/peers.py
+
+tests: $(STAMP) peers
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
+	$(BIN)/python tools/coverage_gate.py
+
+conformance: $(STAMP) peers
+	$(BIN)/python -m tests.conformance.run
+
+bench: $(STAMP) peers
+	$(BIN)/python -m tests.benchmarks.relay
+
+chaos: $(STAMP)
+	$(BIN)/python -m pytest -m long tests/chaos
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.chaos.fuzz
+
+lock:
+	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .peers .coverage* build dist
