@@ -1,0 +1,123 @@
+"""Asks a model through the Anthropic messages interface.
+
+It knows that form and nothing else: which model to ask, and whether to ask at all, is decided before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import httpx2
+
+from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, SamplingAnswer
+from taskgate.core.sampling.budget import Estimate, estimate
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.conversation import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
+from taskgate.core.sampling.problem import SamplingError, SamplingProblem
+from taskgate.providers.exchange import post_json, unusable
+
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+
+_FINISHED = {
+    "end_turn": END_TURN,
+    "max_tokens": MAX_TOKENS,
+    "stop_sequence": STOP_SEQUENCE,
+    "tool_use": TOOL_USE,
+    "refusal": "refusal",
+}
+_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicProvider:
+    """One account. The HTTP client is shared and belongs to whoever made it."""
+
+    name: str
+    models: tuple[Model, ...]
+    client: httpx2.AsyncClient = field(repr=False)
+    key: str = field(repr=False)
+    base_url: str = DEFAULT_BASE_URL
+    timeout_s: float = 60.0
+
+    def available_models(self) -> tuple[Model, ...]:
+        return self.models
+
+    def estimate_cost(self, request: SamplingRequest, model: Model) -> Estimate:
+        return estimate(request, model)
+
+    async def create_message(self, request: SamplingRequest, model: Model) -> SamplingAnswer:
+        headers = {"x-api-key": self.key, "anthropic-version": API_VERSION}
+        url = f"{self.base_url.rstrip('/')}/v1/messages"
+        answer = await post_json(self.client, url, headers, _body(request, model), self.timeout_s)
+        return _answer(answer, model)
+
+    async def close(self) -> None:
+        """Nothing of its own is open."""
+
+
+def _body(request: SamplingRequest, model: Model) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": model.name,
+        "max_tokens": min(request.max_tokens, model.max_tokens or request.max_tokens),
+        "messages": [{"role": m.role, "content": [_block(block) for block in m.content]} for m in request.messages],
+    }
+    if request.system:
+        body["system"] = request.system
+    if request.temperature is not None:
+        body["temperature"] = min(request.temperature, 1.0)  # MCP allows up to 2, this vendor up to 1
+    if request.stop_sequences:
+        body["stop_sequences"] = list(request.stop_sequences)
+    if request.tools:
+        body["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": dict(tool.input_schema)}
+            for tool in request.tools
+        ]
+        body["tool_choice"] = {"type": _CHOICES[request.tool_choice]}
+    return body
+
+
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case Text():
+            return {"type": "text", "text": block.text}
+        case Image():
+            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
+            return {"type": "image", "source": source}
+        case Audio():
+            raise SamplingError(SamplingProblem.INVALID_REQUEST, "This model takes no sound.")
+        case ToolUse():
+            return {"type": "tool_use", "id": block.id, "name": block.name, "input": dict(block.input)}
+        case ToolResult():
+            content = [_block(part) for part in block.content]
+            return {
+                "type": "tool_result",
+                "tool_use_id": block.tool_use_id,
+                "content": content,
+                "is_error": block.is_error,
+            }
+        case _:
+            assert_never(block)
+
+
+def _answer(answer: Mapping[str, Any], model: Model) -> SamplingAnswer:
+    try:
+        usage = answer.get("usage") or {}
+        content = tuple(found for block in answer["content"] if (found := _content(block)) is not None)
+        reason = _FINISHED.get(answer.get("stop_reason"), END_TURN)  # type: ignore[arg-type]
+        tokens = int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0)
+        return SamplingAnswer(content, str(answer.get("model") or model.name), reason, *tokens)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise unusable() from None
+
+
+def _content(block: Mapping[str, Any]) -> Text | ToolUse | None:
+    if block["type"] == "text":
+        return Text(str(block["text"]))
+    if block["type"] == "tool_use":
+        if not isinstance(block["input"], dict):
+            raise TypeError
+        return ToolUse(str(block["id"]), str(block["name"]), block["input"])
+    return None  # a model's thinking and the like are not part of its answer

@@ -1,0 +1,161 @@
+"""Choosing a model, what it may cost, and the shape of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.sampling.answer import SamplingAnswer, as_result
+from taskgate.core.sampling.budget import Estimate, SpendLedger, SpendLimits, estimate, price
+from taskgate.core.sampling.choose_model import Model, choose_model
+from taskgate.core.sampling.conversation import (
+    Audio,
+    Image,
+    Message,
+    Preferences,
+    SamplingRequest,
+    Text,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
+from taskgate.core.sampling.problem import SamplingError
+
+SMALL = Model("acme-small-1", "acme", cost=1.0, speed=0.9, intelligence=0.2, aliases=("haiku",))
+LARGE = Model(
+    "acme-large-1", "acme", cost=0.1, speed=0.3, intelligence=1.0, images=True, input_price=3, output_price=15
+)
+PLAIN = Model("other-plain", "other", tools=False)
+TABLE = (SMALL, LARGE, PLAIN)
+HELLO = SamplingRequest((Message("user", (Text("hello"),)),), max_tokens=100)
+
+
+def wish(*hints: str, **priorities: float) -> SamplingRequest:
+    return replace(HELLO, preferences=Preferences(hints, **priorities))
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [
+        (HELLO, "acme-small-1"),
+        (wish(intelligence=1.0), "acme-large-1"),
+        (wish(cost=1.0), "acme-small-1"),
+        (wish(cost=0.2, intelligence=1.0), "acme-large-1"),
+        (wish("large"), "acme-large-1"),
+        (wish("HAIKU"), "acme-small-1"),
+        (wish("acme", intelligence=1.0), "acme-large-1"),
+        (wish("unheard-of", "plain"), "other-plain"),
+        (wish("unheard-of"), "acme-small-1"),
+        (wish("other-plain", cost=1.0), "other-plain"),
+        (replace(wish("small"), messages=(Message("user", (Image("A", "image/png"),)),)), "acme-large-1"),
+        (replace(wish("plain"), tools=(Tool("t", "", {}),)), "acme-small-1"),
+        (replace(wish("plain"), tools=(Tool("t", "", {}),), tool_choice="none"), "other-plain"),
+    ],
+)
+def test_hints_then_priorities_then_the_order_of_the_table(request_: SamplingRequest, name: str) -> None:
+    assert choose_model(TABLE, request_).name == name
+
+
+def test_an_exact_name_beats_a_longer_one() -> None:
+    models = (Model("acme-large-1-preview", "acme", intelligence=1.0), LARGE)
+    assert choose_model(models, wish("acme-large-1", intelligence=1.0)) is LARGE
+
+
+@pytest.mark.parametrize(("models", "detail"), [((), "request."), (TABLE, "request."), ((SMALL,), "(audio)")])
+def test_no_model_is_an_error_of_its_own(models: tuple[Model, ...], detail: str) -> None:
+    with pytest.raises(SamplingError) as caught:
+        choose_model(models, replace(HELLO, messages=(Message("user", (Audio("A", "audio/wav"),)),)))
+    assert (caught.value.error_type, caught.value.data["legacy_code"]) == ("model_not_available", -32049)
+    assert detail in caught.value.message
+
+
+def test_ten_requests_fit_the_budget_and_the_eleventh_does_not() -> None:
+    ledger = SpendLedger(SpendLimits(tokens_per_hour=10_000))
+    for minute in range(10):
+        ledger.reserve("files", Estimate(500, 500, 0.0), minute * 60.0)
+    with pytest.raises(SamplingError) as caught:
+        ledger.reserve("files", Estimate(500, 500, 0.0), 600.0)
+    assert caught.value.error_type == "sampling_budget_exceeded"
+    assert caught.value.retry_after_s == 3000.0
+    ledger.reserve("other", Estimate(500, 500, 0.0), 600.0)
+    ledger.reserve("files", Estimate(500, 500, 0.0), 3601.0)
+    assert ledger.spent("files", 3601.0) == (10_000, 0.0)
+
+
+def test_settling_gives_back_what_was_not_used() -> None:
+    ledger = SpendLedger(SpendLimits(money_per_hour=1.0))
+    entry = ledger.reserve("files", Estimate(0, 0, 0.9), 0.0)
+    with pytest.raises(SamplingError):
+        ledger.reserve("files", Estimate(0, 0, 0.5), 0.0)
+    ledger.settle(entry, 10, 0.1)
+    ledger.reserve("files", Estimate(0, 0, 0.5), 0.0)
+    ledger.settle(entry, -5, -1.0)
+    assert ledger.spent("files", 0.0) == (0, 0.5)
+    assert ledger.spent("nobody", 0.0) == (0, 0.0)
+
+
+def test_a_request_too_large_for_any_hour_is_told_so() -> None:
+    with pytest.raises(SamplingError) as caught:
+        SpendLedger(SpendLimits(tokens_per_hour=10)).reserve("files", Estimate(100, 0, 0.0), 0.0)
+    assert caught.value.retry_after_s is None
+
+
+def test_the_rate_is_per_minute_and_tells_when_to_come_back() -> None:
+    ledger = SpendLedger(SpendLimits(requests_per_minute=2))
+    ledger.reserve("files", Estimate(1, 1, 0.0), 0.0)
+    ledger.reserve("files", Estimate(1, 1, 0.0), 20.0)
+    with pytest.raises(SamplingError) as caught:
+        ledger.reserve("files", Estimate(1, 1, 0.0), 30.0)
+    assert (caught.value.error_type, caught.value.retry_after_s) == ("sampling_rate_limited", 30.0)
+    ledger.reserve("files", Estimate(1, 1, 0.0), 61.0)
+    with pytest.raises(SamplingError):
+        SpendLedger(SpendLimits(requests_per_minute=0)).reserve("files", Estimate(1, 1, 0.0), 0.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 600), st.integers(0, 400), st.integers(0, 400)), max_size=40))
+def test_no_order_of_requests_spends_more_than_the_limit_in_any_hour(steps: list[tuple[float, int, int]]) -> None:
+    ledger, now = SpendLedger(SpendLimits(tokens_per_hour=1000)), 0.0
+    for gap, guess, real in steps:
+        now += gap
+        try:
+            entry = ledger.reserve("files", Estimate(guess, 0, 0.0), now)
+        except SamplingError:
+            continue
+        ledger.settle(entry, min(real, guess), 0.0)
+        assert ledger.spent("files", now)[0] <= 1000
+
+
+def test_an_estimate_counts_words_media_tools_and_the_answer() -> None:
+    rich = SamplingRequest(
+        (
+            Message("user", (Text("x" * 350), Image("A", "image/png"))),
+            Message("assistant", (ToolUse("u", "t", {"q": "y" * 100}),)),
+            Message("user", (ToolResult("u", (Audio("A", "audio/wav"), Text("z"))),)),
+        ),
+        max_tokens=500,
+        system="s" * 35,
+        tools=(Tool("t", "d" * 70, {"type": "object"}),),
+    )
+    guess = estimate(rich, replace(LARGE, max_tokens=200))
+    assert guess.tokens_out == 200
+    assert 3200 + 130 < guess.tokens_in < 3200 + 220
+    assert guess.money == pytest.approx((guess.tokens_in * 3 + 200 * 15) / 1e6)
+    assert estimate(HELLO, SMALL).tokens == 100 + 2 + 4
+    assert price(SMALL, 1000, 1000) == 0.0
+
+
+def test_an_answer_becomes_a_result_with_its_cost() -> None:
+    answer = SamplingAnswer((Text("hi"),), "acme-large-1", "endTurn", 1000, 100)
+    assert as_result(answer, LARGE) == {
+        "role": "assistant",
+        "content": {"type": "text", "text": "hi"},
+        "model": "acme-large-1",
+        "stopReason": "endTurn",
+        "_meta": {"tokensUsed": 1100, "cost": 0.0045},
+    }
+    two = replace(answer, content=(Text("hi"), ToolUse("u", "t", {"q": 1})))
+    assert as_result(two, LARGE)["content"][1] == {"type": "tool_use", "id": "u", "name": "t", "input": {"q": 1}}
+    assert as_result(replace(answer, content=()), LARGE)["content"] == {"type": "text", "text": ""}

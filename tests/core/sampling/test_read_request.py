@@ -1,0 +1,172 @@
+"""Reading sampling requests: what older and newer servers send, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from taskgate.core.sampling.conversation import (
+    Audio,
+    Image,
+    Message,
+    Preferences,
+    Text,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
+from taskgate.core.sampling.problem import SamplingError
+from taskgate.core.sampling.read_request import read_preferences, read_request
+
+USER = {"role": "user", "content": {"type": "text", "text": "hello"}}
+USE = {"type": "tool_use", "id": "u1", "name": "look", "input": {"q": 1}}
+RESULT = {"type": "tool_result", "toolUseId": "u1", "content": [{"type": "text", "text": "found"}]}
+
+
+def test_a_full_request_is_read() -> None:
+    request = read_request(
+        {
+            "messages": [USER, {"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}],
+            "maxTokens": 50,
+            "systemPrompt": "Be brief.",
+            "temperature": 0.5,
+            "stopSequences": ["END"],
+            "tools": [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}, {"name": "bare"}],
+            "toolChoice": {"mode": "required"},
+            "modelPreferences": {"hints": [{"name": "small"}, {}], "costPriority": 1, "speedPriority": 0.5},
+            "includeContext": True,
+        }
+    )
+    assert request.messages == (
+        Message("user", (Text("hello"),)),
+        Message("assistant", (ToolUse("u1", "look", {"q": 1}),)),
+        Message("user", (ToolResult("u1", (Text("found"),)),)),
+    )
+    assert (request.max_tokens, request.system, request.temperature) == (50, "Be brief.", 0.5)
+    assert request.stop_sequences == ("END",)
+    assert request.tools == (Tool("look", "Looks.", {"type": "object"}), Tool("bare", "", {"type": "object"}))
+    assert request.tool_choice == "required"
+    assert request.preferences == Preferences(("small",), 1.0, 0.5, 0.0)
+
+
+def test_older_forms_are_understood() -> None:
+    request = read_request(
+        {
+            "messages": [
+                {"role": "system", "content": "Be kind."},
+                {"role": "user", "content": "plain words"},
+                {"role": "user", "content": [{"type": "resource", "resource": {"uri": "x:y", "text": "inside"}}]},
+                {"role": "user", "content": {"type": "resource_link", "uri": "x:y"}},
+            ],
+            "systemPrompt": "Be brief.",
+        },
+        default_max_tokens=77,
+    )
+    assert request.system == "Be brief.\n\nBe kind."
+    assert [message.content for message in request.messages] == [
+        (Text("plain words"),),
+        (Text("inside"),),
+        (Text("x:y"),),
+    ]
+    assert request.max_tokens == 77
+    assert request.tool_choice == "auto"
+
+
+def test_pictures_and_sounds_are_read_and_known_to_be_needed() -> None:
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    audio = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+    seen = read_request({"messages": [{"role": "user", "content": [image, audio]}]})
+    assert seen.messages[0].content == (Image("AAAA", "image/png"), Audio("AAAA", "audio/wav"))
+    assert seen.needs(Image)
+    assert seen.needs(Audio)
+    assert not seen.needs(ToolUse)
+    told = [
+        USER,
+        {"role": "assistant", "content": USE},
+        {"role": "user", "content": {**RESULT, "content": image, "isError": True}},
+    ]
+    inside = read_request({"messages": told})
+    assert inside.needs(Image)
+    assert inside.messages[2].content[0] == ToolResult("u1", (Image("AAAA", "image/png"),), True)
+
+
+def say(*messages: Any, **more: Any) -> dict[str, Any]:
+    return {"messages": list(messages), **more}
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({}, "messages must be an array"),
+        (say(), "messages must be an array"),
+        (say(*[USER] * 1001), "1 to 1000"),
+        (say(5), "messages[0] needs the role"),
+        (say({"role": "tool", "content": "x"}), "messages[0] needs the role"),
+        (say({"role": "system", "content": "x"}), "no message of a user"),
+        (say(USER, {"role": "user", "content": []}), "messages[1] has no content"),
+        (say({"role": "user"}), "content of a kind that cannot be used"),
+        (say({"role": "user", "content": {"type": "video"}}), "content of a kind that cannot be used"),
+        (say({"role": "user", "content": {"type": "resource", "resource": {"blob": "x"}}}), "of a kind that cannot"),
+        (say({"role": "user", "content": {"type": "text"}}), "text must be a string"),
+        (say({"role": "user", "content": {"type": "image", "data": "x"}}), "mimeType must be a string"),
+        (say({"role": "user", "content": USE}), "only stand in a message of the assistant"),
+        (say(USER, {"role": "assistant", "content": USE}), "the last tool use is not answered"),
+        (say(USER, {"role": "assistant", "content": USE}, USER), "every tool use must be answered"),
+        (say({"role": "user", "content": RESULT}), "every tool use must be answered"),
+        (say({"role": "assistant", "content": RESULT}), "may only stand in a user message"),
+        (
+            say(
+                {"role": "assistant", "content": USE},
+                {"role": "user", "content": [RESULT, {"type": "text", "text": "x"}]},
+            ),
+            "holds nothing else",
+        ),
+        (say({"role": "assistant", "content": [USE, USE]}, {"role": "user", "content": RESULT}), "have the same id"),
+        (say({"role": "assistant", "content": USE}, {"role": "user", "content": [RESULT, RESULT]}), "every tool use"),
+        (say(USER, maxTokens=0), "maxTokens must be a whole number from 1"),
+        (say(USER, maxTokens=1.5), "maxTokens must be a whole number"),
+        (say(USER, maxTokens=True), "maxTokens must be a whole number"),
+        (say(USER, maxTokens="5"), "maxTokens must be a whole number"),
+        (say(USER, temperature=2.1), "temperature must be a number from 0 to 2"),
+        (say(USER, temperature="hot"), "temperature must be a number"),
+        (say(USER, stopSequences="END"), "stopSequences must be an array"),
+        (say(USER, stopSequences=[""]), "stopSequences must be an array"),
+        (say(USER, systemPrompt=5), "systemPrompt must be a string"),
+        (say(USER, tools={}), "tools must be an array"),
+        (say(USER, tools=[5]), "tools must hold objects"),
+        (say(USER, tools=[{}]), "name must be a string"),
+        (say(USER, toolChoice={"mode": "maybe"}), "toolChoice.mode must be"),
+        (say(USER, toolChoice=5), "toolChoice.mode must be"),
+    ],
+)
+def test_what_no_provider_could_use_is_refused_before_it_is_sent(params: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SamplingError) as caught:
+        read_request(params)
+    assert caught.value.error_type == "invalid_sampling_request"
+    assert problem in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (5, "must be an object"),
+        ({"hints": "small"}, "hints must be an array"),
+        ({"hints": ["small"]}, "hints must be an array"),
+        ({"hints": [{}] * 33}, "hints must be an array"),
+        ({"costPriority": 1.1}, "costPriority must be a number from 0 to 1"),
+        ({"speedPriority": -0.1}, "speedPriority"),
+        ({"intelligencePriority": "high"}, "intelligencePriority"),
+        ({"costPriority": True}, "costPriority"),
+        ({"costPriority": float("nan")}, "costPriority"),
+    ],
+)
+def test_bad_preferences_have_their_own_error(given: Any, problem: str) -> None:
+    with pytest.raises(SamplingError) as caught:
+        read_preferences(given)
+    assert (caught.value.error_type, caught.value.data) == ("invalid_model_preferences", {"legacy_code": -32048})
+    assert problem in caught.value.message
+
+
+def test_numbers_that_are_whole_are_whole() -> None:
+    assert read_request(say(USER, maxTokens=5.0)).max_tokens == 5
