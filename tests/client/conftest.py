@@ -1,6 +1,6 @@
 """The servers the client is tested against: real programs in other processes, each started once and shared.
 
-A peer whose environment is absent is left out of the parametrisation and named at the end of the run.
+A test names the environments it needs with `pytest.mark.peers`; those of absent ones are left out and named at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def python_of(environment: str) -> str:
 
 
 def node() -> str:
-    own = PEERS / "node-from-npm" / "node_modules" / "node" / "bin" / "node"
+    own = PEERS / "node"
     return str(own) if own.exists() else shutil.which("node") or "node"
 
 
@@ -47,10 +47,6 @@ class Peer:
     transport: str = "http"
     generation: str | None = None
     tasks: bool = False
-
-    @property
-    def is_present(self) -> bool:
-        return (PEERS / self.environment).exists()
 
     @property
     def expected(self) -> str:
@@ -80,20 +76,23 @@ EXTENSION = [
     Peer("everything-2026", "mcp23", _python("mcp23", "everything_server.py")),
     Peer("fastmcp-tasks", "fastmcp", (python_of("fastmcp"), str(OWN / "fastmcp_tasks_server.py"))),
 ]
-ABSENT = sorted({peer.environment for peer in BEHAVIOUR + EXTENSION if not peer.is_present})
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if ABSENT:
-        terminalreporter.section("ABSENT PEERS", red=True)
-        terminalreporter.line(f"not tested against: {', '.join(ABSENT)} (run tools/peers.py)")
+STDIO_TOO = {
+    "test_the_newest_generation_the_server_speaks_is_chosen",
+    "test_a_call_returns_what_the_tool_returned",
+    "test_questions_are_answered_by_the_callbacks",
+    "test_a_watched_resource_and_a_changed_list_are_told",
+    "test_a_task_is_followed_to_its_result",
+    "test_a_task_that_asks_gets_its_answer",
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every behaviour runs over HTTP; starting a program for each test is dear, so only some run over stdio too."""
     for fixture, peers in (("behaviour_peer", BEHAVIOUR), ("task_peer", [p for p in BEHAVIOUR if p.tasks])):
         if fixture in metafunc.fixturenames:
-            present = [peer for peer in peers if peer.is_present]
-            metafunc.parametrize(fixture, present, ids=[peer.name for peer in present])
+            wanted = [peer for peer in peers if peer.transport == "http" or metafunc.function.__name__ in STDIO_TOO]
+            marked = [pytest.param(peer, id=peer.name, marks=pytest.mark.peers(peer.environment)) for peer in wanted]
+            metafunc.parametrize(fixture, marked)
 
 
 class Servers:

@@ -27,7 +27,12 @@ def agree(question: Question) -> dict[str, Any]:
     return accept({name: True if prop.get("type") == "boolean" else "Ann" for name, prop in properties.items()})
 
 
-@pytest.fixture(params=["everything", "fastmcp_tasks"])
+@pytest.fixture(
+    params=[
+        pytest.param("everything", marks=pytest.mark.peers("mcp23")),
+        pytest.param("fastmcp_tasks", marks=pytest.mark.peers("fastmcp")),
+    ]
+)
 def extension_server(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The URL of a server and what its tools are called."""
     names = {
@@ -109,6 +114,7 @@ async def test_an_unknown_task_is_a_typed_error(extension_server: Any) -> None:
             await session.get_task("never-made")
 
 
+@pytest.mark.peers("mcp23")
 async def test_a_tool_error_is_a_result_and_a_protocol_error_is_raised(everything: str) -> None:
     async with connect(everything) as session:
         assert (await session.call_tool("failing_job", timeout=PATIENCE)).is_error
@@ -117,12 +123,14 @@ async def test_a_tool_error_is_a_result_and_a_protocol_error_is_raised(everythin
         assert caught.value.code == -32603
 
 
+@pytest.mark.peers("mcp23")
 async def test_a_round_of_questions_may_come_before_the_task(everything: str) -> None:
     async with connect(everything, elicitation=agree) as session:
         result = await session.call_tool("test_tool_with_task", timeout=PATIENCE)
         assert result.text == "Hello, Ann!"
 
 
+@pytest.mark.peers("mcp23")
 async def test_a_call_that_needs_no_task_gives_a_finished_handle(everything: str) -> None:
     async with connect(everything) as session:
         handle = await session.call_tool_as_task("greet", {"name": "Bob"})
@@ -132,6 +140,7 @@ async def test_a_call_that_needs_no_task_gives_a_finished_handle(everything: str
         assert [update.status async for update in handle.updates()] == [TaskStatus.COMPLETED]
 
 
+@pytest.mark.peers("mcp23")
 async def test_without_the_extension_no_task_is_made(everything: str) -> None:
     async with connect(everything, tasks=False) as session:
         assert (await session.call_tool("slow_compute", {"seconds": 0}, timeout=PATIENCE)).text.startswith("computed")
@@ -142,6 +151,7 @@ async def test_without_the_extension_no_task_is_made(everything: str) -> None:
         assert caught.value.code == -32021
 
 
+@pytest.mark.peers("mcp23")
 async def test_there_is_no_list_of_tasks_in_this_generation(everything: str) -> None:
     async with connect(everything) as session:
         with pytest.raises(TasksNotSupported):

@@ -42,6 +42,11 @@ class Answering:
         self._parked: dict[str, tuple[Question, asyncio.Future[Mapping[str, Any]]]] = {}
         self.on_parked: Callable[[Question], None] = lambda question: None
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether a question without a callback may wait for `give`."""
+        return self._options.answer_by_hand
+
     def can_answer(self, question: Question) -> bool:
         """Whether a callback (or the list of roots) stands ready; parked answers do not count."""
         match question.method:
@@ -121,7 +126,7 @@ class Answering:
 async def answer_all(answering: Answering, questions: Mapping[str, Question]) -> dict[str, Any]:
     """Answers to all questions of one round, asked at the same time. Raises `InputNeeded` if nobody can answer one."""
     for question in questions.values():
-        if not answering.can_answer(question) and not answering._options.answer_by_hand:
+        if not answering.can_answer(question) and not answering.by_hand:
             raise InputNeeded(questions, f"the server asks {question.method} and no callback was given for it")
     answers = await asyncio.gather(*(answering.answer(question) for question in questions.values()))
     return dict(zip(questions, answers, strict=True))

@@ -19,31 +19,33 @@ from taskgate.client.questions import ELICITATION, answer_all
 from taskgate.client.results import Question, Tool, read_questions
 
 if TYPE_CHECKING:
-    from taskgate.client.session import Session
+    from taskgate.client.conversation import Conversation
 
 URL_ELICITATION_REQUIRED = -32042
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 
 async def converse(
-    session: Session, method: str, params: Mapping[str, Any], timeout: float, tool: Tool | None = None
+    conversation: Conversation, method: str, params: Mapping[str, Any], timeout: float, tool: Tool | None = None
 ) -> dict[str, Any]:
     """Send the request, answer what the server asks, and return its final result."""
-    if session.generation is Generation.STATEFUL:
-        return await _until_urls_are_done(session, method, params, timeout)
+    if conversation.generation is Generation.STATEFUL:
+        return await _until_urls_are_done(conversation, method, params, timeout)
     deadline = time.monotonic() + timeout
     extra: dict[str, Any] = {}
-    for number in range(session.options.max_rounds + 1):
+    for number in range(conversation.options.max_rounds + 1):
         remaining = _remaining(deadline)
-        result = await session.request(method, {**params, **extra}, timeout=remaining, tool=tool)
+        result = await conversation.request(method, {**params, **extra}, timeout=remaining, tool=tool)
         kind = result.get("resultType", "complete")
         if kind != "input_required":
-            return _checked(session, method, kind, result)
-        extra = await _next_round(session, result, number, deadline)
-    raise InvalidReply(f"the server asked for input more than {session.options.max_rounds} times")
+            return _checked(conversation, method, kind, result)
+        extra = await _next_round(conversation, result, number, deadline)
+    raise InvalidReply(f"the server asked for input more than {conversation.options.max_rounds} times")
 
 
-async def _next_round(session: Session, result: Mapping[str, Any], number: int, deadline: float) -> dict[str, Any]:
+async def _next_round(
+    conversation: Conversation, result: Mapping[str, Any], number: int, deadline: float
+) -> dict[str, Any]:
     """What the next round adds to the request: the answers, and the server's own state exactly as it came."""
     requests, state = result.get("inputRequests"), result.get("requestState")
     if not requests and state is None:
@@ -53,7 +55,7 @@ async def _next_round(session: Session, result: Mapping[str, Any], number: int, 
         questions = read_questions(requests)
         try:
             async with asyncio.timeout(_remaining(deadline)):
-                extra["inputResponses"] = await answer_all(session.answering, questions)
+                extra["inputResponses"] = await answer_all(conversation.answering, questions)
         except TimeoutError as error:
             raise DeadlineExceeded("the server's questions were not answered in time") from error
         except ServerError as error:
@@ -63,8 +65,8 @@ async def _next_round(session: Session, result: Mapping[str, Any], number: int, 
     return extra
 
 
-def _checked(session: Session, method: str, kind: Any, result: dict[str, Any]) -> dict[str, Any]:
-    if kind == "complete" or (kind == "task" and method == "tools/call" and session.options.tasks):
+def _checked(conversation: Conversation, method: str, kind: Any, result: dict[str, Any]) -> dict[str, Any]:
+    if kind == "complete" or (kind == "task" and method == "tools/call" and conversation.options.tasks):
         return result
     if kind == "task":
         raise InvalidReply("the server made a task although this client did not offer to follow one")
@@ -72,17 +74,17 @@ def _checked(session: Session, method: str, kind: Any, result: dict[str, Any]) -
 
 
 async def _until_urls_are_done(
-    session: Session, method: str, params: Mapping[str, Any], timeout: float
+    conversation: Conversation, method: str, params: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
     deadline = time.monotonic() + timeout
-    for _ in range(session.options.max_rounds):
+    for _ in range(conversation.options.max_rounds):
         try:
-            return await session.request(method, dict(params), timeout=_remaining(deadline))
+            return await conversation.request(method, dict(params), timeout=_remaining(deadline))
         except ServerError as error:
             questions = _url_questions(error)
-            if not questions or session.options.elicitation is None:
+            if not questions or conversation.options.elicitation is None:
                 raise
-            if not await _urls_opened(session, questions, deadline):
+            if not await _urls_opened(conversation, questions, deadline):
                 raise
     raise InvalidReply("the server goes on asking for the same URLs")
 
@@ -100,7 +102,7 @@ def _url_questions(error: ServerError) -> dict[str, Question]:
     }
 
 
-async def _urls_opened(session: Session, questions: Mapping[str, Question], deadline: float) -> bool:
+async def _urls_opened(conversation: Conversation, questions: Mapping[str, Question], deadline: float) -> bool:
     """Ask the user to open each URL; wait for the server to say that they are done, or for half the time that is
     left.
     """
@@ -112,9 +114,9 @@ async def _urls_opened(session: Session, questions: Mapping[str, Question], dead
         if not outstanding:
             done.set()
 
-    stop = session.on("notifications/elicitation/complete", completed)
+    stop = conversation.on("notifications/elicitation/complete", completed)
     try:
-        answers = await answer_all(session.answering, questions)
+        answers = await answer_all(conversation.answering, questions)
         if any(answer.get("action") != "accept" for answer in answers.values()):
             return False
         with contextlib.suppress(TimeoutError):

@@ -28,7 +28,8 @@ from taskgate.client.wire import Message, decode_messages
 
 # What a child inherits unless told otherwise: enough to find programs and a home, no secrets of this process.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-GENTLE_SECONDS = 2.0
+# How long a program may take to leave after its input was closed, and again after it was asked to terminate.
+LEAVE_SECONDS, TERMINATE_SECONDS = 1.0, 2.0
 
 
 class Stdio:
@@ -160,7 +161,7 @@ class Stdio:
             return
         if process.stdin is not None:
             process.stdin.close()
-        for wait, kill in ((GENTLE_SECONDS, signal.SIGTERM), (GENTLE_SECONDS, signal.SIGKILL)):
+        for wait, kill in ((LEAVE_SECONDS, signal.SIGTERM), (TERMINATE_SECONDS, signal.SIGKILL)):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await process.wait()

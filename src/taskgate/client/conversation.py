@@ -1,0 +1,162 @@
+"""Requests and their results, whatever they mean: the part of a session that every question to a server goes
+through.
+
+It numbers requests, has the dialect frame them and the carrier take them, withdraws what was given up, begins a
+forgotten session again, and repeats what is safe to repeat. It owns the receiving side. It does not know what a
+tool or a task is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any
+
+from taskgate.client.errors import ConnectionLost, DeadlineExceeded, InvalidReply, ServerError, SessionExpired
+from taskgate.client.generations.dialect import Dialect
+from taskgate.client.generations.stateful import shake_hands
+from taskgate.client.inbound import Inbound, Listener
+from taskgate.client.options import Generation, Options
+from taskgate.client.questions import Answering
+from taskgate.client.results import Tool
+from taskgate.client.subscriptions import Subscriptions
+from taskgate.client.transport.carrier import Carrier
+from taskgate.client.transport.streamable import StreamableHttp
+from taskgate.client.wire import Message, encode
+
+NOTICE_TIMEOUT = 5.0
+
+
+class Conversation:
+    """One open line to one server."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.answering = Answering(options)
+        self.subscriptions = Subscriptions(self._listen)
+        self._inbound = Inbound(options, self.answering, self._post)
+        self._ids = itertools.count(1)
+        self._renewing = asyncio.Lock()
+        self._carrier: Carrier
+        self.dialect: Dialect
+
+    @property
+    def generation(self) -> Generation:
+        return self.dialect.generation
+
+    async def begin(self, carrier: Carrier, dialect: Dialect) -> None:
+        self._carrier, self.dialect = carrier, dialect
+        await self._open_listener()
+
+    async def close(self) -> None:
+        await self.subscriptions.close()
+        await self._inbound.close()
+
+    def deliver(self, message: Message) -> None:
+        """Take a message that the server sent on its own account."""
+        self._inbound.deliver(message)
+
+    def on(self, method: str, listener: Listener) -> Callable[[], None]:
+        return self._inbound.on(method, listener)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self._inbound.spawn(work)
+
+    def next_token(self) -> str:
+        """A progress token that no other request of this session uses."""
+        return f"tg-{next(self._ids)}"
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        tool: Tool | None = None,
+        long: bool = False,
+    ) -> dict[str, Any]:
+        """Send a request and return its result."""
+        params = params or {}
+        limit = self.options.request_timeout if timeout is None else timeout
+        dialect = self.dialect
+        try:
+            message = await self._exchange(method, params, tool, limit, long)
+        except SessionExpired:
+            await self._renew(dialect)  # 404 proves that the request was not executed
+            message = await self._exchange(method, params, tool, limit, long)
+        except ConnectionLost:
+            if method == "tools/call" or long:
+                raise
+            message = await self._exchange(method, params, tool, limit, long)
+        return _result_of(message)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params:
+            message["params"] = params
+        await self._post(encode(message))
+
+    async def pages(self, method: str, key: str, timeout: float | None) -> AsyncIterator[Any]:
+        """The entries of a list, page after page."""
+        cursor: Any = None
+        seen: set[str] = set()
+        for _ in range(self.options.max_pages):
+            result = await self.request(method, {} if cursor is None else {"cursor": cursor}, timeout=timeout)
+            entries = result.get(key)
+            if not isinstance(entries, list):
+                raise InvalidReply(f"the server's answer to {method} has no list of {key}")
+            for entry in entries:
+                yield entry
+            cursor = result.get("nextCursor")
+            if cursor is None:
+                return
+            if str(cursor) in seen:
+                raise InvalidReply(f"the server's pages of {method} go round in circles")
+            seen.add(str(cursor))
+        raise InvalidReply(f"{method} has more than {self.options.max_pages} pages")
+
+    async def _exchange(
+        self, method: str, params: dict[str, Any], tool: Tool | None, timeout: float, long: bool
+    ) -> Message:
+        request_id = next(self._ids)
+        outgoing = self.dialect.frame(request_id, method, params, tool, long=long)
+        try:
+            return await self._carrier.exchange(outgoing, timeout)
+        except (asyncio.CancelledError, DeadlineExceeded):
+            if not self._carrier.closing_cancels and "task" not in params:
+                notice = {"requestId": request_id, "reason": "the client gave up waiting"}
+                self.spawn(self.notify("notifications/cancelled", notice))
+            raise
+
+    async def _renew(self, expired: Dialect) -> None:
+        """The server forgot the session: shake hands again, once, however many requests noticed."""
+        async with self._renewing:
+            if self.dialect is not expired:
+                return
+            await self._carrier.restart()
+            self.dialect = await shake_hands(self._carrier, self.options, self.options.connect_timeout)
+            await self._open_listener()
+
+    async def _open_listener(self) -> None:
+        if self.generation is Generation.STATEFUL and isinstance(self._carrier, StreamableHttp):
+            await self._carrier.open_listener()
+
+    async def _post(self, body: bytes) -> None:
+        await self._carrier.post(body, NOTICE_TIMEOUT)
+
+    async def _listen(self, params: dict[str, Any], timeout: float) -> None:
+        await self.request("subscriptions/listen", params, timeout=timeout, long=True)
+
+
+def _result_of(message: Message) -> dict[str, Any]:
+    error = message.get("error")
+    if error is not None:
+        if not isinstance(error, dict):
+            raise InvalidReply("the server's error is not an object")
+        code = error.get("code")
+        raise ServerError(code if isinstance(code, int) else 0, str(error.get("message", "")), error.get("data"))
+    result = message.get("result")
+    if not isinstance(result, dict):
+        raise InvalidReply("the server's result is not an object")
+    return result

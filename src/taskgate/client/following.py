@@ -1,0 +1,159 @@
+"""The tasks one session follows: their handles, their turns, and the notifications that concern them.
+
+It holds what must be found by task id or progress token, and speaks the `tasks/*` requests for the handles. Made
+by the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from taskgate.client.conversation import Conversation
+from taskgate.client.errors import InvalidReply
+from taskgate.client.options import Generation, OnProgress, Options
+from taskgate.client.poller import Poller, next_delay
+from taskgate.client.questions import Answering
+from taskgate.client.results import Progress, Question, Task, TaskUpdate
+from taskgate.client.task_handle import TaskHandle
+
+
+class Following:
+    """Handles by task id, progress by token, turns by the poller."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._poller = Poller(conversation.options.poll_concurrency)
+        self._progress: dict[str, Callable[[Progress], None]] = {}
+        self.handles: dict[str, TaskHandle] = {}
+        conversation.answering.on_parked = self._on_parked
+        conversation.on("notifications/progress", self._on_progress)
+        conversation.on("notifications/tasks/status", self._on_task)
+        conversation.on("notifications/tasks", self._on_task)
+
+    @property
+    def options(self) -> Options:
+        return self._conversation.options
+
+    @property
+    def generation(self) -> Generation:
+        return self._conversation.generation
+
+    @property
+    def answering(self) -> Answering:
+        return self._conversation.answering
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self._conversation.spawn(work)
+
+    def follow(self, handle: TaskHandle, task: Task) -> None:
+        """Give a new task its turns from now on."""
+        if task.task_id in self.handles:
+            raise InvalidReply(f"the server used the task id {task.task_id} twice")
+        self.handles[task.task_id] = handle
+        self._poller.watch(handle, next_delay(task.poll_interval, self.options.default_poll_interval))
+        handle.observe(task)
+
+    def hurry(self, handle: TaskHandle) -> None:
+        """Look at this task now rather than at its next turn."""
+        if handle.task_id in self.handles:
+            self._poller.watch(handle, 0.0)
+
+    def hurry_id(self, task_id: str) -> None:
+        if task_id in self.handles:
+            self.hurry(self.handles[task_id])
+
+    def forget(self, handle: TaskHandle) -> None:
+        """The task's result is in the program's hands: nothing about it is kept here."""
+        self._poller.forget(handle)
+        if handle.task_id is not None:
+            self.handles.pop(handle.task_id, None)
+            self._conversation.subscriptions.drop_task(handle.task_id)
+
+    def ended(self, handle: TaskHandle, token: str | None) -> None:
+        """A progress token lives as long as its task; an uncollected result is still watched for its expiry."""
+        if token is not None:
+            self._progress.pop(token, None)
+        if handle.has_outcome:
+            self.forget(handle)
+        else:
+            self._poller.watch(handle, 0.0)
+
+    def long_lived(self, handle: TaskHandle) -> None:
+        """This task takes a while: ask a stateless server to push its changes."""
+        if self.generation is Generation.STATELESS and handle.task_id and self._conversation.dialect.runs_tasks():
+            self._conversation.subscriptions.want_task(handle.task_id)
+
+    def warn(self, update: TaskUpdate) -> None:
+        if self.options.on_expiry is not None:
+            self.options.on_expiry(update)
+
+    async def close(self) -> None:
+        for handle in list(self.handles.values()):
+            handle.abandon()
+        await self._poller.close()
+
+    # Progress tokens.
+
+    def expect_progress(self, on_progress: OnProgress | None) -> str:
+        token = self._conversation.next_token()
+        self._progress[token] = on_progress or (lambda progress: None)
+        return token
+
+    def pass_progress(self, token: str, handle: TaskHandle) -> None:
+        """The call became a task: its token goes on with the task."""
+        self._progress[token] = handle.report
+
+    def drop_progress(self, token: str) -> None:
+        self._progress.pop(token, None)
+
+    # The requests of the protocol.
+
+    async def read_task(self, task_id: str, timeout: float | None = None) -> Task:
+        result = await self._conversation.request("tasks/get", {"taskId": task_id}, timeout=timeout)
+        task = self._conversation.dialect.task(result)
+        if task.task_id != task_id:
+            raise InvalidReply(f"the server answered about task {task.task_id} when asked about {task_id}")
+        return task
+
+    async def fetch_result(self, task_id: str, timeout: float, *, long: bool = False) -> dict[str, Any]:
+        return await self._conversation.request("tasks/result", {"taskId": task_id}, timeout=timeout, long=long)
+
+    async def update_task(self, task_id: str, answers: Mapping[str, Any]) -> None:
+        await self._conversation.request("tasks/update", {"taskId": task_id, "inputResponses": dict(answers)})
+
+    async def cancel_task(self, task_id: str, timeout: float | None = None) -> Task:
+        result = await self._conversation.request("tasks/cancel", {"taskId": task_id}, timeout=timeout)
+        if self.generation is Generation.STATEFUL:
+            return self._conversation.dialect.task(result)
+        return await self.read_task(task_id, timeout)
+
+    # What the server tells.
+
+    def _on_progress(self, params: Mapping[str, Any]) -> None:
+        report = self._progress.get(str(params.get("progressToken")))
+        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if report is not None and isinstance(progress, int | float):
+            known_total = total if isinstance(total, int | float) else None
+            report(Progress(progress, known_total, message if isinstance(message, str) else None))
+
+    def _on_task(self, params: Mapping[str, Any]) -> None:
+        handle = self.handles.get(str(params.get("taskId")))
+        if handle is None:
+            return
+        try:
+            task = self._conversation.dialect.task(params)
+        except InvalidReply:
+            self.hurry(handle)
+            return
+        bare = task.result is None and task.error is None
+        if task.status.is_terminal and self.generation is Generation.STATELESS and bare:
+            self.hurry(handle)  # the result comes with tasks/get
+        else:
+            handle.observe(task, pushed=True)
+
+    def _on_parked(self, question: Question) -> None:
+        handle = self.handles.get(question.task_id or "")
+        if handle is not None:
+            handle.parked()
