@@ -16,6 +16,13 @@ from tests.harness.peers import EVERYTHING
 from tests.harness.programs import free_port, listening, running
 
 
+KEYED_QUESTIONS = {
+    "input-required-result-basic-elicitation",
+    "input-required-result-ignore-extra-params",
+    "input-required-result-multiple-input-requests",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """How the everything-server stands: its transport, its generation, and whether it has tasks."""
@@ -25,8 +32,14 @@ class Arrangement:
     stdio: bool = False
 
     def owes(self, check: str) -> bool:
-        """Whether this arrangement must pass a check: the fixed task tools exist only where the server has tasks."""
-        return "--without-tasks" not in self.options or not check.startswith("tasks-")
+        """Whether this arrangement must pass a check.
+
+        The suite's task tools ask for tasks by name, so they exist only where the server has tasks. A server of
+        2025-11-25 pushes its questions one by one and without keys, so no gateway can show the keys the suite wants.
+        """
+        if "--without-tasks" in self.options and check.startswith("tasks-"):
+            return False
+        return "2025" not in self.options or check.split(":")[0] not in KEYED_QUESTIONS
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[dict[str, Any]]:

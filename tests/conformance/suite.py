@@ -61,11 +61,14 @@ def scenario_of(folder: str) -> str:
 
 
 def losses(direct: Verdicts, through: Verdicts) -> dict[str, str]:
-    """What the gateway lost: checks that passed directly and do not pass through, and failures that are new."""
+    """What the gateway lost: checks that passed directly and do not pass through, and failures that are new.
+
+    INFO is the suite's own word for "does not apply": a server may answer JSON where another streams.
+    """
     lost = {}
     for name, verdict in direct.items():
         now = through.get(name, Verdict("ABSENT"))
-        if verdict.status == "SUCCESS" and now.status != "SUCCESS":
+        if verdict.status == "SUCCESS" and now.status not in {"SUCCESS", "INFO"}:
             lost[name] = f"{now.status} {now.reason}".strip()
     for name, now in through.items():
         if now.status == "FAILURE" and direct.get(name, Verdict("ABSENT")).status in {"ABSENT", "INFO", "SKIPPED"}:

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.conformance.arrangements import ARRANGEMENTS, Arrangement, directly
 from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_suite
 

@@ -16,6 +16,7 @@ const wire = require('@modelcontextprotocol/sdk/types.js');
 const { text, pause, nameForm } = content;
 const taskStore = new InMemoryTaskStore();
 const taskMessageQueue = new InMemoryTaskMessageQueue();
+const watchers = new Map();
 let extra = {};
 
 function makeServer() {
@@ -34,7 +35,6 @@ function makeServer() {
             taskMessageQueue
         }
     );
-    const subscribed = new Set();
     const handle = (schema, handler) => server.setRequestHandler(schema, handler);
 
     handle(wire.ListToolsRequestSchema, () => ({ tools: withTaskSupport(content.listTools({ ...content.workTools, ...extra })) }));
@@ -46,8 +46,8 @@ function makeServer() {
     handle(wire.ListResourcesRequestSchema, () => ({ resources: content.resources }));
     handle(wire.ListResourceTemplatesRequestSchema, () => ({ resourceTemplates: content.resourceTemplates }));
     handle(wire.ReadResourceRequestSchema, ({ params }) => content.readMemo(params.uri, -32002));
-    handle(wire.SubscribeRequestSchema, ({ params }) => (subscribed.add(params.uri), {}));
-    handle(wire.UnsubscribeRequestSchema, ({ params }) => (subscribed.delete(params.uri), {}));
+    handle(wire.SubscribeRequestSchema, ({ params }) => (watchers.set(server, params.uri), {}));
+    handle(wire.UnsubscribeRequestSchema, () => (watchers.delete(server), {}));
     handle(wire.ListPromptsRequestSchema, () => ({ prompts: content.prompts }));
     handle(wire.GetPromptRequestSchema, ({ params }) => content.getPrompt(params));
     handle(wire.CompleteRequestSchema, ({ params }) => content.complete(params));
@@ -98,7 +98,7 @@ function makeServer() {
             return text('logged');
         },
         async update() {
-            if (subscribed.has('memo://watched')) await server.sendResourceUpdated({ uri: 'memo://watched' });
+            for (const [watcher, uri] of watchers) await watcher.sendResourceUpdated({ uri }).catch(() => watchers.delete(watcher));
             return text('updated');
         },
         async mutate() {

@@ -125,6 +125,9 @@ async def reconnecting(call: Call) -> Wire:
 
 
 async def change_tools(call: Call) -> Wire:
+    """Add a tool, or take it away again: a list that is announced as changed has changed."""
+    if TOOLS.pop("test_dynamic_tool", None) is None:
+        TOOLS["test_dynamic_tool"] = (fixed(words("dynamic")), NOTHING)
     await bus.publish(ToolsListChanged())
     if not call.stateless:
         await call.context.session.send_tool_list_changed()
@@ -132,6 +135,8 @@ async def change_tools(call: Call) -> Wire:
 
 
 async def change_prompts(call: Call) -> Wire:
+    if PROMPTS.pop("test_dynamic_prompt", None) is None:
+        PROMPTS["test_dynamic_prompt"] = ()
     await bus.publish(PromptsListChanged())
     if not call.stateless:
         await call.context.session.send_prompt_list_changed()
