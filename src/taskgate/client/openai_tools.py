@@ -42,9 +42,10 @@ def original_name(safe: str, known: Iterable[str] = ()) -> str:
     if safe.startswith(_ENCODED):
         text = safe.removeprefix(_ENCODED)
         try:
-            return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+            name = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
         except ValueError:
             return safe
+        return name if safe_name(name) == safe else safe
     if safe.startswith(_SHORTENED):
         return next((name for name in known if safe_name(name) == safe), safe)
     return safe

@@ -12,7 +12,7 @@ import contextlib
 import random
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
 from taskgate.client.errors import (
@@ -20,16 +20,13 @@ from taskgate.client.errors import (
     ClientError,
     ConnectionLost,
     DeadlineExceeded,
-    HttpRefusal,
-    InvalidReply,
-    SessionExpired,
-    Unauthorized,
 )
 from taskgate.client.options import Options
 from taskgate.client.transport.carrier import Deliver, Outgoing
-from taskgate.client.transport.http import HttpPool, HttpReply
-from taskgate.client.transport.sse import EventReader
-from taskgate.client.wire import Message, decode_messages, is_reply_to
+from taskgate.client.transport.connection import HttpReply
+from taskgate.client.transport.http import HttpPool
+from taskgate.client.transport.replies import MessageStream, read_answer, refusal
+from taskgate.client.wire import Message
 
 # A silent standalone stream is reopened after this long, so that a half-dead connection is noticed.
 STREAM_SECONDS = 3600.0
@@ -37,41 +34,6 @@ STREAM_SECONDS = 3600.0
 LISTENER_SECONDS = 0.2
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 _REDIRECTS = (307, 308)
-
-
-class _MessageStream:
-    """Sorts the messages of one event stream: our response here, everything else to `deliver`."""
-
-    __slots__ = ("_deliver", "_on_open", "_request_id", "reader", "response")
-
-    def __init__(
-        self,
-        request_id: int | str | None,
-        deliver: Deliver,
-        limit: int,
-        on_open: Callable[[], None] | None = None,
-    ) -> None:
-        self._request_id = request_id
-        self._on_open = on_open
-        self._deliver = deliver
-        self.response: Message | None = None
-        self.reader = EventReader(self._on_data, limit)
-
-    def opened(self) -> None:
-        if self._on_open is not None:
-            self._on_open()
-
-    def feed(self, chunk: bytes) -> bool:
-        waiting = self.response is None
-        self.reader.feed(chunk)
-        return waiting and self.response is not None
-
-    def _on_data(self, data: bytes) -> None:
-        for message in decode_messages(data):
-            if self._request_id is not None and is_reply_to(message, self._request_id):
-                self.response = self.response or message
-            else:
-                self._deliver(message)
 
 
 class StreamableHttp:
@@ -128,13 +90,13 @@ class StreamableHttp:
 
     async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
         deadline = time.monotonic() + timeout
-        stream = _MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
+        stream = MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
         in_session = self.session_id is not None
         reply = await self._post(outgoing.headers, outgoing.body, stream, timeout, pooled=not outgoing.long)
         if reply.status == 200 and reply.content_type == b"text/event-stream":
             message = stream.response or await self._resume(stream, deadline)
         else:
-            message = self._read_reply(reply, outgoing, in_session)
+            message = read_answer(reply, outgoing.id, self._deliver, in_session=in_session)
         if outgoing.method == "initialize" and "result" in message:
             # Some servers put a session id on the error to the generation probe too; only a handshake makes a session.
             self._adopt_session(reply)
@@ -144,7 +106,7 @@ class StreamableHttp:
         in_session = self.session_id is not None
         reply = await self._post(b"", body, None, timeout, pooled=True)
         if not 200 <= reply.status < 300:
-            raise _refusal(reply, in_session)
+            raise refusal(reply, in_session)
 
     async def close(self) -> None:
         listener = self._listener
@@ -158,7 +120,7 @@ class StreamableHttp:
         await self._pool.close()
 
     async def _post(
-        self, headers: bytes, body: bytes, stream: _MessageStream | None, timeout: float, *, pooled: bool
+        self, headers: bytes, body: bytes, stream: MessageStream | None, timeout: float, *, pooled: bool
     ) -> HttpReply:
         tail = b"%bcontent-length: %d\r\n\r\n%b" % (headers, len(body), body)
         reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
@@ -166,30 +128,7 @@ class StreamableHttp:
             reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
         return reply
 
-    def _read_reply(self, reply: HttpReply, outgoing: Outgoing, in_session: bool) -> Message:
-        if reply.body[:1] not in (b"{", b"[") and reply.content_type != b"application/json":
-            raise _refusal(reply, in_session)
-        try:
-            messages = decode_messages(reply.body)
-        except InvalidReply:
-            if reply.status == 200:
-                raise
-            raise _refusal(reply, in_session) from None
-        answer = None
-        for message in messages:
-            if is_reply_to(message, outgoing.id) or (
-                reply.status >= 400 and "error" in message and message.get("id") is None
-            ):
-                answer = answer or message
-            else:
-                self._deliver(message)
-        if reply.status != 200 and not _may_answer(reply.status, answer, in_session):
-            raise _refusal(reply, in_session)
-        if answer is None:
-            raise InvalidReply("the server answered another request than the one it was asked")
-        return answer
-
-    async def _resume(self, stream: _MessageStream, deadline: float) -> Message:
+    async def _resume(self, stream: MessageStream, deadline: float) -> Message:
         """The stream ended without our response: ask for the rest of it, if the server made that possible."""
         pause = FIRST_PAUSE
         while stream.reader.last_id is not None and self._stateful:
@@ -205,7 +144,7 @@ class StreamableHttp:
             pause = min(pause * 2, LONGEST_PAUSE)
         raise ConnectionLost("the server ended its stream before it answered")
 
-    async def _get(self, stream: _MessageStream, timeout: float) -> HttpReply | None:
+    async def _get(self, stream: MessageStream, timeout: float) -> HttpReply | None:
         resume = f"last-event-id: {stream.reader.last_id}\r\n".encode() if stream.reader.last_id else b""
         data = b"GET " + self._head[5:] + resume + b"\r\n"
         with contextlib.suppress(ConnectionLost, CannotConnect):
@@ -213,7 +152,7 @@ class StreamableHttp:
         return None
 
     async def _listen(self, opened: asyncio.Event) -> None:
-        stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes, opened.set)
+        stream = MessageStream(None, self._deliver, self._options.max_reply_bytes, opened.set)
         pause = FIRST_PAUSE
         while True:
             begun = time.monotonic()
@@ -225,7 +164,7 @@ class StreamableHttp:
                 continue
             except ClientError:
                 # A stream that sends rubbish is begun afresh: its remembered position is worth nothing.
-                stream = _MessageStream(None, self._deliver, self._options.max_reply_bytes)
+                stream = MessageStream(None, self._deliver, self._options.max_reply_bytes)
             pause = FIRST_PAUSE if time.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
             wanted = stream.reader.retry_ms
             await asyncio.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
@@ -261,33 +200,6 @@ class StreamableHttp:
     def _write_head(self) -> None:
         session = f"mcp-session-id: {self.session_id}\r\n".encode("latin-1") if self.session_id else b""
         self._head = b"POST %b HTTP/1.1\r\n%b%b%b" % (self._path, self._common, self._version_line, session)
-
-
-def _refusal(reply: HttpReply, in_session: bool) -> ClientError:
-    if reply.status in (200, 202):
-        return InvalidReply(f"the server answered a request with HTTP {reply.status} and no JSON")
-    text = reply.body[:200].decode("utf-8", "replace").strip()
-    message = f"HTTP {reply.status} from the server" + (f": {text}" if text else "")
-    if reply.status in (401, 403):
-        return Unauthorized(reply.status, message)
-    if reply.status == 404 and in_session:
-        return SessionExpired(404, message)
-    return HttpRefusal(reply.status, message, _retry_after(reply))
-
-
-def _may_answer(status: int, answer: Message | None, in_session: bool) -> bool:
-    """Whether a JSON-RPC body that came with an error status is the answer, rather than decoration on a refusal."""
-    if answer is None or "error" not in answer:
-        return False
-    if status == 404 and in_session:
-        error = answer["error"]
-        return isinstance(error, dict) and error.get("code") == -32601
-    return status not in (401, 403, 429, 503)
-
-
-def _retry_after(reply: HttpReply) -> float | None:
-    value = reply.headers.get(b"retry-after", b"").strip()
-    return float(min(int(value[:6]), 3600)) if value.isdigit() else None
 
 
 def _common_lines(host: str, headers: Mapping[str, str]) -> bytes:
