@@ -96,6 +96,7 @@ class PatternSet:
     """Several patterns of which any one may match. Reduced to one quick test per server, because catalogs are large."""
 
     patterns: tuple[Pattern, ...] = ()
+    _texts: tuple[str, ...] = field(init=False, compare=False, repr=False)
     _tests: dict[PatternKind, tuple[AnyOf, tuple[Pattern, ...]]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -106,6 +107,14 @@ class PatternSet:
         made = cls(tuple(Pattern.compile(text) for text in dict.fromkeys(texts)))
         made._sorted(PatternKind.TOOL)  # now, when a file is read, rather than in somebody's first call
         return made
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_texts", tuple(pattern.text for pattern in self.patterns))
+
+    def __hash__(self) -> int:
+        # Sets are parts of keys that are looked up with every call, so the hash is made of texts that know theirs
+        # already.
+        return hash(self._texts)
 
     def __or__(self, other: PatternSet) -> PatternSet:
         return PatternSet(tuple(dict.fromkeys(self.patterns + other.patterns)))
