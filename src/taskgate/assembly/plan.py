@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskgate.assembly.governing import approval_policy, build_gates, build_governing, load_policy
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.scopes import Scope, ScopeProfile
@@ -9,16 +10,10 @@ from taskgate.config.servers import Server
 from taskgate.core.catalog.annotate import AnnotationMode
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.delivery import DeliverySettings
-from taskgate.core.governance.decision import Action
-from taskgate.core.governance.pipeline import Gates, Profile
-from taskgate.core.governance.rules import Rule, compile_rules
-from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.profiles import Narrowing, resolve_profile
 from taskgate.core.scoping.profiles import Profile as ScopingProfile
 from taskgate.core.scoping.registry import (
-    Approval,
-    ApprovalPolicy,
     Budgets,
     LeftOut,
     Registry,
@@ -36,6 +31,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
     revision = before.revision + 1 if before is not None else 1
     records = [*(_record(name, server) for name, server in root.servers.items()), *_left_out(loaded)]
     registry = before.registry.replaced_by(records) if before is not None else Registry.build(records)
+    policy = load_policy(root)
     scopes = {name: _scope(name, scope, root) for name, scope in root.scopes.items() if scope.enabled}
     if not root.scopes:
         scopes = {"default": ScopePolicy("default", ("*",))}
@@ -44,7 +40,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         registry,
         scopes,
         "default",
-        _gates(root, revision),
+        build_gates(root, policy),
         _limits(root),
         _call_settings(root),
         frozenset(name for name, server in root.servers.items() if server.trust_annotations),
@@ -55,6 +51,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
             for name, server in root.servers.items()
             for tool, traits in server.tools.items()
         },
+        build_governing(root, policy),
     )
 
 
@@ -65,7 +62,7 @@ def _record(name: str, server: Server) -> RegistryRecord:
         TransportKind.STDIO if server.command is not None else TransportKind.HTTP,
         server.display_name or name,
         PatternSet.of(server.allowed_tools),
-        approval_policy=_approval_policy(server),
+        approval_policy=approval_policy(server),
         budgets=Budgets(budgets.tool_timeout_ms, budgets.max_concurrency, budgets.max_tool_output_bytes),
         tags=frozenset(server.tags),
         namespace=server.namespace or "",
@@ -122,31 +119,6 @@ def _profile(name: str, profile: ScopeProfile) -> ScopingProfile:
     )
 
 
-def _gates(root: GatewayFile, revision: int) -> Gates:
-    governance = root.governance
-    rules = compile_rules(
-        (Rule(r.match, Action(r.action), r.server, r.approval, r.policy_id) for r in governance.rules),
-        default=Action(governance.defaults.action),
-        default_workflow=governance.defaults.approval,
-        force_required=governance.force_required,
-    )
-    visibility = Layers(
-        {
-            name: (expose(ExposeMode(server.expose.mode), server.expose.tools),)
-            for name, server in root.servers.items()
-            if server.expose.mode != "all"
-        }
-    )
-    records = {name: _approval_policy(server) for name, server in root.servers.items()}
-    return Gates(str(revision), rules, visibility, records, profile=Profile(root.profile))
-
-
-def _approval_policy(server: Server) -> ApprovalPolicy:
-    wishes = server.approval_policy
-    per_tool = tuple((PatternSet.of([pattern]), Approval(word)) for pattern, word in wishes.tools.items())
-    return ApprovalPolicy(Approval(wishes.default), per_tool, wishes.approval)
-
-
 def _call_settings(root: GatewayFile) -> CallSettings:
     tasks = root.tasks
     return CallSettings(
@@ -179,4 +151,7 @@ def _limits(root: GatewayFile) -> Limits:
         limits.session_idle.total_seconds(),
         limits.open_tasks_per_caller,
         limits.pending_approvals_per_caller,
+        queue_per_server=limits.queue_per_server,
+        calls_per_second=limits.calls_per_caller_per_second,
+        burst=limits.burst_per_caller,
     )

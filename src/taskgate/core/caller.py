@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ANONYMOUS: Final = "anonymous"
+OPERATOR: Final = "operator"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,15 @@ from enum import StrEnum
 from typing import Any
 
 from taskgate.core.catalog.annotate import AnnotationMode
+from taskgate.core.catalog.pin import PinMode
 from taskgate.core.delivery import DeliverySettings
+from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
+from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.tasks.classes import ToolClass, fix_class
+from taskgate.ports.policy_engine import PolicyEngine
 
 MIB = 1024 * 1024
 
@@ -28,6 +32,10 @@ class Limits:
     session_idle_s: float = 1800.0
     open_tasks_per_caller: int = 200
     pending_approvals_per_caller: int = 20
+    queue_per_server: int = 1000
+    calls_per_second: float | None = None
+    """Of one caller; None is no limit."""
+    burst: int = 50
 
 
 class ExecuteOn(StrEnum):
@@ -60,6 +68,35 @@ class CallSettings:
     seed_task_codes: bool = False
 
 
+class Elicits(StrEnum):
+    """How the caller itself is shown an approval, where its workflow says so."""
+
+    FORM = "form"
+    URL = "url"
+
+
+@dataclass(frozen=True, slots=True)
+class Governing:
+    """What governance needs besides the gates: the policies, the people, and what is hidden from them."""
+
+    policy: PolicyEngine | None = None
+    approvers: Mapping[str, Approver] = field(default_factory=dict)
+    roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The roles of every principal with a token, for policies."""
+    redactions: Mapping[str, Redaction] = field(default_factory=dict)
+    elicits: Mapping[str, Elicits] = field(default_factory=dict)
+    """Workflows whose question may be shown to the caller itself."""
+    grants: bool = True
+    longest_grant_ms: int = 3_600_000
+    pins: PinMode = PinMode.WARN
+    pin_new_tools: bool = False
+    """`pins: strict`: a tool never seen before is quarantined too."""
+    public_url: str | None = None
+
+    def redaction(self, workflow: str) -> Redaction:
+        return self.redactions.get(workflow, NOTHING_HIDDEN)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     revision: int
@@ -72,6 +109,7 @@ class Plan:
     trusted: frozenset[str] = frozenset()
     """Servers whose annotations are believed."""
     traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
+    governing: Governing = field(default_factory=Governing)
 
     def timeout_of(self, server: str) -> float:
         record = self.registry.records.get(server)

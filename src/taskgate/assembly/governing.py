@@ -1,0 +1,167 @@
+"""From the governance part of a configuration to gates, policies, workflows and the people who may decide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from taskgate.config.approvals import ElicitationChannel
+from taskgate.config.approvals import Workflow as WorkflowConfig
+from taskgate.config.files import read_text
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.problems import ConfigError, Problem
+from taskgate.config.servers import Server
+from taskgate.core.caller import ANONYMOUS, OPERATOR
+from taskgate.core.catalog.pin import PinMode
+from taskgate.core.governance.approval import APPROVER_ROLE, Approver, OnTimeout, Workflow
+from taskgate.core.governance.decision import Action
+from taskgate.core.governance.digest import canonical, digest_of_bytes
+from taskgate.core.governance.pipeline import Gates, Profile, UnknownWorkflow, check_workflows
+from taskgate.core.governance.redaction import compile_redaction
+from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.visibility import ExposeMode, Layers, expose
+from taskgate.core.patterns import PatternSet
+from taskgate.core.scoping.registry import Approval, ApprovalPolicy
+from taskgate.gateway.plan import Elicits, Governing
+from taskgate.ports.policy_engine import PolicyEngine
+
+_MAX_POLICY_BYTES = 4 * 1024 * 1024
+_OPERATOR_ROLE = "operator"
+
+
+def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
+    governance = root.governance
+    rules = compile_rules(
+        (Rule(r.match, Action(r.action), r.server, r.approval, r.policy_id, r.reason or "") for r in governance.rules),
+        default=Action(governance.defaults.action),
+        default_workflow=governance.defaults.approval,
+        force_required=governance.force_required,
+    )
+    visibility = Layers(
+        {
+            name: (expose(ExposeMode(server.expose.mode), server.expose.tools),)
+            for name, server in root.servers.items()
+            if server.expose.mode != "all"
+        }
+    )
+    records = {name: approval_policy(server) for name, server in root.servers.items()}
+    workflows = {name: _workflow(name, workflow) for name, workflow in root.approval.items()}
+    gates = Gates(_revision(root, policy), rules, visibility, records, workflows, Profile(root.profile))
+    try:
+        check_workflows(gates, policy.workflows() if policy is not None else None)
+    except UnknownWorkflow as error:
+        raise ConfigError([Problem("", 0, 0, "approval", str(error), "name a workflow of `approval`")]) from None
+    return gates
+
+
+def approval_policy(server: Server) -> ApprovalPolicy:
+    wishes = server.approval_policy
+    per_tool = tuple((PatternSet.of([pattern]), Approval(word)) for pattern, word in wishes.tools.items())
+    return ApprovalPolicy(Approval(wishes.default), per_tool, wishes.approval)
+
+
+def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:
+    roles = {token.id: frozenset(token.roles) for token in root.tokens}
+    _refuse_reserved(roles)
+    approvers = {
+        name: Approver(name, owned, _OPERATOR_ROLE in owned)
+        for name, owned in roles.items()
+        if owned & {APPROVER_ROLE, _OPERATOR_ROLE}
+    }
+    approvers[OPERATOR] = Approver(OPERATOR, frozenset({_OPERATOR_ROLE}), operator=True)
+    return Governing(
+        policy,
+        approvers,
+        roles,
+        {name: compile_redaction(workflow.redact_fields) for name, workflow in root.approval.items()},
+        _elicits(root.approval),
+        root.governance.grants.enabled,
+        int(root.governance.grants.longest.total_seconds() * 1000),
+        PinMode.ENFORCE if root.pins == "strict" else PinMode(root.pins),
+        root.pins == "strict",
+        str(root.public_url).rstrip("/") if root.public_url is not None else None,
+    )
+
+
+def load_policy(root: GatewayFile) -> PolicyEngine | None:
+    """The Cedar policies, if there are any; problems name file and line. The engine is imported only where it is used."""
+    if not root.cedar.policies:
+        return None
+    from taskgate.policy.cedar import BadPolicy, load_cedar
+    from taskgate.policy.cedar_source import PolicyFile
+
+    files = [PolicyFile(path, read_text(Path(path), _MAX_POLICY_BYTES)) for path in root.cedar.policies]
+    try:
+        return load_cedar(files, _entities(root.cedar.entities))
+    except BadPolicy as error:
+        raise ConfigError([_placed(problem) for problem in error.problems]) from None
+
+
+def _placed(problem: str) -> Problem:
+    """`file:line: text`, as the engine says it."""
+    place, separator, text = problem.partition(": ")
+    file, _, line = place.rpartition(":")
+    if separator and line.isdigit():
+        return Problem(file, int(line), 1, "cedar.policies", text, "correct the policy")
+    return Problem("", 0, 0, "cedar", problem, "correct the policies or the entities")
+
+
+def _entities(path: str | None) -> list[Mapping[str, Any]]:
+    if path is None:
+        return []
+    text = read_text(Path(path), _MAX_POLICY_BYTES)
+    hint = "it must hold a list of Cedar entities, each with uid, attrs and parents"
+    try:
+        entities = json.loads(text)
+    except ValueError as error:
+        raise ConfigError([Problem(path, 1, 1, "cedar.entities", f"is not JSON: {error}", hint)]) from None
+    if not isinstance(entities, list) or not all(isinstance(e, dict) and "uid" in e for e in entities):
+        raise ConfigError([Problem(path, 1, 1, "cedar.entities", "is not a list of entities", hint)])
+    return entities
+
+
+def _revision(root: GatewayFile, policy: PolicyEngine | None) -> str:
+    """One short name for everything that can change a decision; the same after a restart with the same files."""
+    said = {
+        "profile": root.profile,
+        "governance": root.governance.model_dump(mode="json"),
+        "approval": {
+            name: w.model_dump(mode="json", exclude={"channels"}) for name, w in sorted(root.approval.items())
+        },
+        "records": {name: s.approval_policy.model_dump(mode="json") for name, s in sorted(root.servers.items())},
+        "expose": {name: s.expose.model_dump(mode="json") for name, s in sorted(root.servers.items())},
+        "policy": policy.revision if policy is not None else "",
+    }
+    return digest_of_bytes(canonical(said)).removeprefix("sha256:")[:16]
+
+
+def _workflow(name: str, workflow: WorkflowConfig) -> Workflow:
+    return Workflow(
+        name,
+        int(workflow.timeout.total_seconds() * 1000),
+        workflow.approvals_needed,
+        tuple(workflow.approvers),
+        workflow.self_approval,
+        OnTimeout.APPROVE if workflow.unsafe_on_timeout == "approve" else OnTimeout.DENY,
+        tuple(workflow.redact_fields),
+        tuple(channel.type for channel in workflow.channels),
+        int(workflow.decision_valid_for.total_seconds() * 1000),
+    )
+
+
+def _elicits(workflows: Mapping[str, WorkflowConfig]) -> dict[str, Elicits]:
+    return {
+        name: Elicits(channel.mode)
+        for name, workflow in workflows.items()
+        for channel in workflow.channels
+        if isinstance(channel, ElicitationChannel)
+    }
+
+
+def _refuse_reserved(roles: Mapping[str, frozenset[str]]) -> None:
+    for name in (OPERATOR, ANONYMOUS):
+        if name in roles:
+            message = f'the id "{name}" is taken by Taskgate itself'
+            raise ConfigError([Problem("", 0, 0, "tokens", message, "give this token another id")])
