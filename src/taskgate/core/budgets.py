@@ -154,13 +154,19 @@ class FairQueue:
         if self.running < self.slots and not self._waiting:
             self._running[caller] = self._running.get(caller, 0) + 1
             return Place.RUNS
-        line = self._waiting.get(caller, ())
-        if self.waiting >= self.max_waiting or len(line) >= self.max_waiting_per_caller:
+        if self.is_full_for(caller):
             raise CallerError(
                 "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
             )
         self._waiting.setdefault(caller, deque()).append(ticket)
         return Place.WAITS
+
+    def is_full_for(self, caller: str) -> bool:
+        """Whether a call of this caller could neither run now nor wait."""
+        if self.running < self.slots and not self._waiting:
+            return False
+        line = self._waiting.get(caller, ())
+        return self.waiting >= self.max_waiting or len(line) >= self.max_waiting_per_caller
 
     def leave(self, caller: str) -> list[Hashable]:
         """A call of this caller has ended. Gives the tickets that run now."""

@@ -15,7 +15,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
 from taskgate.core.catalog.param_headers import header_values, mismatch
 from taskgate.core.catalog.pin import definition_digest
-from taskgate.core.errors import CallerError, UpstreamError
+from taskgate.core.errors import CallerError, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.stateful_2025 import speaks_tasks
@@ -26,8 +26,9 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.context import Context
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import NewCall, idempotency_key
+from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
 from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.views import ToolRef, View
 from taskgate.ports.upstream import RelayedError
 
@@ -49,6 +50,7 @@ async def call_tool(context: Context, request: Request) -> bytes:
             return await as_task(context, request, tool)
     key = idempotency_key(request)
     if key is not None or (tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED):
+        refuse_if_full(context, request, tool)
         _task, reply = await context.tasks.hold(request, new_call(context, request, tool), None, key)
         return reply
     return await plainly(context, request, tool, arguments)
@@ -144,6 +146,7 @@ def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskChec
 
 async def as_task(context: Context, request: Request, tool: ToolRef) -> bytes:
     """The caller sent `task`: a handle at once, the run as soon as it may be."""
+    refuse_if_full(context, request, tool)
     ttl = context.tasks.ttl_ms(request.params["task"])
     if ttl.clamped:
         context.warn("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
@@ -175,8 +178,8 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")
     beat.start()
     try:
-        result = await context.relay.carry(request, _errand(context, request, tool, arguments))
-    except (RelayedError, UpstreamError) as problem:
+        result = await _carried(context, request, tool, arguments, promotion)
+    except (RelayedError, TaskgateError) as problem:
         task = await promotion.over()
         if task is not None:
             await promotion.fail(task, problem)
@@ -199,6 +202,26 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     if handle is not None:
         return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
     return result
+
+
+async def _carried(context: Context, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> bytes:
+    """The result, within the budgets of its server: in its turn, and no longer than allowed."""
+    line = context.budgets.lines.get(tool.server)
+    if line is None:
+        result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+        return context.budgets.cut(tool.server, result) if context.budgets.outputs else result
+    promotion.in_line = True
+    async with line.slot(caller_key(request), context.plan.plain_timeout_of(tool.server)):
+        await promotion.through()
+        result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+        return context.budgets.cut(tool.server, result)
+
+
+def refuse_if_full(context: Context, request: Request, tool: ToolRef) -> None:
+    """A task for a server at which no more may wait is refused while nothing has been promised."""
+    line = context.budgets.lines.get(tool.server)
+    if line is not None:
+        line.refuse_if_full(caller_key(request))
 
 
 def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:

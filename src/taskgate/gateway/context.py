@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.relay import Relay
@@ -30,6 +31,7 @@ class Context:
     sessions: SessionTable
     tasks: TaskEngine
     metrics: Metrics
+    budgets: Budgets
 
     def view_of(self, request: Request) -> View:
         """The view a request was found in; only to be asked for after the view was built."""

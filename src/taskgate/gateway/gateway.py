@@ -26,6 +26,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.asking import ask_caller, ask_session
+from taskgate.gateway.budgets import CHARGED, Budgets
 from taskgate.gateway.call_tool import call_tool
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.context import Context
@@ -75,7 +76,10 @@ class Gateway:
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
         relay = Relay(Seal(seal_key), self._suspended, ask_caller)
         views = Views(catalogs, self._note)
-        self.context = Context(plan, upstreams, catalogs, views, relay, sessions, self.tasks, metrics)
+        self.budgets = Budgets(plan)
+        self.context = Context(plan, upstreams, catalogs, views, relay, sessions, self.tasks, metrics, self.budgets)
+        self.tasks.desk.cut = self.budgets.cut
+        self.tasks.runs.line_of = self.budgets.lines.get
         self.tasks.followers.sessions = lambda: self.context.sessions
         self.tasks.followers.listeners = self.subscriptions.following
         self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
@@ -174,6 +178,8 @@ class Gateway:
                 raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
             if self.stopping:
                 raise _going_down()
+            if self.budgets.rate is not None and message.method in CHARGED:
+                self.budgets.charge(request.caller.principal)
             if session is None:
                 result = await use_case(request)
             else:
@@ -333,6 +339,7 @@ class Gateway:
         self.context.plan = self._plan = plan
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
+        self.budgets.adopt(plan)
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
 

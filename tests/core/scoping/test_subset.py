@@ -56,7 +56,7 @@ def test_asking_beyond_the_limit_is_refused_and_names_the_servers() -> None:
     with pytest.raises(NotAllowed) as caught:
         compose(REGISTRY, scope, SessionRequest.parse("search,files,nowhere"))
     assert caught.value.error_type == "not_allowed"
-    assert caught.value.data == {"servers": ["nowhere", "search"], "scope": "work"}
+    assert caught.value.data == {"reason": "not_allowed", "servers": ["nowhere", "search"], "scope": "work"}
 
 
 def test_the_refusal_reads_the_same_whether_or_not_the_server_exists() -> None:

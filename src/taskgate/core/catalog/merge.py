@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
@@ -32,6 +33,7 @@ def merge(
     *,
     reserved: Iterable[str] = RESERVED_NAMES,
     per_server: int = MAX_PER_SERVER,
+    prefixes: Mapping[str, str] = MappingProxyType({}),
 ) -> Merged:
     """Merge the lists of one kind, given per server."""
     notes: list[str] = []
@@ -39,7 +41,7 @@ def merge(
     if kind in (EntryKind.TOOL, EntryKind.PROMPT):
         # The gateway has tools of its own, and no prompts.
         taken = reserved if kind is EntryKind.TOOL else ()
-        names = NameTable.build([(entry.server, entry.name) for entry in entries], style, taken)
+        names = NameTable.build([(entry.server, entry.name) for entry in entries], style, taken, prefixes)
         notes += [str(collision) for collision in names.refused]
         pairs = ((names.to_wire.get((entry.server, entry.name)), entry) for entry in entries)
         return Merged({wire: entry for wire, entry in pairs if wire is not None}, names, tuple(notes))

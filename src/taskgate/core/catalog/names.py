@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import assert_never
 
 Pair = tuple[str, str]
@@ -139,10 +140,17 @@ class NameTable:
 
     @classmethod
     def build(
-        cls, entries: Iterable[Pair], style: NameStyle = NameStyle.PREFIXED, reserved: Iterable[str] = RESERVED_NAMES
+        cls,
+        entries: Iterable[Pair],
+        style: NameStyle = NameStyle.PREFIXED,
+        reserved: Iterable[str] = RESERVED_NAMES,
+        prefixes: Mapping[str, str] = MappingProxyType({}),
     ) -> NameTable:
-        """Name every pair, or refuse it together with whatever it would be confused with."""
-        candidate = {pair: _styled(pair, style) for pair in dict.fromkeys(entries)}
+        """Name every pair, or refuse it together with whatever it would be confused with.
+
+        `prefixes` holds what stands in front of the names of a server instead of its id.
+        """
+        candidate = {pair: _styled(pair, style, prefixes) for pair in dict.fromkeys(entries)}
         refused = tuple(_collisions(candidate, style, frozenset(map(_fold, reserved))))
         out = {pair for collision in refused for pair in collision.pairs}
         to_wire = {pair: wire for pair, wire in candidate.items() if pair not in out}
@@ -157,10 +165,10 @@ class NameTable:
         return known.pop() if len(known) == 1 else None
 
 
-def _styled(pair: Pair, style: NameStyle) -> str:
+def _styled(pair: Pair, style: NameStyle, prefixes: Mapping[str, str]) -> str:
     match style:
         case NameStyle.PREFIXED:
-            return wire_name(*pair)
+            return wire_name(prefixes.get(pair[0], pair[0]), pair[1])
         case NameStyle.PLAIN:
             return pair[1]
         case _:

@@ -53,7 +53,7 @@ class NotAllowed(CallerError):
             "not_allowed",
             f"This scope does not allow the server(s) {names}. Ask for fewer servers, or use another scope.",
             gate="scope",
-            data={"servers": asked, "scope": scope},
+            data={"reason": Reason.NOT_ALLOWED.value, "servers": asked, "scope": scope},
         )
 
 

@@ -7,6 +7,7 @@ principals, and an anonymous caller's tasks to whoever knows their unguessable i
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,8 @@ class TaskDesk:
         self.board = board
         self.limits = limits
         self.open_tasks = 0
+        self.cut: Callable[[str, bytes], bytes] = lambda _server, result: result
+        """What is kept of a result: no more than its server's budget."""
 
     async def accept(
         self,

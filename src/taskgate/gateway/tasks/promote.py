@@ -48,6 +48,8 @@ class Promotion:
         rung: Delivery,
     ) -> None:
         self.task: Task | None = None
+        self.in_line = False
+        """Whether the call still waits for a slot of its server: then nothing was sent yet."""
         self._desk = desk
         self._runs = runs
         self._questions = questions
@@ -70,18 +72,31 @@ class Promotion:
     async def _promote(self) -> None:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
         request, call = self._request, self._call()
+        waits = self.in_line
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, self._sent_ms)
         try:
-            task, _ = await self._desk.accept(request, call, sent=sent)
+            task, _ = await self._desk.accept(request, call, sent=None if waits else sent)
         except TaskgateError as problem:
             log.warning("call not promoted", tool=call.wire_name, why=problem.message)
             return
         self.task = task
         self._runs.remember(task.id, Conversation(request.link_key, request.face))
-        if self._carrier is not None:
+        if self._carrier is not None and not waits:
+            # Whoever carried it goes on carrying it.
             self._runs.adopt(task, self._carrier)
         request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id)
         await request.answer_early(handed_over(request, task, self._desk, self._rung, time.monotonic() - self._started))
+        if waits:
+            # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.
+            self._runs.start(task)
+            if self._carrier is not None:
+                self._carrier.cancel()
+
+    async def through(self) -> None:
+        """The call has its slot and is about to be sent. If it is just becoming a task, that is waited for first."""
+        if self._work is not None:
+            await asyncio.shield(self._work)
+        self.in_line = False
 
     async def over(self) -> Task | None:
         """The call has its answer. The task it became meanwhile, or None if the caller still waits for a reply."""

@@ -16,11 +16,12 @@ from typing import Any, Final
 import structlog
 
 from taskgate.core import wire
-from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.tasks.happening import AttemptVoided, ErrorCame, Noted
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import may_send
 from taskgate.core.wire import Members, Raw
+from taskgate.gateway.budgets import Line
 from taskgate.gateway.relay import question_in
 from taskgate.gateway.tasks.desk import TaskDesk, sent_params
 from taskgate.gateway.tasks.endings import lose_contact, own_error, progress_note, record_reply, usable
@@ -34,6 +35,7 @@ from taskgate.ports.upstream import (
     Link,
     LinkKey,
     Reply,
+    Result,
     Upstream,
     UpstreamRequest,
 )
@@ -58,6 +60,7 @@ class Runs:
         self, desk: TaskDesk, questions: TaskQuestions, upstreams: Callable[[], Mapping[str, Upstream]]
     ) -> None:
         self.look: LastLook = just_go
+        self.line_of: Callable[[str], Line | None] = lambda _server: None
         self.on_progress: Callable[[str, Noted], None] = lambda _task_id, _noted: None
         self._desk = desk
         self._questions = questions
@@ -120,6 +123,21 @@ class Runs:
             await self._desk.advance(task.id, ErrorCame(error, text, executed))
 
     async def _execute(self, task: Task) -> None:
+        line = self.line_of(task.server)
+        if line is None:
+            await self._try_repeatedly(task)
+            return
+        try:
+            await line.enter(task.caller, task.ttl_ms / 1000)
+        except CallerError as problem:
+            await self._desk.advance(task.id, ErrorCame(own_error(task, problem), problem.message, Executed.NO))
+            return
+        try:
+            await self._try_repeatedly(task)
+        finally:
+            line.leave(task.caller)
+
+    async def _try_repeatedly(self, task: Task) -> None:
         for attempt in range(UNREACHABLE_TRIES):
             outcome = await self._attempt(task)
             if outcome is None:
@@ -214,6 +232,8 @@ class Runs:
     async def _finish(self, task: Task, link: Link, reply: Reply) -> None:
         handle = self._following.handle_in(link, reply)
         if handle is None:
+            if isinstance(reply, Result):
+                reply = Result(self._desk.cut(task.server, reply.raw))
             await record_reply(self._desk, task.id, reply)
             return
         await self._following.follow(task, link, handle)

@@ -128,7 +128,7 @@ class UpstreamTasks:
             text = str(wire.parse_strictly(reply.raw).get("message", ""))[:500]
             await self._desk.advance(task.id, ErrorCame(reply.raw, text, Executed.YES))
             return
-        body = wire.join(with_meta_dropped(reply.raw))
+        body = self._desk.cut(task.server, wire.join(with_meta_dropped(reply.raw)))
         failed = status.get("status") == "failed"
         message = status.get("statusMessage")
         if failed and not is_error(reply.raw):
@@ -167,7 +167,7 @@ class UpstreamTasks:
 
     async def _end_stateless(self, task: Task, members: Members, status: str) -> None:
         if status == "completed" and "result" in members:
-            body = bytes(members["result"])
+            body = self._desk.cut(task.server, bytes(members["result"]))
             await self._desk.advance(task.id, ResultCame(body, is_error(body)))
             return
         said = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
