@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from taskgate.core.tasks.happening import Dispatched, Noted, ResultCame
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite import checkpointer, connection, rows, writer
+from taskgate.store.sqlite.batch import RideAlong
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate
 from taskgate.store.sqlite.named_queries import SQL
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -197,16 +199,31 @@ async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_r
     await store.close()
 
 
-async def in_writer(store: SqliteStore, change: Any) -> None:
-    """Run something on the writer's connection between two transactions: in the hand-over after a commit."""
-    done = threading.Event()
+async def in_writer(store: SqliteStore, change: Callable[[], None]) -> None:
+    """Run something on the writer's connection between two transactions."""
+    done = asyncio.Event()
 
     def committed() -> None:
         change()
         done.set()
 
-    store._writer.ride_along(writer.RideAlong(lambda tx: None, committed))
-    assert await asyncio.to_thread(done.wait, DEADLINE_S)
+    store._writer.ride_along(RideAlong(lambda tx: None, committed))
+    async with asyncio.timeout(DEADLINE_S):
+        await done.wait()
+
+
+class SlowDisk:
+    """Holds the first commit back until it is told to go on."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self._commit = store._writer._commit
+        store._writer._commit = self._slowly  # type: ignore[method-assign]
+
+    def _slowly(self) -> str | None:
+        self.reached.set()
+        self.go_on.wait(DEADLINE_S)
+        return self._commit()
 
 
 FULL_DISK = """
@@ -291,24 +308,33 @@ async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) ->
 
 async def test_a_write_whose_caller_gave_up_before_it_began_is_not_done(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
-    entered, leave = threading.Event(), threading.Event()
-
-    def block(tx: object) -> None:
-        entered.set()
-        leave.wait(DEADLINE_S)
-
-    blocking = asyncio.create_task(store._writer.write(block))
-    assert await asyncio.to_thread(entered.wait, DEADLINE_S)
+    disk = SlowDisk(store)
+    blocking = asyncio.create_task(store.accept(a_call()))
+    assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
     call = a_call()
     given_up = asyncio.create_task(store.accept(call))
     await asyncio.sleep(0)
     given_up.cancel()
     with pytest.raises(asyncio.CancelledError):
         await given_up
-    leave.set()
+    disk.go_on.set()
     await blocking
     await store.keep("flush", b"1")
     assert await store.get(call.id) is None
+    await store.close()
+
+
+async def test_nobody_is_answered_before_the_commit_is_on_the_disk(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    disk = SlowDisk(store)
+    call = a_call()
+    accepting = asyncio.create_task(store.accept(call))
+    assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
+    assert not accepting.done()
+    assert await store.get(call.id) is None
+    disk.go_on.set()
+    assert isinstance(await accepting, Change)
+    assert await store.get(call.id) is not None
     await store.close()
 
 
@@ -316,22 +342,12 @@ async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path / "store.db")
-    entered, leave = threading.Event(), threading.Event()
-
-    def block(tx: object) -> None:
-        entered.set()
-        leave.wait(DEADLINE_S)
-
-    blocking = asyncio.create_task(store._writer.write(block))
-    assert await asyncio.to_thread(entered.wait, DEADLINE_S)
     monkeypatch.setattr(writer, "MAX_WAITING", 0)
     monkeypatch.setattr(writer, "MAX_RIDE_ALONGS", 0)
     with pytest.raises(GatewayFault, match="no more writes"):
         await store.accept(a_call())
     with pytest.raises(GatewayFault, match="waiting to be written"):
         store.record(Entry(0, "x"))
-    leave.set()
-    await blocking
     await store.close()
 
 
@@ -339,18 +355,31 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path / "store.db")
-    leave = threading.Event()
-    blocking = asyncio.create_task(store._writer.write(lambda tx: leave.wait(DEADLINE_S)))
-    await asyncio.sleep(0)
-    monkeypatch.setattr(writer, "ANSWER_WITHIN_S", 0.01)
-    with pytest.raises(GatewayFault, match="in time"):
-        await store.accept(a_call())
-    leave.set()
-    await blocking
-    monkeypatch.undo()
+    disk = SlowDisk(store)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(writer, "ANSWER_WITHIN_S", 0.01)
+        with pytest.raises(GatewayFault, match="in time"):
+            await store.accept(a_call())
+    disk.go_on.set()
     await store.close()
     with pytest.raises(GatewayFault):
         await store.accept(a_call())
+
+
+async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    store._writer._connection.execute("PRAGMA busy_timeout=0")
+    stranger = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    answers = await asyncio.gather(*(store.accept(a_call()) for _ in range(100)), return_exceptions=True)
+    assert all(isinstance(answer, GatewayFault) for answer in answers)
+    store.record(Entry(0, "kept for later"))
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    await trouble_is_over(store)
+    assert [row.entry.event for row in await store.audit_rows()] == ["kept for later"]
+    assert isinstance(await store.accept(a_call()), Change)
+    await store.close()
 
 
 async def test_the_intent_is_the_only_way_to_dispatch(tmp_path: Path) -> None:
@@ -366,19 +395,11 @@ async def test_progress_noted_while_it_is_being_written_is_not_lost(tmp_path: Pa
     store = open_store(tmp_path / "store.db")
     call = a_call()
     await store.accept(call)
-    entered, leave = threading.Event(), threading.Event()
-    original = store._notes._write
-
-    def slow(tx: Any, key: str, noted: Noted) -> None:
-        original(tx, key, noted)
-        entered.set()
-        leave.wait(DEADLINE_S)
-
-    store._notes._write = slow
+    disk = SlowDisk(store)
     store.note(call.id, Noted("one"))
-    assert await asyncio.to_thread(entered.wait, DEADLINE_S)
+    assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
     store.note(call.id, Noted("two"))
-    leave.set()
+    disk.go_on.set()
     await store.close()
     again = open_store(tmp_path / "store.db")
     found = await again.get(call.id)

@@ -1,8 +1,8 @@
 """Moves committed pages from the log into the database file, beside the writer instead of in its way.
 
-SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of
-its own copies while the writer goes on. The writer afterwards finishes the few pages that came meanwhile (`finish`),
-between two commits, so that the log starts over from its beginning and does not grow for ever.
+SQLite would do this inside some unlucky commit, which then takes ten times as long as the others. Here a thread of its
+own copies while the writer goes on. After that the writer finishes the few pages that came meanwhile, between two commits,
+so that the log starts over from its beginning and does not grow for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STOP_WITHIN_S: Final = 10.0
 
 
 class Checkpointer:
-    """`committed` and `finish` are called by the writer thread only."""
+    """`committed` is called by the committing thread only."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -35,17 +35,15 @@ class Checkpointer:
         self._thread.join(_STOP_WITHIN_S)
         self._connection.close()
 
-    def committed(self) -> None:
+    def committed(self, writing: sqlite3.Connection) -> None:
+        """After each commit, while nobody writes: finish a copy that is done, and ask for the next one in time."""
+        if self._copied.is_set():
+            self._copied.clear()
+            _checkpoint(writing)
         self._commits += 1
         if self._commits >= COMMITS_BETWEEN:
             self._commits = 0
             self._wanted.set()
-
-    def finish(self, writing: sqlite3.Connection) -> None:
-        """If the copy is done, finish it while nobody writes."""
-        if self._copied.is_set():
-            self._copied.clear()
-            _checkpoint(writing)
 
     def _work(self) -> None:
         while True:

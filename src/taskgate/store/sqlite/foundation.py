@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership, StaleOwner
+from taskgate.store.sqlite.batch import Operation, RideAlong
 from taskgate.store.sqlite.reader import Reader
 from taskgate.store.sqlite.spill_files import SpillFiles
 from taskgate.store.sqlite.transaction import Transaction
-from taskgate.store.sqlite.writer import Operation, RideAlong, Writer
+from taskgate.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 

@@ -1,17 +1,15 @@
 """Values that wait to be written, where only the latest of each key matters: progress of a task, cursor of a caller.
 
-The event loop puts and peeks, the writer thread writes; a value stays visible here until the commit that holds it,
-so a reader never sees it go backwards.
+A value stays visible here until the commit that holds it, so a reader never sees it go backwards.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from taskgate.store.sqlite.batch import RideAlong
 from taskgate.store.sqlite.transaction import Transaction
-from taskgate.store.sqlite.writer import RideAlong
 
 V = TypeVar("V")
 
@@ -23,15 +21,13 @@ class LatestWins(Generic[V]):
         self._queue = queue
         self._write = write
         self._waiting: dict[str, V] = {}
-        self._guard = threading.Lock()
 
     def peek(self, key: str) -> V | None:
         return self._waiting.get(key)
 
     def put(self, key: str, value: V) -> None:
-        with self._guard:
-            is_queued = key in self._waiting
-            self._waiting[key] = value
+        is_queued = key in self._waiting
+        self._waiting[key] = value
         if not is_queued:
             self._queue(self._ride(key))
 
@@ -43,11 +39,9 @@ class LatestWins(Generic[V]):
             self._write(tx, key, written[0])
 
         def committed() -> None:
-            with self._guard:
-                is_latest = not written or self._waiting[key] is written[0]
-                if is_latest:
-                    del self._waiting[key]
-            if not is_latest:
+            if not written or self._waiting[key] is written[0]:
+                del self._waiting[key]
+            else:
                 self._queue(self._ride(key))
 
         return RideAlong(write, committed)

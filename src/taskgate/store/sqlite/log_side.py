@@ -7,10 +7,10 @@ from typing import Any
 
 from taskgate.core.audit import Entry, Row
 from taskgate.ports.event_outbox import KEPT_EVENTS, EventPage, StoredEvent
+from taskgate.store.sqlite.batch import RideAlong
 from taskgate.store.sqlite.foundation import Foundation
 from taskgate.store.sqlite.latest_wins import LatestWins
 from taskgate.store.sqlite.transaction import Transaction
-from taskgate.store.sqlite.writer import RideAlong
 
 
 def _write_cursor(tx: Transaction, caller: str, number: int) -> None:

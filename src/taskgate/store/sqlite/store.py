@@ -7,7 +7,6 @@ ends.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import time
@@ -50,7 +49,7 @@ class SqliteStore(TaskSide, ApprovalSide, LogSide):
 
     async def close(self) -> None:
         """Write what waits, then let go of the file."""
-        await asyncio.to_thread(self._writer.stop)
+        await self._writer.stop()
         self._reader.close()
         if self._lock is not None:
             self._lock.release()

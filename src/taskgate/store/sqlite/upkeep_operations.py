@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
-import msgspec
-
-from taskgate.core.tasks.task import Task
 from taskgate.ports.event_outbox import KEPT_EVENTS_MS
 from taskgate.ports.store_answers import Swept
 from taskgate.store.sqlite.task_operations import KEY_GOOD_MS
 from taskgate.store.sqlite.transaction import Transaction
 
-SWEEP_AT_ONCE: Final = 500
+# Few at once: a sweep runs between the calls of the event loop.
+SWEEP_AT_ONCE: Final = 200
 KEPT_STREAMS_MS: Final = 24 * 3_600_000
 KEPT_APPROVALS_MS: Final = 30 * 24 * 3_600_000
-
-_read_task: Final = msgspec.json.Decoder(Task).decode
 
 
 def claim(tx: Transaction) -> int:
@@ -32,7 +29,7 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
     now = tx.now_ms
     swept = Swept(
         tasks=tasks,
-        events=tx.run("forget_events", before_ms=now - KEPT_EVENTS_MS).rowcount,
+        events=tx.run("forget_events", before_ms=now - KEPT_EVENTS_MS, limit=10 * SWEEP_AT_ONCE).rowcount,
         keys=tx.run("forget_keys", before_ms=now - KEY_GOOD_MS).rowcount,
         approvals=tx.run("forget_approvals", before_ms=now - KEPT_APPROVALS_MS).rowcount,
     )
@@ -43,10 +40,11 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
 
 def _forget_tasks(tx: Transaction) -> tuple[int, list[str]]:
     found = tx.run("forgettable_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
-    for task_id, doc, _ in found:
-        # The idempotency key outlives its task and must still be able to say whether the tool ran.
-        executed = _read_task(doc).executed
-        tx.run("remember_executed", id=task_id, executed=None if executed is None else executed.value)
-        for part in ("forget_task", "forget_call", "forget_outcome", "forget_attempts", "forget_questions"):
-            tx.run(part, id=task_id)
-    return len(found), [spill for _, _, spill in found if spill is not None]
+    if not found:
+        return 0, []
+    gone = json.dumps([task_id for task_id, _ in found])
+    # An idempotency key outlives its task and must still be able to say whether the tool ran.
+    tx.run("remember_executed", ids=gone)
+    for part in ("forget_tasks", "forget_calls", "forget_outcomes", "forget_attempts", "forget_questions"):
+        tx.run(part, ids=gone)
+    return len(found), [spill for _, spill in found if spill is not None]

@@ -1,63 +1,50 @@
-"""The one thread that writes. Operations that wait at the same time share one commit, and so one sync of the disk.
+"""The one writer. Operations that wait at the same time share one commit, and so one sync of the disk.
 
-An operation is a function of a `Transaction`. If one fails, the batch is done again with each in its own savepoint,
-so it takes nothing back from its neighbours; operations may therefore run twice and must not touch anything outside.
-Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If the disk refuses,
-everybody in that commit gets `store_unavailable`, and the thread keeps trying with a small write until the disk
-takes it again. *Ride-alongs* (progress, cursors, audit of plain calls) wait for nobody: they go with the next
-commit, or after a moment with one of their own.
+An operation is a function of a `Transaction`. Operations run on the event loop, a few tens of microseconds each;
+only the COMMIT, which waits for the disk, runs in a thread. (Running the operations there too would hand the
+interpreter's lock back and forth for every statement, and a busy loop starves such a thread for seconds.) While one
+commit is on its way, the next batch gathers.
+
+Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If one operation fails,
+the batch is done again with each in its own savepoint, so it takes nothing back from its neighbours; operations may
+therefore run twice and must not touch anything outside. If the disk refuses, everybody in that commit gets
+`store_unavailable`, and the writer keeps trying with a small write until the disk takes it again. *Ride-alongs*
+(progress, cursors, audit of plain calls) wait for nobody: they go with the next commit, or after a moment with one
+of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import sqlite3
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
+from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, Waiting
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
-Operation = Callable[[Transaction], T]
 
 MAX_BATCH: Final = 64
+BATCH_BUDGET_S: Final = 0.002
 MAX_WAITING: Final = 20_000
 MAX_RIDE_ALONGS: Final = 20_000
 RIDE_ALONG_DELAY_S: Final = 0.25
 RETRY_S: Final = 0.5
 ANSWER_WITHIN_S: Final = 30.0
-
-
-class RideAlong(NamedTuple):
-    """A write that nobody waits for; `committed` is told, in the writer's thread, when it is on the disk."""
-
-    write: Callable[[Transaction], None]
-    committed: Callable[[], None] | None = None
-
-
-class _Waiting:
-    """An operation and the future of whoever waits for it."""
-
-    __slots__ = ("failure", "future", "loop", "operation", "value")
-
-    def __init__(self, operation: Operation[Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.operation = operation
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.value: Any = None
-        self.failure: BaseException | None = None
-
-    def run(self, transaction: Transaction) -> None:
-        self.value = self.operation(transaction)
+SWITCH_INTERVAL_S: Final = 0.00005
 
 
 class Writer:
-    """Owns the writing connection from `start` to `stop`."""
+    """Owns the writing connection. The event loop and the committing thread use it in turns, never both."""
 
     def __init__(
         self,
@@ -70,38 +57,50 @@ class Writer:
         self._checkpointer = checkpointer
         self._clock = clock
         self._ownership = ownership
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._riding: deque[RideAlong] = deque()
-        self._wake = threading.Condition()
-        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_busy = False
+        self._idle: asyncio.Future[None] | None = None
+        self._is_stopping = False
         self._trouble: str | None = None
-        self._thread = threading.Thread(target=self._work, name="taskgate-store-writer", daemon=True)
+        self._to_commit: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._commit_batches, name="taskgate-store-commits", daemon=True)
 
     @property
     def trouble(self) -> str | None:
         return self._trouble
 
     def start(self) -> None:
+        # A busy event loop lets go of the interpreter's lock for moments only. The committing thread must ask for it
+        # sooner than such a moment comes, or it loses the race for it again and again, for seconds.
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._checkpointer.start()
         self._thread.start()
 
-    def stop(self) -> None:
-        """Finish what waits, then end. Blocks; call it off the event loop."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        self._thread.join(ANSWER_WITHIN_S)
-        self._checkpointer.stop()
+    async def stop(self) -> None:
+        """Write what waits, once, then end."""
+        self._is_stopping = True
+        loop = self._bind()
+        if self._is_busy or self._waiting or self._riding:
+            self._idle = loop.create_future()
+            self._go_on()
+            await asyncio.wait([self._idle], timeout=ANSWER_WITHIN_S)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._to_commit.put(None)
+        await asyncio.to_thread(self._thread.join, ANSWER_WITHIN_S)
+        await asyncio.to_thread(self._checkpointer.stop)
         self._connection.close()
 
     async def write(self, operation: Operation[T]) -> T:
         """Run the operation in the next commit and return its value once that commit is on the disk."""
-        waiting = _Waiting(operation, asyncio.get_running_loop())
-        with self._wake:
-            if self._stopping or len(self._waiting) >= MAX_WAITING:
-                raise GatewayFault("store_unavailable", "The store takes no more writes just now. Try again soon.")
-            self._waiting.append(waiting)
-            self._wake.notify()
+        if self._is_stopping or len(self._waiting) >= MAX_WAITING:
+            raise GatewayFault("store_unavailable", "The store takes no more writes just now. Try again soon.")
+        waiting = Waiting(operation, self._bind().create_future())
+        self._waiting.append(waiting)
+        self._go_on()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 value: T = await waiting.future
@@ -111,74 +110,76 @@ class Writer:
 
     def ride_along(self, rider: RideAlong) -> None:
         """Write soon, without anybody waiting."""
-        with self._wake:
-            if len(self._riding) >= MAX_RIDE_ALONGS:
-                raise unavailable("too much is waiting to be written")
-            self._riding.append(rider)
-            if len(self._riding) == 1:
-                self._wake.notify()
+        if len(self._riding) >= MAX_RIDE_ALONGS:
+            raise unavailable("too much is waiting to be written")
+        self._bind()
+        self._riding.append(rider)
+        self._look_again_in(RIDE_ALONG_DELAY_S)
 
-    def _work(self) -> None:
-        while True:
-            batch, riding, over = self._next_work()
-            if batch or riding or self._trouble is not None:
-                self._commit(batch, riding)
-                _answer(batch)
-                self._checkpointer.finish(self._connection)
-            if over:
-                return
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
-    def _next_work(self) -> tuple[list[_Waiting], list[RideAlong], bool]:
-        """Waits until there is something to do. Takes at most one batch; what came meanwhile waits for the next one."""
-        with self._wake:
-            while not self._waiting and not self._stopping:
-                pause = RIDE_ALONG_DELAY_S if self._riding else None
-                if self._trouble is not None:
-                    pause = RETRY_S
-                if not self._wake.wait(pause) and pause is not None:
-                    break
-            batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
-            riding = list(self._riding)
-            self._riding.clear()
-            return batch, riding, self._stopping and not self._waiting
+    def _go_on(self) -> None:
+        """Begin the next batch in the next turn of the loop, so that writes of the same turn share it."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._bind().call_soon(self._run_batch)
 
-    def _commit(self, batch: list[_Waiting], riding: list[RideAlong]) -> None:
+    def _look_again_in(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = self._bind().call_later(seconds, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        if self._riding or self._trouble is not None:
+            self._go_on()
+
+    def _run_batch(self) -> None:
+        batch = Batch([], list(self._riding))
+        self._riding.clear()
         try:
-            try:
-                self._run_all(batch, riding, one_by_one=False)
-            except sqlite3.OperationalError:
-                raise
-            except Exception:  # one of them failed, and took the whole transaction with it: find out which
-                self._connection.execute("ROLLBACK")
-                self._run_all(batch, riding, one_by_one=True)
-        except sqlite3.Error as error:
-            self._undo(batch, riding, error)
-            return
-        self._trouble = None
-        self._checkpointer.committed()
-        for rider in riding:
-            if rider.committed is not None:
-                rider.committed()
+            self._run_quickly(batch)
+        except sqlite3.OperationalError as error:
+            # Nobody is left waiting for a disk that refuses: all get the same answer now.
+            batch.waiting.extend(self._waiting)
+            self._waiting.clear()
+            self._over(batch, self._roll_back(error))
+        except Exception:  # one of them failed, and the whole transaction with it: find out which
+            self._run_one_by_one(batch)
+        else:
+            self._to_commit.put(batch)
 
-    def _run_all(self, batch: list[_Waiting], riding: list[RideAlong], *, one_by_one: bool) -> None:
-        """One transaction. Savepoints cost as much as a whole operation, so they are used only after a failure."""
+    def _run_quickly(self, batch: Batch) -> None:
+        """Without savepoints: one costs as much as a whole operation."""
+        transaction = self._begin()
+        until = time.perf_counter() + BATCH_BUDGET_S
+        while self._waiting and len(batch.waiting) < MAX_BATCH and time.perf_counter() < until:
+            batch.waiting.append(self._waiting.popleft())
+            batch.waiting[-1].run(transaction)
+        for rider in batch.riding:
+            rider.write(transaction)
+
+    def _run_one_by_one(self, batch: Batch) -> None:
+        try:
+            self._connection.execute("ROLLBACK")
+            transaction = self._begin()
+            for waiting in batch.waiting:
+                waiting.failure = self._in_savepoint(transaction, waiting.run)
+            for rider in batch.riding:
+                self._in_savepoint(transaction, rider.write)
+        except sqlite3.Error as error:
+            self._over(batch, self._roll_back(error))
+        else:
+            self._to_commit.put(batch)
+
+    def _begin(self) -> Transaction:
         self._connection.execute("BEGIN IMMEDIATE")
         transaction = Transaction(self._connection, self._clock(), self._ownership)
-        for waiting in batch:
-            if waiting.future.cancelled():
-                continue
-            if one_by_one:
-                waiting.failure = self._in_savepoint(transaction, waiting.run)
-            else:
-                waiting.run(transaction)
-        for rider in riding:
-            if one_by_one:
-                self._in_savepoint(transaction, rider.write)
-            else:
-                rider.write(transaction)
         if self._trouble is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
-        self._connection.execute("COMMIT")
+        return transaction
 
     def _in_savepoint(self, transaction: Transaction, write: Callable[[Transaction], None]) -> Exception | None:
         """A failing disk ends the whole transaction; anything else takes back only this one write."""
@@ -195,37 +196,48 @@ class Writer:
         self._connection.execute("RELEASE one")
         return failure
 
-    def _undo(self, batch: list[_Waiting], riding: list[RideAlong], error: sqlite3.Error) -> None:
+    def _roll_back(self, error: sqlite3.Error) -> str:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-        self._trouble = str(error)
-        for waiting in batch:
-            waiting.failure = unavailable(self._trouble)
-        with self._wake:
-            self._riding.extendleft(reversed(riding))
+        return str(error)
+
+    def _commit_batches(self) -> None:
+        """The thread: everything that waits for the disk."""
+        while (batch := self._to_commit.get()) is not None:
+            trouble = self._commit()
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._over, batch, trouble)
+
+    def _commit(self) -> str | None:
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            return self._roll_back(error)
+        self._checkpointer.committed(self._connection)
+        return None
+
+    def _over(self, batch: Batch, trouble: str | None) -> None:
+        """Back on the loop: the commit is on the disk, or it is not and never was."""
+        self._trouble = trouble
+        if trouble is None:
+            for rider in batch.riding:
+                if rider.committed is not None:
+                    rider.committed()
+        else:
+            self._riding.extendleft(reversed(batch.riding))
+            for waiting in batch.waiting:
+                waiting.failure = unavailable(trouble)
+            self._look_again_in(RETRY_S)
+        for waiting in batch.waiting:
+            waiting.settle()
+        self._is_busy = False
+        if self._waiting or (self._is_stopping and self._riding and trouble is None):
+            self._go_on()
+        elif self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
 
 def unavailable(why: str) -> GatewayFault:
     return GatewayFault(
         "store_unavailable", f"The store cannot be written to: {why}. Nothing was accepted; try again later."
     )
-
-
-def _answer(batch: list[_Waiting]) -> None:
-    """Hand the answers over to the event loops, one call per loop and not one per waiter."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
-    for waiting in batch:
-        by_loop.setdefault(waiting.loop, []).append(waiting)
-    for loop, group in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, group)
-
-
-def _settle(group: list[_Waiting]) -> None:
-    for waiting in group:
-        if waiting.future.done():
-            continue
-        if waiting.failure is not None:
-            waiting.future.set_exception(waiting.failure)
-        else:
-            waiting.future.set_result(waiting.value)

@@ -25,36 +25,39 @@ ORDER BY t.id
 LIMIT :limit;
 
 -- name: forgettable_tasks
-SELECT t.id, t.doc, o.spill
+SELECT t.id, o.spill
 FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
 WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.needs_owner = 0
 ORDER BY t.keep_until_ms
 LIMIT :limit;
 
--- name: forget_task
-DELETE FROM tasks WHERE id = :id;
+-- name: remember_executed
+UPDATE idempotency_keys
+SET executed = (SELECT json_extract(CAST(doc AS TEXT), '$.executed') FROM tasks WHERE tasks.id = task_id)
+WHERE task_id IN (SELECT value FROM json_each(:ids));
 
--- name: forget_call
-DELETE FROM task_calls WHERE task_id = :id;
+-- name: forget_tasks
+DELETE FROM tasks WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: forget_outcome
-DELETE FROM task_outcomes WHERE task_id = :id;
+-- name: forget_calls
+DELETE FROM task_calls WHERE task_id IN (SELECT value FROM json_each(:ids));
+
+-- name: forget_outcomes
+DELETE FROM task_outcomes WHERE task_id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_attempts
-DELETE FROM attempts WHERE task_id = :id;
+DELETE FROM attempts WHERE task_id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_questions
-DELETE FROM questions WHERE task_id = :id;
-
--- name: remember_executed
-UPDATE idempotency_keys SET executed = :executed WHERE task_id = :id;
+DELETE FROM questions WHERE task_id IN (SELECT value FROM json_each(:ids));
 
 -- name: forget_keys
 DELETE FROM idempotency_keys
 WHERE created_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
 
 -- name: forget_events
-DELETE FROM events WHERE at_ms <= :before_ms;
+DELETE FROM events
+WHERE (caller, number) IN (SELECT caller, number FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit);
 
 -- name: forget_streams
 DELETE FROM event_streams

@@ -1,0 +1,51 @@
+"""What shares one commit: operations that somebody waits for, and ride-alongs that nobody waits for. Used by the
+writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from taskgate.store.sqlite.transaction import Transaction
+
+T = TypeVar("T")
+Operation = Callable[[Transaction], T]
+
+
+class RideAlong(NamedTuple):
+    """A write that nobody waits for; `committed` is told when it is on the disk."""
+
+    write: Callable[[Transaction], None]
+    committed: Callable[[], None] | None = None
+
+
+class Waiting:
+    """An operation and the future of whoever waits for it."""
+
+    __slots__ = ("failure", "future", "operation", "value")
+
+    def __init__(self, operation: Operation[Any], future: asyncio.Future[Any]) -> None:
+        self.operation = operation
+        self.future = future
+        self.value: Any = None
+        self.failure: BaseException | None = None
+
+    def run(self, transaction: Transaction) -> None:
+        if not self.future.cancelled():
+            self.value = self.operation(transaction)
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.failure is not None:
+            self.future.set_exception(self.failure)
+        else:
+            self.future.set_result(self.value)
+
+
+class Batch(NamedTuple):
+    """What shares one commit."""
+
+    waiting: list[Waiting]
+    riding: list[RideAlong]
