@@ -52,6 +52,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
             for tool, traits in server.tools.items()
         },
         build_governing(root, policy),
+        frozenset(name for name, scope in root.scopes.items() if not scope.enabled),
     )
 
 

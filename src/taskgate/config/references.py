@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
+from taskgate.core.patterns import Glob, PatternError
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
 _GLOB = set("*?[")
@@ -37,8 +38,21 @@ class References:
 
     def server(self, node: Node, key: str) -> None:
         word = text_of(node)
-        if word is not None and word != "*" and word not in self.servers:
+        if word is None or word == "*" or word in self.servers:
+            return
+        if not _GLOB & set(word):
             self.unknown(node.mark, key, "server", word, list(self.servers), lenient=self.lenient)
+        elif not self.selected_by(word, node.mark, key):
+            self.warnings.append(problem_at(node.mark, key, f'no server matches "{word}"', "it selects nothing today"))
+
+    def selected_by(self, word: str, mark: Mark, key: str) -> list[str]:
+        """The servers that an id or a glob in a list of servers stands for."""
+        try:
+            glob = Glob.compile(word)
+        except PatternError as error:
+            self.problems.append(problem_at(mark, key, error.message))
+            return list(self.servers)
+        return [name for name in self.servers if glob.matches(name)]
 
     def pattern(self, node: Node, key: str) -> None:
         """`server:glob` must name a server that exists: a refusal that never matches would be worse than none."""
@@ -54,6 +68,7 @@ def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
     _check_namespaces(found)
     _check_profiles(found)
     _check_scopes(found)
+    _check_plain_names(found)
     _check_tokens(found)
     _check_versions(found)
     return found
@@ -173,17 +188,70 @@ def _check_selection(found: References, owner: Mapping, key: str, *lists: str) -
 def _check_defaults_allowed(found: References, scope: Mapping, key: str) -> None:
     if "allowed_servers" not in scope.entries:
         return
-    allowed = {text_of(node) for node, _ in _each(scope.get("allowed_servers"), "")}
+    allowed = [word for node, _ in _each(scope.get("allowed_servers"), "") if (word := text_of(node)) is not None]
     if "*" in allowed:
         return
+    globs = [glob for word in allowed if (glob := _glob(word)) is not None]
     for node, where in _each(scope.get("default_servers"), f"{key}.default_servers"):
         word = text_of(node)
         if word == "*":
             hint = "name the servers, or remove allowed_servers"
             found.problems.append(problem_at(node.mark, where, '"*" is more than allowed_servers', hint))
-        elif word is not None and word not in allowed:
+        elif word is not None and word not in allowed and not any(glob.matches(word) for glob in globs):
             hint = "add it there, or remove it here"
             found.problems.append(problem_at(node.mark, where, f'"{word}" is not in allowed_servers', hint))
+
+
+def _check_plain_names(found: References) -> None:
+    """With plain names, two servers may not bring the same tool: known here only of tools that the file names."""
+    for entry in found.root.map("scopes"):
+        scope = entry.value
+        if not isinstance(scope, Mapping) or scope.text("names") != "plain":
+            continue
+        denied = [glob for node, _ in _each(scope.get("tool_denylist"), "") if (glob := _glob(text_of(node) or ""))]
+        owners: dict[str, str] = {}
+        for name in _picked(found, scope):
+            for tool in _named_tools(found.servers[name]):
+                if any(glob.matches(tool) for glob in denied):
+                    continue
+                owner = owners.setdefault(tool, name)
+                if owner != name:
+                    mark = scope.entries["names"].value.mark
+                    message = f'servers "{owner}" and "{name}" both have the tool "{tool}"'
+                    hint = "write names: prefixed, or deny one of them"
+                    found.problems.append(problem_at(mark, f"scopes.{entry.key}.names", message, hint))
+
+
+def _picked(found: References, scope: Mapping) -> list[str]:
+    words = [
+        word
+        for key in ("default_servers", "allowed_servers")
+        for node, _ in _each(scope.get(key), "")
+        if (word := text_of(node)) is not None
+    ]
+    tags = {text_of(node) for node, _ in _each(scope.get("tags"), "")}
+    globs = [glob for word in words if (glob := _glob(word)) is not None]
+    return [
+        name
+        for name, server in found.servers.items()
+        if any(glob.matches(name) for glob in globs) or tags & set(_tags(server))
+    ]
+
+
+def _named_tools(server: Entry) -> list[str]:
+    """The tools that a server is known to have, because the file calls them by name."""
+    if not isinstance(server.value, Mapping):
+        return []
+    allowed = [text_of(node) or "" for node, _ in _each(server.value.get("allowed_tools"), "")]
+    named = [word for word in allowed if word and ":" not in word and not _GLOB & set(word)]
+    return list(dict.fromkeys([*named, *server.value.map("tools").entries]))
+
+
+def _glob(word: str) -> Glob | None:
+    try:
+        return Glob.compile(word)
+    except PatternError:
+        return None
 
 
 def _check_tokens(found: References) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from taskgate.core.caller import ANONYMOUS
 
+OPERATOR = "operator"
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -24,6 +26,10 @@ class Identity:
     principal: str = ANONYMOUS
     roles: frozenset[str] = frozenset()
     scope: str | None = None
+
+    @property
+    def is_operator(self) -> bool:
+        return OPERATOR in self.roles
 
 
 NOBODY = Identity()

@@ -12,13 +12,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
+
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.scoping.subset import Reason
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.plan import Limits
 from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Upstream, UpstreamRequest
+from taskgate.telemetry.metrics import Metrics
+
+log = structlog.get_logger("taskgate")
 
 FAILURE_MEMORY_S: Final = 2.0
 COALESCE_S: Final = 0.05
@@ -52,9 +58,18 @@ class Failure:
 
 class Catalogs:
     def __init__(
-        self, upstreams: Mapping[str, Upstream], limits: Limits, on_change: Callable[[str, frozenset[EntryKind]], None]
+        self,
+        upstreams: Mapping[str, Upstream],
+        limits: Limits,
+        on_change: Callable[[str, frozenset[EntryKind]], None],
+        metrics: Metrics | None = None,
     ) -> None:
         self.revision = 1
+        self.quarantined: frozenset[tuple[str, str]] = frozenset()
+        """(server, tool) pairs whose definition must be accepted by a person first."""
+        self.inspect: Callable[[str, Offer], None] = lambda _server, _offer: None
+        """Looks at every list that arrives, before anybody sees it."""
+        self._metrics = metrics or Metrics()
         self._upstreams = upstreams
         self._limits = limits
         self._on_change = on_change
@@ -104,6 +119,15 @@ class Catalogs:
             self._stale.add(server)
             self._fetch(server, COALESCE_S)
 
+    async def refresh(self, server: str) -> None:
+        """Ask for the lists now, whatever is known; raises what went wrong."""
+        self._stale.add(server)
+        self._failures.pop(server, None)
+        await asyncio.shield(self._fetch(server))
+        problem = self.failure(server)
+        if problem is not None:
+            raise problem
+
     def _fetch(self, server: str, after_s: float = 0.0) -> asyncio.Task[None]:
         running = self._fetching.get(server)
         if running is None or running.done():
@@ -114,6 +138,7 @@ class Catalogs:
         if after_s:
             await asyncio.sleep(after_s)
         self._stale.discard(server)
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._limits.list_timeout_s):
                 link = await self._upstreams[server].listening_link()
@@ -123,14 +148,21 @@ class Catalogs:
         except TaskgateError as problem:
             self._failed(server, problem)
         else:
+            self._metrics.injection.add(server, "success")
             self._arrived(server, offer)
+        self._metrics.list_latency.observe(time.monotonic() - began, server)
 
     def _failed(self, server: str, reason: TaskgateError) -> None:
         self._failures[server] = Failure(time.monotonic() + FAILURE_MEMORY_S, reason)
+        why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
+        self._metrics.injection.add(server, "failed")
+        self._metrics.denied_reason.add(server, why.value)
+        log.warning("server not listed", server=server, reason=why.value, why=reason.message)
 
     def _arrived(self, server: str, offer: Offer) -> None:
         self._failures.pop(server, None)
         before = self._offers.get(server)
+        self.inspect(server, offer)
         self._offers[server] = offer
         different = _difference(before, offer)
         if different or before is None:

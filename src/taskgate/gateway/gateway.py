@@ -7,10 +7,11 @@ generation, whatever an upstream may know (a version gate is the gateway's job).
 from __future__ import annotations
 
 import asyncio
+import difflib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -24,6 +25,7 @@ from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.generations.stateful_2025 import read_opening
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.asking import ask_caller, ask_session
 from taskgate.gateway.budgets import CHARGED, Budgets
@@ -72,10 +74,10 @@ class Gateway:
         self._suspended = SuspendedCalls()
         self.subscriptions = Subscriptions()
         self._session_ended: list[Callable[[Session], None]] = []
-        catalogs = Catalogs(upstreams, plan.limits, self._lists_changed)
+        catalogs = Catalogs(upstreams, plan.limits, self._lists_changed, metrics)
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
         relay = Relay(Seal(seal_key), self._suspended, ask_caller)
-        views = Views(catalogs, self._note)
+        views = Views(catalogs, self._note, self._composed)
         self.budgets = Budgets(plan)
         self.context = Context(plan, upstreams, catalogs, views, relay, sessions, self.tasks, metrics, self.budgets)
         self.tasks.desk.cut = self.budgets.cut
@@ -162,10 +164,29 @@ class Gateway:
             raise _going_down()
         opening = read_opening(message.params, old_stdio)
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
-        subset = self.context.views.subset(self.context.plan, caller.scope, wish, asking=True)
+        subset = self.admit(caller, wish)
         result = await initialize_result(self.context, subset.servers, opening.version)
         session = self.context.sessions.open(caller, opening, wish, asyncio.get_running_loop().time())
+        log.info("session opened", principal=caller.principal, client=opening.client_info.get("name"), **_facts(subset))
         return session, wire.success(message.id or b"null", result)
+
+    def admit(self, caller: Caller, narrowing: SessionRequest) -> Subset:
+        """What this caller gets who asks for that. Raises NotAllowed if it is more than its scope may have."""
+        try:
+            return self.context.views.subset(self.context.plan, caller.scope, narrowing, asking=True)
+        except NotAllowed:
+            # Names that callers make up must not become labels.
+            self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
+            raise
+
+    def scope_hint(self, asked: str) -> str:
+        """For operators: what is wrong with the name of a scope."""
+        plan = self.context.plan
+        if asked in plan.disabled_scopes:
+            return f"The scope {asked!r} is switched off."
+        near = difflib.get_close_matches(asked, plan.scopes, n=1)
+        told = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
+        return f"There is no scope {asked[:80]!r} for this token. {told}"
 
     async def answer(self, request: Request) -> Reply | None:
         """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
@@ -315,6 +336,18 @@ class Gateway:
 
         self.subscriptions.lists_changed(self.context.sessions, kinds, concerns)
 
+    def _composed(self, subset: Subset) -> None:
+        """Someone's set of servers was worked out: once for each scope, wish and revision."""
+        for line in subset.log:
+            self.metrics.denied_reason.add(line.subject, line.reason.value)
+            if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
+                self.metrics.injection.add(line.subject, "denied")
+        facts = _facts(subset)
+        if subset.servers:
+            log.info("scope in effect", **facts)
+        else:
+            log.warning("scope is empty: its callers see no tools", **facts)
+
     def _note(self, note: str) -> None:
         log.warning("catalog", note=note)
 
@@ -356,6 +389,12 @@ class Gateway:
         await self._suspended.close()
         await self.context.catalogs.close()
         self.end_streams()
+
+
+def _facts(subset: Subset) -> dict[str, Any]:
+    """The effective set, as log lines and the audit tell it."""
+    excluded = {line.subject: line.reason.value for line in subset.log}
+    return {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers), "excluded": excluded}
 
 
 async def _pong(_request: Request) -> bytes:

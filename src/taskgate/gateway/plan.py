@@ -110,6 +110,12 @@ class Plan:
     """Servers whose annotations are believed."""
     traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
     governing: Governing = field(default_factory=Governing)
+    disabled_scopes: frozenset[str] = frozenset()
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """What stands in front of the tool names of a server instead of its id."""
+        return {server: record.namespace for server, record in self.registry.records.items() if record.namespace}
 
     def timeout_of(self, server: str) -> float:
         record = self.registry.records.get(server)

@@ -30,6 +30,7 @@ from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.plan import Plan
 
 MAX_VIEWS: Final = 2000
+Quarantined = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,9 @@ class View:
     def server_named_in(self, name: str) -> str | None:
         """The server that a prefixed name points to, whether or not it has listed anything yet."""
         if self.scope.names is NameStyle.PREFIXED:
-            server, found, _ = name.partition(SEPARATOR)
-            return server if found and server in self.subset.servers else None
+            prefix, found, _ = name.partition(SEPARATOR)
+            server = next((s for s in self.subset.servers if self.plan.prefixes.get(s, s) == prefix), None)
+            return server if found else None
         return None
 
     def prompt(self, name: str) -> PromptRef | None:
@@ -150,24 +152,40 @@ class View:
                 yield bytes(entry.raw)
 
 
+def _nobody_told(_subset: Subset) -> None:
+    return None
+
+
+def _policy(plan: Plan, scope: str) -> ScopePolicy:
+    """The scope in force; one that a reload took away shows nothing to the sessions that are still open in it."""
+    return plan.scopes.get(scope) or ScopePolicy(scope, enabled=False)
+
+
 class Views:
     """The views in use, each rebuilt when what it was built from has changed."""
 
-    def __init__(self, catalogs: Catalogs, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, catalogs: Catalogs, note: Callable[[str], None], composed: Callable[[Subset], None] = _nobody_told
+    ) -> None:
         self._catalogs = catalogs
         self._note = note
+        self._composed = composed
         self._views: dict[tuple[str, SessionRequest], tuple[tuple[int, int], View]] = {}
-        self._subsets: dict[tuple[str, SessionRequest], tuple[int, Subset]] = {}
+        self._subsets: dict[tuple[str, SessionRequest, bool], tuple[int, Subset]] = {}
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
-        key = (scope, narrowing)
+        """What a session of this scope gets. With `asking`, servers beyond the scope's limit raise NotAllowed."""
+        key = (scope, narrowing, asking)
         found = self._subsets.get(key)
         if found is not None and found[0] == plan.revision:
             return found[1]
-        subset = compose(plan.registry, plan.scopes[scope], narrowing, asking=asking)
+        subset = compose(plan.registry, _policy(plan, scope), narrowing, asking=asking)
         if len(self._subsets) >= MAX_VIEWS:
             self._subsets.clear()
         self._subsets[key] = (plan.revision, subset)
+        other = self._subsets.get((scope, narrowing, not asking))
+        if other is None or other[0] != plan.revision:
+            self._composed(subset)
         return subset
 
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
@@ -185,7 +203,7 @@ class Views:
         await self._catalogs.ready(subset.servers)
         view = self.current(plan, caller, narrowing)
         if view is None:
-            view = build_view(plan, plan.scopes[caller.scope], subset, self._catalogs)
+            view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs)
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
             self._views[caller.scope, narrowing] = ((plan.revision, self._catalogs.revision), view)
@@ -200,10 +218,12 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
     found: dict[EntryKind, Merged] = {}
     for kind in EntryKind:
         listed = {
-            server: [e for e in offer.entries.get(kind, ()) if _visible(plan, subset, e)]
+            server: [e for e in offer.entries.get(kind, ()) if _visible(plan, subset, e, catalogs.quarantined)]
             for server, offer in offers.items()
         }
-        found[kind] = merge(kind, listed, scope.names, per_server=plan.limits.tools_per_upstream)
+        found[kind] = merge(
+            kind, listed, scope.names, per_server=plan.limits.tools_per_upstream, prefixes=plan.prefixes
+        )
     notes = [note for offer in offers.values() for note in offer.notes]
     notes += [note for merged in found.values() for note in merged.notes]
     tool_names = found[EntryKind.TOOL].names
@@ -212,7 +232,7 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         scope,
         subset,
         plan,
-        {name: _tool(plan, name, e, capabilities[e.server]) for name, e in found[EntryKind.TOOL].entries.items()},
+        {name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined) for name, e in found[EntryKind.TOOL].entries.items()},
         {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
         found[EntryKind.RESOURCE].entries,
         tuple((template_pattern(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
@@ -230,8 +250,8 @@ _PATTERNS: Final = {
 }
 
 
-def _tool(plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any]) -> ToolRef:
-    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name)
+def _tool(plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any], quarantined: Quarantined) -> ToolRef:
+    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)
     try:
         params, unfit = param_headers_of(entry.input_schema), False
@@ -242,11 +262,11 @@ def _tool(plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any]) 
     return ToolRef(name, entry.server, entry.name, decision, entry, tasks, forced, raw_name, params, unfit)
 
 
-def _visible(plan: Plan, subset: Subset, entry: Entry) -> bool:
+def _visible(plan: Plan, subset: Subset, entry: Entry, quarantined: Quarantined) -> bool:
     """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
     if not subset.admits_kind(entry.server, entry.name, _PATTERNS[entry.kind]):
         return False
-    decision = decide(plan.gates, _PATTERNS[entry.kind], entry.server, entry.name)
+    decision = decide(plan.gates, _PATTERNS[entry.kind], entry.server, entry.name, quarantined=quarantined)
     if not isinstance(decision, Denied):
         return True
     return entry.kind is EntryKind.TOOL and decision.gate is not Gate.VISIBILITY

@@ -14,7 +14,6 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import STATEFUL_REVISIONS, STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope, unsupported_version
-from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message
 from taskgate.doors.http.asgi import (
     SSE_HEADERS,
@@ -33,6 +32,7 @@ from taskgate.doors.http.event_stream import EventStream, StreamShelf
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.post_reply import PostReply
 from taskgate.doors.identity import Doorkeeper, Identity, WrongToken
+from taskgate.doors.narrowing import NO_WISH, narrowing_of
 from taskgate.gateway.gateway import Gateway, Reply
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
@@ -67,7 +67,7 @@ class McpDoor:
             return
         caller = self._caller(scope["path"], identity)
         if caller is None:
-            await self._refuse(send, 404, "There is nothing at this address.")
+            await self._refuse(send, 404, self._nothing_here(scope["path"], identity))
         elif scope["method"] == "POST":
             await self._post(scope, receive, send, headers, caller)
         elif headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
@@ -81,14 +81,19 @@ class McpDoor:
 
     def _caller(self, path: str, identity: Identity) -> Caller | None:
         """The scope comes from the address, or from the token; one bound to a token cannot be left by an address."""
-        asked = unquote(path[len("/mcp") :]).strip("/")
-        if asked in ("", "v1"):
-            asked = identity.scope or self.gateway.default_scope
+        asked = _scope_in(path) or identity.scope or self.gateway.default_scope
         if identity.scope is not None and asked != identity.scope:
             return None
         if not self.gateway.has_scope(asked):
             return None
         return Caller(identity.principal, identity.roles, asked)
+
+    def _nothing_here(self, path: str, identity: Identity) -> str:
+        """Which scopes there are is told only to an operator; everyone else gets one and the same sentence."""
+        text = "There is nothing at this address."
+        if not identity.is_operator:
+            return text
+        return f"{text} {self.gateway.scope_hint(_scope_in(path) or self.gateway.default_scope)}"
 
     async def _post(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], caller: Caller
@@ -139,7 +144,10 @@ class McpDoor:
         try:
             envelope = read_envelope(message.params)
             check_headers(message.method, message.params, envelope.version, headers)
-            request = Request(message, caller, outlet, envelope=envelope, headers=headers)
+            narrowing = narrowing_of(scope["query_string"], headers, scope["headers"])
+            if narrowing is not NO_WISH:
+                self.gateway.admit(caller, narrowing)
+            request = Request(message, caller, outlet, envelope=envelope, narrowing=narrowing, headers=headers)
         except TaskgateError as problem:
             await self._fail(send, problem, message.id, Generation.STATELESS)
             return
@@ -203,9 +211,7 @@ class McpDoor:
         self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller, message: Message
     ) -> None:
         try:
-            narrowing = SessionRequest.from_query(scope["query_string"].decode("latin-1")).narrowed(
-                SessionRequest.from_pairs([(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]])
-            )
+            narrowing = narrowing_of(scope["query_string"], headers, scope["headers"])
             session, reply = await self.gateway.initialize(message, caller, narrowing)
         except TaskgateError as problem:
             await self._fail(send, problem, message.id, status=200)
@@ -319,6 +325,11 @@ class McpDoor:
     async def _refuse(self, send: Send, status: int, text: str, headers: Headers | None = None) -> None:
         fault = GatewayFault("invalid_request", text)
         await respond_json(send, status, self.gateway.failure(fault, None, Generation.STATEFUL).body, headers)
+
+
+def _scope_in(path: str) -> str:
+    asked = unquote(path[len("/mcp") :]).strip("/")
+    return "" if asked == "v1" else asked
 
 
 def _let_go(connection: object) -> None:
