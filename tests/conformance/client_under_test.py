@@ -1,8 +1,8 @@
 """The program the official suite's client scenarios drive: our client library, with the server's URL as argument.
 
-The suite says by MCP_CONFORMANCE_SCENARIO what it is about to look at. Most scenarios only want a client that connects,
-lists the tools and calls them; the program does that for every server it meets, with arguments made from each tool's
-schema, and reads prompts and resources where there are any. It is no test by itself.
+The suite says by MCP_CONFORMANCE_SCENARIO what it is about to look at. Most scenarios only want a client that
+connects, lists the tools and calls them; the program does that for every server it meets, with arguments made from
+each tool's schema, and reads prompts and resources where there are any. It is no test by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`python -m tests.conformance.run`: the official suite directly and through Taskgate, as a table of what is lost.
 
-python -m tests.conformance.run --direct-only
-python -m tests.conformance.run --arrangement 0 --revision 2026-07-28
+python -m tests.conformance.run --direct-only python -m tests.conformance.run --arrangement 0 --revision 2026-07-28
 """
 
 from __future__ import annotations
