@@ -269,6 +269,39 @@ async def test_pages_are_newest_first_and_belong_to_one_caller(store: Store) -> 
     assert (await store.page("erin")).tasks == ()
 
 
+async def test_operators_page_through_everybodys_tasks(store: Store) -> None:
+    made = sorted([(await accepted(store, caller=caller)).id for caller in ("carol", "dave", "erin")], reverse=True)
+    first = await store.page(None, limit=2)
+    rest = await store.page(None, limit=2, after=first.after)
+    assert [task.id for task in (*first.tasks, *rest.tasks)] == made
+    assert (await store.page(None, server="elsewhere")).tasks == ()
+
+
+async def test_open_questions_of_a_caller_are_found_across_its_tasks(store: Store) -> None:
+    tasks = [await dispatched(store, caller=caller) for caller in ("carol", "carol", "dave")]
+    for task in tasks:
+        question = TaskQuestion("k", "reports", "elicitation/create", b"{}")
+        await store.advance(task.id, h.InputAsked(("k",)), questions=[question])
+    found = await store.open_questions("carol")
+    assert {task_id for task_id, _ in found} == {tasks[0].id, tasks[1].id}
+    assert found[0][1].key == "k"
+    assert len(await store.open_questions()) == 3
+    await store.advance(tasks[0].id, h.InputSettled(("k",)))
+    assert [task_id for task_id, _ in await store.open_questions("carol")] == [tasks[1].id]
+
+
+async def test_a_cancel_nobody_can_hear_is_forgotten_after_a_day(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task = await dispatched(store)
+    await store.advance(task.id, h.Cancelled())
+    adapter.clock.turn(600_000)
+    assert (await store.sweep()).tasks == 0
+    adapter.clock.turn(24 * 3_600_000)
+    assert (await store.sweep()).tasks == 1
+    assert await store.claimed() == ()
+    await store.close()
+
+
 async def test_pages_can_be_filtered_by_server_and_state(store: Store) -> None:
     here = await accepted(store, server="files")
     done = await finished(store)

@@ -137,13 +137,15 @@ class TaskStore(Protocol):
 
     async def page(
         self,
-        caller: str,
+        caller: str | None,
         *,
         after: str | None = None,
         limit: int = 50,
         server: str | None = None,
         states: frozenset[TaskState] | None = None,
-    ) -> TaskPage: ...
+    ) -> TaskPage:
+        """One caller's tasks, newest first; None is for operators and shows everybody's."""
+        ...
 
     async def open_count(self, caller: str | None = None) -> int:
         """Open tasks of one caller, or of all."""
@@ -151,6 +153,10 @@ class TaskStore(Protocol):
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         """Open questions of a task in the order they were asked; with `answered`, the answered ones instead."""
+        ...
+
+    async def open_questions(self, caller: str | None = None, limit: int = 200) -> tuple[tuple[str, TaskQuestion], ...]:
+        """Open questions of all tasks of one caller, or of everybody, oldest first, each with the id of its task."""
         ...
 
     async def due(self, limit: int = 500) -> Due: ...

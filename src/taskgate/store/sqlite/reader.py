@@ -50,7 +50,7 @@ class Reader:
 
     def page(
         self,
-        caller: str,
+        caller: str | None,
         *,
         after: str | None,
         limit: int,
@@ -59,9 +59,11 @@ class Reader:
         now_ms: int,
     ) -> TaskPage:
         wanted = None if states is None else "," + ",".join(sorted(states)) + ","
-        found = self._run(
-            "page_of_tasks", caller=caller, after=after, limit=limit + 1, server=server, states=wanted, now_ms=now_ms
-        ).fetchall()
+        values = {"after": after, "limit": limit + 1, "server": server, "states": wanted, "now_ms": now_ms}
+        if caller is None:
+            found = self._run("page_of_all_tasks", **values).fetchall()
+        else:
+            found = self._run("page_of_tasks", caller=caller, **values).fetchall()
         tasks = tuple(rows.task_from(*row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
@@ -73,6 +75,10 @@ class Reader:
     def questions(self, task_id: str, *, answered: bool) -> tuple[TaskQuestion, ...]:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
         return tuple(TaskQuestion(*row) for row in found)
+
+    def open_questions(self, caller: str | None, limit: int) -> tuple[tuple[str, TaskQuestion], ...]:
+        found = self._run("open_questions", caller=caller, limit=limit)
+        return tuple((row[0], TaskQuestion(*row[1:])) for row in found)
 
     def due(self, now_ms: int, limit: int) -> Due:
         asked = ("due_approvals", "due_executions", "due_holds")

@@ -138,7 +138,7 @@ class TaskSide(Foundation):
 
     async def page(
         self,
-        caller: str,
+        caller: str | None,
         *,
         after: str | None = None,
         limit: int = 50,
@@ -159,6 +159,9 @@ class TaskSide(Foundation):
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
         return self._reader.questions(task_id, answered=answered)
+
+    async def open_questions(self, caller: str | None = None, limit: int = 200) -> tuple[tuple[str, TaskQuestion], ...]:
+        return self._reader.open_questions(caller, limit)
 
     async def due(self, limit: int = 500) -> Due:
         return self._reader.due(self.now_ms(), limit)

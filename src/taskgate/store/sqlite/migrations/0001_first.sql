@@ -25,8 +25,8 @@ CREATE TABLE tasks (
     execution_due_ms BIGINT,
     doc              BLOB NOT NULL
 ) WITHOUT ROWID;
--- Server and state are in the index so that a filtered page skips rows without reading them.
-CREATE INDEX tasks_of_caller ON tasks (caller, id DESC, server, state);
+-- What pages are filtered by is in the index, so that they skip rows without reading them.
+CREATE INDEX tasks_of_caller ON tasks (caller, id DESC, server, state, keep_until_ms);
 CREATE INDEX tasks_open ON tasks (caller) WHERE finished_ms IS NULL;
 CREATE INDEX tasks_to_forget ON tasks (keep_until_ms) WHERE keep_until_ms IS NOT NULL;
 CREATE INDEX tasks_approval_due ON tasks (approval_due_ms) WHERE approval_due_ms IS NOT NULL;
@@ -70,6 +70,7 @@ CREATE TABLE questions (
     answer     BLOB,
     PRIMARY KEY (task_id, key)
 ) WITHOUT ROWID;
+CREATE INDEX questions_open ON questions (asked_ms) WHERE state = 'open';
 
 CREATE TABLE idempotency_keys (
     principal  TEXT NOT NULL,

@@ -33,10 +33,25 @@ VALUES (:task_id, :number, :fence, :byte_hash, :upstream, :sent_at_ms, :state)
 ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state;
 
 -- name: page_of_tasks
+SELECT t.doc, t.owner, t.fence
+FROM (
+    SELECT id
+    FROM tasks
+    WHERE caller = :caller
+      AND id < coalesce(:after, '~')
+      AND (:server IS NULL OR server = :server)
+      AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
+      AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+    ORDER BY id DESC
+    LIMIT :limit
+) AS wanted
+JOIN tasks t ON t.id = wanted.id
+ORDER BY t.id DESC;
+
+-- name: page_of_all_tasks
 SELECT doc, owner, fence
 FROM tasks
-WHERE caller = :caller
-  AND (:after IS NULL OR id < :after)
+WHERE id < coalesce(:after, '~')
   AND (:server IS NULL OR server = :server)
   AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
   AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
@@ -75,6 +90,13 @@ UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND state = 'o
 SELECT key, server, method, request, expires_ms, asked_ms, answer
 FROM questions WHERE task_id = :task_id AND state = :state
 ORDER BY place;
+
+-- name: open_questions
+SELECT q.task_id, q.key, q.server, q.method, q.request, q.expires_ms, q.asked_ms, q.answer
+FROM questions q JOIN tasks t ON t.id = q.task_id
+WHERE q.state = 'open' AND (:caller IS NULL OR t.caller = :caller)
+ORDER BY q.asked_ms, q.task_id, q.place
+LIMIT :limit;
 
 -- name: find_key
 SELECT call, task_id, created_ms, executed FROM idempotency_keys WHERE principal = :principal AND key = :key;

@@ -27,7 +27,9 @@ LIMIT :limit;
 -- name: forgettable_tasks
 SELECT t.id, o.spill
 FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
-WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.needs_owner = 0
+WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms
+  -- An upstream that must still be told about a cancel is given a day to come back.
+  AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
 ORDER BY t.keep_until_ms
 LIMIT :limit;
 
