@@ -47,6 +47,7 @@ class Peer:
     transport: str = "http"
     generation: str | None = None
     tasks: bool = False
+    makes_tasks_when_asked: bool = True
 
     @property
     def expected(self) -> str:
@@ -61,6 +62,10 @@ def _node(script: str) -> tuple[str, ...]:
     return (node(), str(SERVERS / script))
 
 
+def _gateway(environment: str, script: str) -> tuple[str, ...]:
+    return (sys.executable, str(OWN / "gateway_server.py"), *_python(environment, script))
+
+
 BEHAVIOUR = [
     Peer("mcp130-http", "mcp130", _python("mcp130", "behaviour_server_130.py"), tasks=True),
     Peer("mcp130-stdio", "mcp130", _python("mcp130", "behaviour_server_130.py"), "stdio", tasks=True),
@@ -70,12 +75,23 @@ BEHAVIOUR = [
     Peer("mcp23-http-2025", "mcp23", _python("mcp23", "behaviour_server_23.py"), generation="stateful"),
     Peer("mcp23-stdio-2026", "mcp23", _python("mcp23", "behaviour_server_23.py"), "stdio"),
     Peer("ts2-http", "ts2", _node("behaviour_server_ts2.mjs")),
+    Peer("gateway-2025", "mcp130", _gateway("mcp130", "behaviour_server_130.py"), generation="stateful", tasks=True),
+    Peer(
+        "gateway-2026",
+        "mcp130",
+        _gateway("mcp130", "behaviour_server_130.py"),
+        generation="stateless",
+        tasks=True,
+        makes_tasks_when_asked=False,
+    ),
     Peer("ts2-stdio", "ts2", _node("behaviour_server_ts2.mjs"), "stdio"),
 ]
 EXTENSION = [
     Peer("everything-2026", "mcp23", _python("mcp23", "everything_server.py")),
     Peer("fastmcp-tasks", "fastmcp", (python_of("fastmcp"), str(OWN / "fastmcp_tasks_server.py"))),
 ]
+# A stateless gateway answers what is quick without a task, so it has tests of its own.
+_TASK_PEERS = [peer for peer in BEHAVIOUR if peer.tasks and peer.makes_tasks_when_asked]
 STDIO_TOO = {
     "test_the_newest_generation_the_server_speaks_is_chosen",
     "test_a_call_returns_what_the_tool_returned",
@@ -88,7 +104,7 @@ STDIO_TOO = {
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every behaviour runs over HTTP; starting a program for each test is dear, so only some run over stdio too."""
-    for fixture, peers in (("behaviour_peer", BEHAVIOUR), ("task_peer", [p for p in BEHAVIOUR if p.tasks])):
+    for fixture, peers in (("behaviour_peer", BEHAVIOUR), ("task_peer", _TASK_PEERS)):
         if fixture in metafunc.fixturenames:
             wanted = [peer for peer in peers if peer.transport == "http" or metafunc.function.__name__ in STDIO_TOO]
             marked = [pytest.param(peer, id=peer.name, marks=pytest.mark.peers(peer.environment)) for peer in wanted]
@@ -159,6 +175,11 @@ def everything(servers: Servers) -> str:
 @pytest.fixture
 def fastmcp_tasks(servers: Servers) -> str:
     return servers.url(EXTENSION[1].command)
+
+
+@pytest.fixture
+def gateway(servers: Servers) -> str:
+    return servers.url(_gateway("mcp130", "behaviour_server_130.py"))
 
 
 @pytest.fixture

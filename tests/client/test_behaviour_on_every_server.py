@@ -108,7 +108,9 @@ async def test_a_watched_resource_and_a_changed_list_are_told(behaviour_peer: An
         await session.call_tool("update")
         assert await asyncio.wait_for(told.get(), PATIENCE) == "memo://watched"
         await session.call_tool("mutate")
-        assert await asyncio.wait_for(told.get(), PATIENCE) == "tools"
+        async with asyncio.timeout(PATIENCE):
+            while await told.get() != "tools":
+                pass
 
 
 async def test_many_calls_at_once_keep_their_answers_apart(behaviour_peer: Any, opened: Any) -> None:

@@ -27,23 +27,31 @@ def agree(question: Question) -> dict[str, Any]:
     return accept({name: True if prop.get("type") == "boolean" else "Ann" for name, prop in properties.items()})
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("everything", marks=pytest.mark.peers("mcp23")),
-        pytest.param("fastmcp_tasks", marks=pytest.mark.peers("fastmcp")),
-    ]
-)
+LONG = {"seconds": 30}
+TOOLS: dict[str, dict[str, Any]] = {
+    "everything": {
+        "work": ("slow_compute", {"seconds": 0.4}),
+        "long": ("slow_compute", LONG),
+        "ask": ("confirm_delete", {"filename": "old.txt"}),
+    },
+    "fastmcp_tasks": {"work": ("work", {"seconds": 0.4}), "long": ("work", LONG), "ask": ("work_asking", {})},
+    "gateway": {"work": ("work", {"seconds": 1.0}), "long": ("work", LONG)},
+}
+EVERYTHING = pytest.param("everything", marks=pytest.mark.peers("mcp23"))
+FASTMCP = pytest.param("fastmcp_tasks", marks=pytest.mark.peers("fastmcp"))
+GATEWAY = pytest.param("gateway", marks=pytest.mark.peers("mcp130"))
+
+
+@pytest.fixture(params=[EVERYTHING, FASTMCP, GATEWAY])
 def extension_server(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The URL of a server and what its tools are called."""
-    names = {
-        "everything": {
-            "work": ("slow_compute", {"seconds": 0.4}),
-            "long": ("slow_compute", {"seconds": 30}),
-            "ask": "confirm_delete",
-        },
-        "fastmcp_tasks": {"work": ("work", {"seconds": 0.4}), "long": ("work", {"seconds": 30}), "ask": "work_asking"},
-    }
-    return request.getfixturevalue(request.param), names[request.param]
+    return request.getfixturevalue(request.param), TOOLS[request.param]
+
+
+@pytest.fixture(params=[EVERYTHING, FASTMCP])
+def asking_server(request: pytest.FixtureRequest) -> tuple[str, tuple[str, dict[str, Any]]]:
+    """The same, and a tool that asks from inside its task (the gateway asks before there is a task)."""
+    return request.getfixturevalue(request.param), TOOLS[request.param]["ask"]
 
 
 async def test_a_task_is_driven_to_its_end_by_a_plain_call(extension_server: Any) -> None:
@@ -66,19 +74,17 @@ async def test_a_task_tells_its_status_until_it_is_completed(extension_server: A
         assert session.active_tasks == {}
 
 
-async def test_the_questions_of_a_task_are_answered_by_the_callback(extension_server: Any) -> None:
-    url, tools = extension_server
+async def test_the_questions_of_a_task_are_answered_by_the_callback(asking_server: Any) -> None:
+    url, tool = asking_server
     async with connect(url, elicitation=agree) as session:
-        arguments = {"filename": "old.txt"} if tools["ask"] == "confirm_delete" else {}
-        result = await session.call_tool(tools["ask"], arguments, timeout=PATIENCE)
+        result = await session.call_tool(*tool, timeout=PATIENCE)
         assert "accept" in result.text
 
 
-async def test_the_questions_of_a_task_can_be_answered_by_hand(extension_server: Any) -> None:
-    url, tools = extension_server
+async def test_the_questions_of_a_task_can_be_answered_by_hand(asking_server: Any) -> None:
+    url, tool = asking_server
     async with connect(url, answer_by_hand=True) as session:
-        arguments = {"filename": "old.txt"} if tools["ask"] == "confirm_delete" else {}
-        handle = await session.call_tool_as_task(tools["ask"], arguments)
+        handle = await session.call_tool_as_task(*tool)
         answered = 0
         async with asyncio.timeout(PATIENCE):
             async for update in handle.updates():

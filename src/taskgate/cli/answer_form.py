@@ -119,7 +119,11 @@ def choices_of(field: Mapping[str, Any]) -> dict[str, str]:
     for key in ("oneOf", "anyOf"):
         listed = holder.get(key)
         if isinstance(listed, list):
-            return {str(one["const"]): str(one.get("title", one["const"])) for one in listed if "const" in one}
+            return {
+                str(one["const"]): str(one.get("title", one["const"]))
+                for one in listed
+                if isinstance(one, Mapping) and "const" in one
+            }
     values = holder.get("enum")
     if not isinstance(values, list):
         return {}

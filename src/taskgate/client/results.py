@@ -92,7 +92,7 @@ class Task:
         """Read a task object; `ttl_key` and `interval_key` are how this generation spells the two durations."""
         if not isinstance(raw, dict):
             raise InvalidReply("the server described a task with something that is not an object")
-        task_id, status = raw.get("taskId"), _STATUSES.get(raw.get("status"))  # type: ignore[arg-type]
+        task_id, status = raw.get("taskId"), _STATUSES.get(_text(raw.get("status")) or "")
         if not isinstance(task_id, str) or not task_id:
             raise InvalidReply("the server described a task without a task id")
         if status is None:

@@ -19,7 +19,7 @@ from taskgate.client.generations.param_headers import InvalidParamHeader, param_
 from taskgate.client.generations.stateless import HEADER_MISMATCH, Stateless
 from taskgate.client.inbound import Listener
 from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
+from taskgate.client.results import Listed, Question, Task, TaskSupport, Tool, ToolResult
 from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport.carrier import Carrier
@@ -245,6 +245,11 @@ class Session:
     def on(self, method: str, listener: Listener) -> Callable[[], None]:
         """Call `listener(params)` for each notification `method`; the returned function ends that."""
         return self._conversation.on(method, listener)
+
+    @property
+    def questions(self) -> Mapping[str, Question]:
+        """The questions that wait to be answered by hand, of tasks and of plain calls."""
+        return self._conversation.answering.parked()
 
     def answer(self, key: str, answer: Mapping[str, Any]) -> bool:
         """Answer a parked question that belongs to no task; False if no question waits under this key."""

@@ -1,0 +1,99 @@
+"""Any JSON at all, wherever a server may put it: a typed error or nothing, never another exception."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskgate.client import ClientError, Options
+from taskgate.client.generations.param_headers import InvalidParamHeader, param_headers
+from taskgate.client.generations.stateful import Stateful
+from taskgate.client.generations.stateless import Stateless
+from taskgate.client.results import Listed, Tool, ToolResult, read_questions
+from taskgate.client.session import Session
+from taskgate.client.wire import decode_messages, encode, is_reply_to
+
+WORDS = st.sampled_from(
+    """
+    jsonrpc id method params result error code message data task taskId status ttl ttlMs pollInterval _meta name
+    content type text inputRequests inputResponses requestState resultType nextCursor progressToken progress total
+    execution taskSupport inputSchema properties x-mcp-header requestId elicitationId url mode requestedSchema
+    notifications/progress notifications/tasks/status notifications/tasks notifications/cancelled elicitation/create
+    sampling/createMessage roots/list tasks/get tasks/result ping working completed input_required
+    """.split()  # noqa: SIM905 - a list of words reads better as words
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    WORDS,
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=6)),
+    max_leaves=20,
+)
+OBJECTS = st.dictionaries(WORDS, JSON, max_size=8)
+
+
+class Silent:
+    """A carrier into which answers vanish."""
+
+    closing_cancels = True
+
+    async def post(self, body: bytes, timeout: float) -> None:
+        return None
+
+
+@given(st.lists(OBJECTS, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_no_message_on_the_servers_own_account_breaks_the_session(messages: list[dict[str, Any]]) -> None:
+    async def take() -> None:
+        session = Session(Options(elicitation=lambda question: {"action": "accept"}, question_timeout=0.05))
+        await session.begin(Silent(), Stateful({"protocolVersion": "2025-11-25"}))  # type: ignore[arg-type]
+        for message in messages:
+            session.deliver(message)
+        await asyncio.sleep(0)
+        await session.close()
+
+    asyncio.run(take())
+
+
+@given(JSON)
+@settings(max_examples=300, deadline=None)
+def test_no_value_breaks_a_reader(value: Any) -> None:
+    readers = (
+        Stateful({"protocolVersion": "2025-11-25"}).task,
+        Stateless(Options()).task,
+        Tool.from_wire,
+        Listed.from_wire,
+        lambda raw: Stateful({"protocolVersion": "2025-11-25", "capabilities": raw}).runs_tasks(),
+        lambda raw: Stateless(Options(), raw if isinstance(raw, dict) else None).runs_tasks(),
+        lambda raw: read_questions(raw) if isinstance(raw, dict) else None,
+        lambda raw: param_headers(raw) if isinstance(raw, dict) else None,
+        lambda raw: Stateful({"protocolVersion": ""}).created_task(raw) if isinstance(raw, dict) else None,
+        lambda raw: (
+            (ToolResult(raw).text, ToolResult(raw).is_error, ToolResult(raw).meta) if isinstance(raw, dict) else None
+        ),
+        lambda raw: is_reply_to(raw, 1) if isinstance(raw, dict) else None,
+    )
+    for reader in readers:
+        with contextlib.suppress(ClientError, InvalidParamHeader):
+            reader(value)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_break_the_decoder(data: bytes) -> None:
+    with contextlib.suppress(ClientError):
+        decode_messages(data)
+
+
+@given(OBJECTS)
+def test_what_is_encoded_is_decoded_unchanged(message: dict[str, Any]) -> None:
+    assert decode_messages(encode(message)) == [message]
