@@ -46,7 +46,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 def configuration(servers: dict[str, Any]) -> dict[str, Any]:
-    scopes = {name: {"default_servers": [name], "names": "plain"} for name in servers}
+    scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
     return {"schema": 1, "servers": servers, "scopes": scopes}
 
 
@@ -78,7 +78,7 @@ async def test_a_caller_over_stdio_holds_every_conversation(
     own = Gateway(tmp_path, 0)
     own.write(
         configuration({"only": upstream.stdio()})
-        | {"scopes": {"default": {"default_servers": ["*"], "names": "plain"}}}
+        | {"scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}}}
     )
     command = ["env", f"TASKGATE_STATE_DIR={tmp_path}", sys.executable, "-m", "taskgate", "stdio", "-c", str(config)]
     observations = await caller.play(script(), command=command)

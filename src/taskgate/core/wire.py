@@ -200,6 +200,11 @@ def members_of(raw: bytes | Raw) -> Members:
     return _members(raw)
 
 
+def elements_of(raw: bytes | Raw) -> list[Raw]:
+    """The elements of an array, each as its exact bytes."""
+    return _elements(raw)
+
+
 def join(members: Members) -> bytes:
     """The opposite of `members_of`: every untouched member keeps its bytes."""
     return encode(members)

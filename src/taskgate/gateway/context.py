@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.governance.by_url import ByUrl
+from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.request import Request
@@ -32,6 +36,10 @@ class Context:
     tasks: TaskEngine
     metrics: Metrics
     budgets: Budgets
+    activity: Activity
+    governor: Governor
+    by_url: ByUrl
+    held_readings: HeldReadings
 
     def view_of(self, request: Request) -> View:
         """The view a request was found in; only to be asked for after the view was built."""

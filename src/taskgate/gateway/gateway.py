@@ -25,15 +25,22 @@ from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.generations.stateful_2025 import read_opening
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message, Raw
+from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.asking import ask_caller, ask_session
 from taskgate.gateway.budgets import CHARGED, Budgets
-from taskgate.gateway.call_tool import call_tool
+from taskgate.gateway.call_tool import call_tool, unknown_tool
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.context import Context
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.by_url import ByUrl
+from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.introduce import discover_result, initialize_result
 from taskgate.gateway.list_catalog import list_catalog
+from taskgate.gateway.own_tools.table import call_own_tool, own_tool
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.read_things import complete, get_prompt, read_resource
 from taskgate.gateway.relay import Relay
@@ -76,10 +83,32 @@ class Gateway:
         self._session_ended: list[Callable[[Session], None]] = []
         catalogs = Catalogs(upstreams, plan.limits, self._lists_changed, metrics)
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
-        relay = Relay(Seal(seal_key), self._suspended, ask_caller)
+        seal = Seal(seal_key)
+        relay = Relay(seal, self._suspended, ask_caller)
+        self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
+        governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
+        by_url = ByUrl(seal, self.approvals, self.tasks, lambda: self._plan)
+        readings = HeldReadings(governor, self.tasks, lambda: self._plan)
         views = Views(catalogs, self._note, self._composed)
         self.budgets = Budgets(plan)
-        self.context = Context(plan, upstreams, catalogs, views, relay, sessions, self.tasks, metrics, self.budgets)
+        self.activity = Activity(store)
+        self.context = Context(
+            plan,
+            upstreams,
+            catalogs,
+            views,
+            relay,
+            sessions,
+            self.tasks,
+            metrics,
+            self.budgets,
+            self.activity,
+            governor,
+            by_url,
+            readings,
+        )
+        self.tasks.board.listeners.append(self.activity.task_changed)
+        self.when_session_ends(self.activity.forget_session)
         self.tasks.desk.cut = self.budgets.cut
         self.tasks.runs.line_of = self.budgets.lines.get
         self.tasks.followers.sessions = lambda: self.context.sessions
@@ -97,7 +126,7 @@ class Gateway:
             "prompts/list": listing,
             "resources/list": listing,
             "resources/templates/list": listing,
-            "tools/call": self._using(call_tool),
+            "tools/call": self._call_tool,
             "prompts/get": self._using(get_prompt),
             "resources/read": self._using(read_resource),
             "resources/subscribe": self._using(self.subscriptions.subscribe),
@@ -118,7 +147,7 @@ class Gateway:
             "prompts/list": listing,
             "resources/list": listing,
             "resources/templates/list": listing,
-            "tools/call": self._using(call_tool),
+            "tools/call": self._call_tool,
             "prompts/get": self._using(get_prompt),
             "resources/read": self._using(read_resource),
             "completion/complete": self._using(complete),
@@ -127,6 +156,15 @@ class Gateway:
             "tasks/update": self.tasks.methods.update,
             "tasks/cancel": self.tasks.methods.cancel,
         }
+
+    async def _call_tool(self, request: Request) -> bytes:
+        own = await own_tool(self.context, request)
+        if own is not None:
+            return await call_own_tool(self.context, request, own)
+        scope = self.context.plan.scopes.get(request.caller.scope)
+        if scope is not None and scope.mode is ScopeMode.FACADE:
+            raise unknown_tool(str(request.params.get("name")))
+        return await call_tool(self.context, request)
 
     def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
         return lambda request: use_case(self.context, request)
@@ -363,8 +401,14 @@ class Gateway:
 
     # Change and end
 
+    async def start(self) -> None:
+        """Before callers come: know what the store knows of standing grants and open questions."""
+        await self.approvals.start()
+
     async def reap(self) -> None:
-        await self.context.sessions.reap(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        await self.context.sessions.reap(now)
+        self.activity.reap(now)
 
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload: the new plan holds from the next request on; requests under way end under the old one."""
@@ -385,8 +429,10 @@ class Gateway:
     async def close(self) -> None:
         self.stopping = True
         self.subscriptions.end_all()
+        await self.approvals.close()
         await self.tasks.close()
         await self._suspended.close()
+        await self.activity.close()
         await self.context.catalogs.close()
         self.end_streams()
 

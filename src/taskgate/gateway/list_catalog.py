@@ -12,6 +12,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import cached_privately
 from taskgate.gateway.context import Context
+from taskgate.gateway.own_tools import table
 from taskgate.gateway.request import Request
 
 PAGE: Final = 1000
@@ -28,6 +29,8 @@ async def list_catalog(context: Context, request: Request) -> bytes:
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     task_aware = request.session is not None and request.session.task_aware
     entries = view.listing(kind, request.generation, task_aware)
+    if kind is EntryKind.TOOL:
+        entries = table.listing(view, entries, request.generation, task_aware)
     start = _offset(request.params.get("cursor"), len(entries))
     body = b'{"' + key + b'":[' + b",".join(entries[start : start + PAGE]) + b"]"
     if start + PAGE < len(entries):

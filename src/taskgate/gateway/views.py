@@ -16,14 +16,14 @@ from taskgate.core.caller import Caller
 from taskgate.core.catalog.annotate import TaskSupport, shown_support, supports_tasks
 from taskgate.core.catalog.entry import Entry, EntryKind, render
 from taskgate.core.catalog.merge import Merged, merge
-from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
+from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
 from taskgate.core.generations import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.request import SessionRequest
-from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalogs import Catalogs
@@ -222,7 +222,12 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
             for server, offer in offers.items()
         }
         found[kind] = merge(
-            kind, listed, scope.names, per_server=plan.limits.tools_per_upstream, prefixes=plan.prefixes
+            kind,
+            listed,
+            scope.names,
+            reserved=_reserved(scope),
+            per_server=plan.limits.tools_per_upstream,
+            prefixes=plan.prefixes,
         )
     notes = [note for offer in offers.values() for note in offer.notes]
     notes += [note for merged in found.values() for note in merged.notes]
@@ -232,7 +237,10 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         scope,
         subset,
         plan,
-        {name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined) for name, e in found[EntryKind.TOOL].entries.items()},
+        {
+            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined)
+            for name, e in found[EntryKind.TOOL].entries.items()
+        },
         {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
         found[EntryKind.RESOURCE].entries,
         tuple((template_pattern(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
@@ -240,6 +248,12 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         tool_names,
         capabilities,
     )
+
+
+def _reserved(scope: ScopePolicy) -> frozenset[str]:
+    """With plain names and no facade a server's tool wins over ours: the gateway is to be transparent there."""
+    transparent = scope.names is NameStyle.PLAIN and scope.mode is ScopeMode.DIRECT
+    return frozenset() if transparent else RESERVED_NAMES
 
 
 _PATTERNS: Final = {

@@ -1,0 +1,144 @@
+"""One caller's events, and which of them it has been handed: each exactly once while it is kept.
+
+Handing over takes three steps. `take` gives everything new to one reply; `confirm` follows when that reply has reached the
+transport; `undo` when it has not, and then the same events, under the same ids, go into the next reply. What has been handed
+over is kept a while longer for a caller that asks for everything after an id. What is forgotten before it was handed over is
+counted, so that a caller can be told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
+from taskgate.core.activity.events import Event
+
+KEPT: Final = 1_000
+KEPT_MS: Final = 30 * 60_000
+
+
+class _Place(Enum):
+    NEW = "new"
+    TAKEN = "taken"
+    DONE = "done"
+
+
+class _Entry:
+    __slots__ = ("event", "place")
+
+    def __init__(self, event: Event, place: _Place) -> None:
+        self.event = event
+        self.place = place
+
+
+class Batch:
+    """Events on their way to a caller, with how many came before them and are gone."""
+
+    __slots__ = ("_entries", "events", "lost")
+
+    def __init__(self, entries: list[_Entry], lost: int) -> None:
+        self._entries = entries
+        self.events = tuple(entry.event for entry in entries)
+        self.lost = lost
+
+    def __bool__(self) -> bool:
+        return bool(self._entries) or self.lost > 0
+
+
+class EventLog:
+    def __init__(self, kept: int = KEPT, kept_ms: int = KEPT_MS) -> None:
+        self.lost = 0
+        self._kept = kept
+        self._kept_ms = kept_ms
+        self._entries: deque[_Entry] = deque()
+        self._new = 0
+        self._count = 0
+
+    @property
+    def has_new(self) -> bool:
+        return self._new > 0 or self.lost > 0
+
+    @property
+    def count(self) -> int:
+        """How many were ever added: a position to look back from."""
+        return self._count
+
+    @property
+    def last_id(self) -> str | None:
+        return self._entries[-1].event.id if self._entries else None
+
+    def add(self, event: Event, *, handed_over: bool = False) -> None:
+        """`handed_over` is for what an earlier process delivered and the store still keeps."""
+        self._entries.append(_Entry(event, _Place.DONE if handed_over else _Place.NEW))
+        self._new += not handed_over
+        self._count += 1
+        while len(self._entries) > self._kept:
+            self._forget_oldest()
+
+    def trim(self, now_ms: int) -> None:
+        while self._entries and self._entries[0].event.at_ms < now_ms - self._kept_ms:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        entry = self._entries.popleft()
+        if entry.place is _Place.NEW:
+            self._new -= 1
+            self.lost += 1
+
+    def since(self, count: int) -> tuple[Event, ...]:
+        """What was added after a position and is still kept."""
+        wanted = min(self._count - count, len(self._entries))
+        return tuple(entry.event for entry in list(self._entries)[len(self._entries) - wanted :]) if wanted else ()
+
+    def take(self) -> Batch:
+        """Everything new, for one reply."""
+        if not self.has_new:
+            return Batch([], 0)
+        return self._hand(entry for entry in self._entries if entry.place is _Place.NEW)
+
+    def take_after(self, event_id: str) -> Batch:
+        """Everything kept after an event, whether or not it was handed over before. Unknown ids are placed by their time,
+        which a ULID begins with.
+        """
+        entries = list(self._entries)
+        known = next((at for at, entry in enumerate(entries) if entry.event.id == event_id), None)
+        if known is not None:
+            return self._hand(entries[known + 1 :])
+        return self._hand(entry for entry in entries if entry.event.id > event_id)
+
+    def _hand(self, entries: Iterable[_Entry]) -> Batch:
+        chosen = list(entries)
+        for entry in chosen:
+            if entry.place is _Place.NEW:
+                self._new -= 1
+            entry.place = _Place.TAKEN
+        batch = Batch(chosen, self.lost)
+        self.lost = 0
+        return batch
+
+    def confirm(self, batch: Batch) -> int:
+        """It arrived. Returns the number up to which every durable event has been handed over, or 0."""
+        for entry in batch._entries:
+            entry.place = _Place.DONE
+        done = 0
+        for entry in self._entries:
+            if entry.event.number:
+                if entry.place is not _Place.DONE:
+                    break
+                done = entry.event.number
+        return done
+
+    def undo(self, batch: Batch) -> None:
+        """It did not arrive: the same events go into the next reply. One that is forgotten by now counts as lost."""
+        self.lost += batch.lost
+        kept = set(map(id, self._entries))
+        for entry in batch._entries:
+            if entry.place is not _Place.TAKEN:
+                continue
+            entry.place = _Place.NEW
+            if id(entry) in kept:
+                self._new += 1
+            else:
+                self.lost += 1

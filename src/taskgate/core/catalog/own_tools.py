@@ -1,0 +1,167 @@
+"""The gateway's own tools as values: what each is called, what it takes, and how a caller's arguments are read.
+
+One description serves twice, as the input schema that a caller sees and as the check of what it sends, so the two cannot
+disagree. What a tool does is not here: that is `gateway.own_tools`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, assert_never
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import Generation
+
+LONGEST_WAIT_MS: Final = 24 * 3600 * 1000
+MAX_TEXT: Final = 10_000
+
+
+class Kind(Enum):
+    TEXT = "string"
+    WHOLE = "integer"
+    YES_NO = "boolean"
+    OBJECT = "object"
+    TEXTS = "array"
+    ANYTHING = "anything"
+
+
+class Family(Enum):
+    """Helpers let a caller without tasks follow what it started; the facade is all of MCP as tools."""
+
+    HELPER = "helper"
+    FACADE = "facade"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    kind: Kind
+    about: str
+    required: bool = False
+    default: Any = None
+    least: int | None = None
+    most: int | None = None
+    choices: tuple[str, ...] = ()
+
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = {"description": self.about}
+        if self.kind is not Kind.ANYTHING:
+            schema["type"] = self.kind.value
+        if self.kind is Kind.TEXTS:
+            schema["items"] = {"type": "string"}
+        if self.default is not None:
+            schema["default"] = self.default
+        if self.least is not None:
+            schema["minimum"] = self.least
+        if self.most is not None:
+            schema["maximum"] = self.most
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        return schema
+
+    def read(self, value: Any) -> Any:
+        """The value, or an error that says what would be right."""
+        if not self._fits(value):
+            raise CallerError("invalid_params", f'"{self.name}" must be {self._wanted()}.')
+        return value
+
+    def _fits(self, value: Any) -> bool:
+        match self.kind:
+            case Kind.TEXT:
+                return type(value) is str and len(value) <= MAX_TEXT and (not self.choices or value in self.choices)
+            case Kind.WHOLE:
+                within = type(value) is int and (self.least is None or value >= self.least)
+                return within and (self.most is None or value <= self.most)
+            case Kind.YES_NO:
+                return type(value) is bool
+            case Kind.OBJECT:
+                return type(value) is dict
+            case Kind.TEXTS:
+                return type(value) is list and all(type(item) is str for item in value)
+            case Kind.ANYTHING:
+                return True
+            case _:
+                assert_never(self.kind)
+
+    def _wanted(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        match self.kind:
+            case Kind.WHOLE if self.least is not None and self.most is not None:
+                return f"a whole number from {self.least} to {self.most}"
+            case Kind.WHOLE:
+                return "a whole number"
+            case Kind.TEXT:
+                return f"a string of at most {MAX_TEXT} characters"
+            case Kind.YES_NO:
+                return "true or false"
+            case Kind.OBJECT:
+                return "an object"
+            case Kind.TEXTS:
+                return "a list of strings"
+            case Kind.ANYTHING:
+                return "some JSON value"
+            case _:
+                assert_never(self.kind)
+
+
+def wait_parameter(default_ms: int | None, about: str) -> Parameter:
+    return Parameter("timeout_ms", Kind.WHOLE, about, default=default_ms, least=1, most=LONGEST_WAIT_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFace:
+    """A tool of ours as callers see it."""
+
+    name: str
+    about: str
+    parameters: tuple[Parameter, ...] = ()
+    family: Family = Family.FACADE
+    reads_only: bool = True
+
+    def read(self, arguments: Any) -> dict[str, Any]:
+        """The arguments, checked, with defaults filled in; parameters that were left out and have none are missing."""
+        given: Mapping[str, Any] = {} if arguments is None else arguments
+        if type(given) is not dict:
+            raise CallerError("invalid_params", "The arguments must be an object.")
+        known = {parameter.name: parameter for parameter in self.parameters}
+        for name in given:
+            if name not in known:
+                raise CallerError("invalid_params", self._unknown(name, known))
+        read: dict[str, Any] = {}
+        for name, parameter in known.items():
+            if name in given:
+                read[name] = parameter.read(given[name])
+            elif parameter.required:
+                raise CallerError("invalid_params", f'{self.name} needs "{name}": {parameter.about}')
+            elif parameter.default is not None:
+                read[name] = parameter.default
+        return read
+
+    def _unknown(self, name: str, known: Mapping[str, Parameter]) -> str:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        takes = ", ".join(known) or "nothing"
+        return f"{self.name} has no parameter {name[:80]!r}; it takes {takes}.{hint}"
+
+    def rendered(self, generation: Generation) -> bytes:
+        """The entry in `tools/list`."""
+        required = [parameter.name for parameter in self.parameters if parameter.required]
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {parameter.name: parameter.schema() for parameter in self.parameters},
+        }
+        if required:
+            schema["required"] = required
+        hints: dict[str, Any] = {"readOnlyHint": self.reads_only, "openWorldHint": False}
+        entry: dict[str, Any] = {"name": self.name, "description": self.about, "inputSchema": schema}
+        if generation is Generation.STATEFUL:
+            entry["annotations"] = {**hints, "taskSupport": "forbidden"}
+            entry["execution"] = {"taskSupport": "forbidden"}
+        else:
+            entry["annotations"] = hints
+        return wire.encode(entry)

@@ -1,0 +1,109 @@
+"""All feeds and the inbox of one gateway, and who hears of what.
+
+Use cases and upstream news come in here; what a caller is told goes out with the replies of our own tools. A caller without a
+feed is told nothing and costs nothing: its durable events are in the store, for the day it asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from taskgate.core.activity.events import EventKind
+from taskgate.core.errors import GatewayFault
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.activity.feed import Feed
+from taskgate.gateway.activity.inbox import Inbox
+from taskgate.gateway.request import Request
+from taskgate.gateway.sessions import Session
+from taskgate.gateway.tasks.desk import caller_key
+from taskgate.ports.store import Store
+
+MAX_FEEDS: Final = 10_000
+IDLE_S: Final = 1800.0
+
+
+class Activity:
+    def __init__(self, store: Store) -> None:
+        self.inbox = Inbox(self.tell)
+        self._store = store
+        self._feeds: dict[str, Feed] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def feed(self, request: Request) -> Feed:
+        """The caller's feed, with everything the store knows about it."""
+        return await self._ready(caller_key(request), request.caller.scope)
+
+    async def _ready(self, caller: str, scope: str) -> Feed:
+        feed = self.open(caller, scope)
+        loading = self._loading.get(caller)
+        if loading is not None:
+            await asyncio.shield(loading)
+        feed.last_used = asyncio.get_running_loop().time()
+        return feed
+
+    def open(self, caller: str, scope: str) -> Feed:
+        """Begin to listen for a caller now; what the store knows is fetched beside."""
+        feed = self._feeds.get(caller)
+        if feed is None:
+            if len(self._feeds) >= MAX_FEEDS:
+                raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
+            feed = self._feeds[caller] = Feed(caller, scope, self._store)
+            feed.last_used = asyncio.get_running_loop().time()
+            loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
+            loading.add_done_callback(lambda _: self._loading.pop(caller, None))
+        return feed
+
+    def find(self, caller: str) -> Feed | None:
+        return self._feeds.get(caller)
+
+    def of_session(self, session: Session) -> Feed | None:
+        principal = session.caller.principal
+        return self._feeds.get(f"session:{session.id}" if session.caller.anonymous else principal)
+
+    def tell(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        feed = self._feeds.get(caller)
+        if feed is not None:
+            feed.tell(kind, server, data)
+
+    def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
+        """Tell every caller whose scope has this server."""
+        for feed in self._feeds.values():
+            if concerns(feed.scope):
+                feed.tell(kind, server, data)
+
+    def task_changed(self, task: Task) -> None:
+        feed = self._feeds.get(task.caller)
+        if feed is not None:
+            feed.task_changed(task)
+
+    def feeds(self) -> Iterable[Feed]:
+        return list(self._feeds.values())
+
+    def forget_session(self, session: Session) -> None:
+        """What belonged to a session only goes with it; what belongs to a principal stays."""
+        if session.caller.anonymous:
+            self._drop(f"session:{session.id}")
+            self.inbox.forget_caller(f"session:{session.id}")
+
+    def _drop(self, caller: str) -> None:
+        feed = self._feeds.pop(caller, None)
+        if feed is not None:
+            feed.close()
+
+    def reap(self, now: float) -> None:
+        """Feeds that nobody has used for long go; their durable events stay in the store."""
+        for caller, feed in list(self._feeds.items()):
+            if now - feed.last_used > IDLE_S and not feed.has_waiters and not feed.timers:
+                self._drop(caller)
+
+    async def close(self) -> None:
+        self.inbox.close()
+        loading = list(self._loading.values())
+        await asyncio.gather(*loading, return_exceptions=True)
+        for caller in list(self._feeds):
+            self._drop(caller)

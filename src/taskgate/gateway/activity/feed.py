@@ -1,0 +1,169 @@
+"""What one caller is to be told: its events in one order, its open tasks, who waits for news, and its session-only things.
+
+Events of tasks come from the store and survive us; all others are added here and do not. A feed is made when its caller first
+uses a tool that tells events, and costs nothing before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from typing import Any, Final
+
+from taskgate.core.activity.event_log import Batch, EventLog
+from taskgate.core.activity.events import SHOWN, Event, EventKind
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.state import OPEN
+from taskgate.core.tasks.task import Task
+from taskgate.ports.event_outbox import StoredEvent
+from taskgate.ports.store import Store
+
+MAX_NOTIFICATIONS: Final = 1_000
+MAX_LOGS: Final = 1_000
+MAX_OPEN_SHOWN: Final = 1_000
+
+
+class Feed:
+    __slots__ = (
+        "_dirty",
+        "_store",
+        "_syncing",
+        "_waiting",
+        "caller",
+        "durable_last",
+        "last_used",
+        "log",
+        "logs",
+        "notifications",
+        "open_tasks",
+        "scope",
+        "timers",
+        "watched",
+    )
+
+    def __init__(self, caller: str, scope: str, store: Store) -> None:
+        self.caller = caller
+        self.scope = scope
+        self.log = EventLog()
+        self.durable_last = 0
+        self.last_used = 0.0
+        self.open_tasks: dict[str, Task] = {}
+        self.notifications: deque[dict[str, Any]] = deque(maxlen=MAX_NOTIFICATIONS)
+        self.logs: deque[dict[str, Any]] = deque(maxlen=MAX_LOGS)
+        self.timers: dict[str, Any] = {}
+        self.watched: dict[str, str] = {}
+        self._store = store
+        self._waiting: list[asyncio.Future[None]] = []
+        self._syncing: asyncio.Task[None] | None = None
+        self._dirty = False
+
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._waiting)
+
+    async def load(self) -> None:
+        """What the store knows: events still to be told, events told before that may be asked for, and open tasks."""
+        store = self._store
+        cursor = await store.cursor(self.caller)
+        self.log.lost += (await store.events_after(self.caller, cursor)).lost
+        page = await store.events_after(self.caller, 0)
+        for event in page.events:
+            self._take_in(event, handed_over=event.number <= cursor)
+        self.durable_last = max(page.last, cursor, self.durable_last)
+        for task in (await store.page(self.caller, limit=MAX_OPEN_SHOWN, states=OPEN)).tasks:
+            self.open_tasks.setdefault(task.id, task)
+
+    def _take_in(self, stored: StoredEvent, handed_over: bool = False) -> None:
+        if stored.number <= self.durable_last:
+            return
+        self.durable_last = stored.number
+        if stored.kind in SHOWN:
+            self.log.add(
+                Event(stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number),
+                handed_over=handed_over,
+            )
+
+    def tell(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        """An event that need not outlive the process."""
+        now = time.time_ns() // 1_000_000
+        self.log.add(Event(new_ulid(now), kind.value, server, now, data))
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def task_changed(self, task: Task) -> None:
+        if task.state.is_terminal:
+            self.open_tasks.pop(task.id, None)
+        elif task.id in self.open_tasks or len(self.open_tasks) < MAX_OPEN_SHOWN:
+            self.open_tasks[task.id] = task
+        self.sync_soon()
+
+    def sync_soon(self) -> None:
+        """Something durable happened: fetch it. Changes that come while we fetch are fetched in one more round."""
+        self._dirty = True
+        if self._syncing is None or self._syncing.done():
+            self._syncing = asyncio.get_running_loop().create_task(self._sync())
+
+    async def _sync(self) -> None:
+        while self._dirty:
+            self._dirty = False
+            before = self.log.count
+            page = await self._store.events_after(self.caller, self.durable_last)
+            for event in page.events:
+                self._take_in(event)
+            if self.log.count > before:
+                self._wake()
+
+    async def settled(self) -> None:
+        """Wait for a fetch that is under way, so that a reply tells what its own call caused."""
+        if self._syncing is not None and not self._syncing.done():
+            await asyncio.shield(self._syncing)
+
+    async def news(self, timeout_s: float) -> bool:
+        """Wait for something new; False when the time is up first. No polling: whoever adds an event wakes us."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            if future in self._waiting:
+                self._waiting.remove(future)
+        return True
+
+    def take(self, after: str | None = None) -> tuple[Batch, list[Event]]:
+        """The batch for one reply, and its events as they are told: with a marker in front where some were lost."""
+        self.log.trim(time.time_ns() // 1_000_000)
+        batch = self.log.take_after(after) if after is not None else self.log.take()
+        events = list(batch.events)
+        if batch.lost:
+            now = time.time_ns() // 1_000_000
+            events.insert(0, Event(new_ulid(now), EventKind.EVENTS_LOST.value, "", now, {"count": batch.lost}))
+        return batch, events
+
+    def handed_over(self, batch: Batch, arrived: bool) -> None:
+        if not arrived:
+            self.log.undo(batch)
+            self._wake()
+            return
+        done = self.log.confirm(batch)
+        if done:
+            self._store.move_cursor(self.caller, done)
+
+    def close(self) -> None:
+        for timer in self.timers.values():
+            timer.handle.cancel()
+        self.timers.clear()
+        self._wake()
+
+
+def new_ulid(now_ms: int) -> str:
+    return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))

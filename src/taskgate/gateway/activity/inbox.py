@@ -1,0 +1,250 @@
+"""The inbox: questions of servers that wait for an answer because their caller cannot be asked natively.
+
+A question belongs to one caller and waits until it is answered, declined, cancelled, expired, or withdrawn because its server or
+its call is gone. The first answer wins. The caller's tools, the dashboard and the command line all answer through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.activity.answers import elicitation_answer, sampling_answer, secret_fields
+from taskgate.core.activity.events import EventKind
+from taskgate.core.errors import CallerError
+from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, bare_params
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.outcome_text import iso
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import caller_key
+
+EXPIRY_S: Final = 600.0
+MAX_PER_SERVER: Final = 100
+MAX_PER_CALLER: Final = 500
+REMEMBERED: Final = 2_000
+ANSWERABLE: Final = (ELICIT, SAMPLE)
+
+Tell = Callable[[str, EventKind, str, dict[str, Any]], None]
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """One question in one caller's inbox."""
+
+    id: str
+    caller: str
+    server: str
+    method: str
+    params: Mapping[str, Any]
+    asked_ms: int
+    expires_ms: int
+    answered: Callable[[Answer], bool]
+    request: Request | None = None
+    task_id: str | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
+        shown: dict[str, Any] = {
+            "request_id": self.id,
+            "server": self.server,
+            "timestamp": iso(self.asked_ms),
+            "expires_at": iso(self.expires_ms),
+            "params": self.params,
+        }
+        if self.task_id is not None:
+            shown["task_id"] = self.task_id
+        secret = secret_fields(self.params) if self.method == ELICIT else []
+        if secret:
+            shown["secret_fields"] = secret
+            shown["warning"] = (
+                f"{self.server} asks for what looks like a secret in a plain form. Think before answering."
+            )
+        return shown
+
+    @property
+    def message(self) -> str:
+        said = self.params.get("message")
+        return said if type(said) is str else ""
+
+
+class Inbox:
+    def __init__(self, tell: Tell) -> None:
+        self.expiry_s = EXPIRY_S
+        self._tell = tell
+        self._waiting: dict[str, dict[str, Waiting]] = {}
+        self._settled: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(len(own) for own in self._waiting.values())
+
+    async def ask(self, caller: str, question: Question, request: Request | None = None) -> Answer:
+        """Let a question wait for its answer. Whoever stops waiting (a lost server, a cancelled call) withdraws it."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer) -> bool:
+            if future.done():
+                return False
+            future.set_result(answer)
+            return True
+
+        waiting = self.put(caller, question, answered, request=request)
+        if waiting is None:
+            return _too_many(question)
+        try:
+            return await future
+        finally:
+            self.withdraw(waiting)
+
+    def put(
+        self,
+        caller: str,
+        question: Question,
+        answered: Callable[[Answer], bool],
+        *,
+        request: Request | None = None,
+        task_id: str | None = None,
+    ) -> Waiting | None:
+        """Put a question into an inbox; None if that server has asked too much already."""
+        own = self._waiting.setdefault(caller, {})
+        of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
+        if of_server >= MAX_PER_SERVER or len(own) >= MAX_PER_CALLER:
+            if not own:
+                del self._waiting[caller]
+            return None
+        now = time.time_ns() // 1_000_000
+        drop = ("elicitationId",) if question.method == ELICIT else ()
+        waiting = Waiting(
+            ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
+            caller,
+            question.server,
+            question.method,
+            wire.parse_strictly(bytes(bare_params(question.params, drop))),
+            now,
+            now + int(self.expiry_s * 1000),
+            answered,
+            request,
+            task_id,
+        )
+        own[waiting.id] = waiting
+        waiting.timer = asyncio.get_running_loop().call_later(self.expiry_s, self._expire, waiting)
+        kind = EventKind.ELICITATION_REQUEST if question.method == ELICIT else EventKind.SAMPLING_REQUEST
+        self._tell(caller, kind, waiting.server, _told(waiting))
+        return waiting
+
+    def withdraw(self, waiting: Waiting, how: str = "withdrawn, because its server or its call is gone") -> None:
+        """Take a question out; its timer goes with it. Does nothing for one that has been settled."""
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        own = self._waiting.get(waiting.caller)
+        if own is not None and own.pop(waiting.id, None) is not None:
+            self._remember(waiting, how)
+            if not own:
+                del self._waiting[waiting.caller]
+
+    def _remember(self, waiting: Waiting, how: str) -> None:
+        self._settled[waiting.caller, waiting.id] = how
+        while len(self._settled) > REMEMBERED:
+            self._settled.popitem(last=False)
+
+    def _expire(self, waiting: Waiting) -> None:
+        self.withdraw(waiting, "expired")
+        kind = EventKind.ELICITATION_EXPIRED if waiting.method == ELICIT else EventKind.SAMPLING_EXPIRED
+        self._tell(waiting.caller, kind, waiting.server, _told(waiting))
+        waiting.answered(_EXPIRED)
+
+    def of(self, caller: str, method: str | None = None, server: str | None = None) -> list[Waiting]:
+        return [
+            waiting
+            for waiting in self._waiting.get(caller, {}).values()
+            if (method is None or waiting.method == method) and (server is None or waiting.server == server)
+        ]
+
+    def all(self) -> list[Waiting]:
+        """Every question that waits, oldest first, for the operator."""
+        return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: w.asked_ms)
+
+    def of_request(self, request: Request) -> list[Waiting]:
+        return [w for w in self.of(caller_key(request)) if w.request is request]
+
+    def elicitations(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
+        return [waiting.shown() for waiting in self.of(caller_key(request), ELICIT, server)]
+
+    def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
+        return [waiting.shown() for waiting in self.of(caller_key(request), SAMPLE, server)]
+
+    def find(self, caller: str, request_id: str, method: str) -> Waiting:
+        """The question, if it is this caller's. Unknown and foreign ids look the same."""
+        waiting = self._waiting.get(caller, {}).get(request_id)
+        if waiting is not None and waiting.method == method:
+            return waiting
+        how = self._settled.get((caller, request_id))
+        if how is not None:
+            raise CallerError("unknown_question", f"The question {request_id!r} does not wait any more: it was {how}.")
+        tool = "get_elicitations" if method == ELICIT else "get_sampling_requests"
+        raise CallerError(
+            "unknown_question", f"There is no question {request_id[:60]!r} waiting. {tool} shows those that are."
+        )
+
+    def find_any(self, request_id: str) -> Waiting:
+        """A question by its id alone, for the operator."""
+        for own in self._waiting.values():
+            if request_id in own:
+                return own[request_id]
+        raise CallerError("unknown_question", f"There is no question {request_id[:60]!r} waiting.")
+
+    def answer_elicitation(self, waiting: Waiting, action: str, content: Any) -> None:
+        answer = elicitation_answer(waiting.params, action, content)
+        words = {"accept": "answered", "decline": "declined", "cancel": "cancelled"}
+        self._settle(waiting, answer, words[action])
+
+    def answer_sampling(self, waiting: Waiting, role: str, content: Any, model: str, stop_reason: str | None) -> None:
+        self._settle(waiting, sampling_answer(role, content, model, stop_reason), "answered")
+
+    def refuse(self, waiting: Waiting, reason: str | None) -> None:
+        """Nobody will answer: an elicitation is cancelled, a sampling request refused (its user said no)."""
+        if waiting.method == ELICIT:
+            self._settle(waiting, Answer(result=b'{"action":"cancel"}'), "cancelled")
+            return
+        error = {"code": -1, "message": reason or "The request was refused."}
+        self._settle(waiting, Answer(error=wire.encode(error)), "cancelled")
+
+    def _settle(self, waiting: Waiting, answer: Answer, how: str) -> None:
+        """The first answer wins, whoever gave it."""
+        self.withdraw(waiting, how)
+        if not waiting.answered(answer):
+            raise CallerError("unknown_question", f"The question {waiting.id!r} does not wait any more.")
+
+    def forget_caller(self, caller: str) -> None:
+        """A session ended: nobody will answer what it was asked."""
+        for waiting in self.of(caller):
+            self.withdraw(waiting)
+            waiting.answered(_EXPIRED)
+
+    def close(self) -> None:
+        for waiting in self.all():
+            self.withdraw(waiting)
+
+
+_EXPIRED: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
+
+
+def _too_many(question: Question) -> Answer:
+    text = f"Too many questions of {question.server} wait for an answer already."
+    return Answer(error=wire.encode({"code": -32603, "message": text}))
+
+
+def _told(waiting: Waiting) -> dict[str, Any]:
+    """What an event says of a question; the form itself is for `get_elicitations`."""
+    told: dict[str, Any] = {"request_id": waiting.id}
+    if waiting.message:
+        told["message"] = waiting.message[:500]
+    if waiting.task_id is not None:
+        told["task_id"] = waiting.task_id
+    return told

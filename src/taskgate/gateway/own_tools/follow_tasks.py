@@ -1,0 +1,146 @@
+"""Following tasks with tools, for callers that know no MCP tasks: list, look, wait for the result, cancel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import RELATED_TASK
+from taskgate.core.meta import with_meta
+from taskgate.core.tasks import expiry, ids, tool_face
+from taskgate.core.tasks.state import OPEN, TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
+from taskgate.gateway.own_tools.tool import OwnTool, patience_s
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import caller_key, may_see
+from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.ports.upstream import RelayedError
+
+if TYPE_CHECKING:
+    from taskgate.gateway.context import Context
+
+MAX_LISTED: Final = 1000
+_TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a reply named it.", required=True)
+
+
+async def list_tasks(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    word = given.get("status")
+    states = tool_face.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
+    tasks = await tasks_of(context, request, states, given.get("server"))
+    now = context.tasks.store.now_ms()
+    shown = [tool_face.task_object(task, now) for task in tasks]
+    return saying({"tasks": [row for row in shown if word is None or row["status"] == word]})
+
+
+async def tasks_of(
+    context: Context, request: Request, states: frozenset[TaskState] | None, server: str | None
+) -> list[Task]:
+    """The caller's tasks, newest first, up to a limit."""
+    found: list[Task] = []
+    after: str | None = None
+    while len(found) < MAX_LISTED:
+        page = await context.tasks.store.page(caller_key(request), after=after, limit=200, server=server, states=states)
+        found.extend(page.tasks)
+        after = page.after
+        if after is None:
+            break
+    return found[:MAX_LISTED]
+
+
+async def find(context: Context, request: Request, task_id: str) -> Task:
+    """The task, also one whose result is no longer kept: the tools show that one as expired."""
+    task = await context.tasks.store.get(task_id) if ids.is_task_id(task_id) else None
+    if task is None or not may_see(request, task):
+        raise CallerError(
+            "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."
+        )
+    return task
+
+
+async def get_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    task = await find(context, request, given["task_id"])
+    context.tasks.methods.wanted(task)
+    shown = tool_face.task_object(task, context.tasks.store.now_ms())
+    waiting = context.activity.inbox.elicitations(request, task.server)
+    return saying({"task": shown, "pending_elicitations_for_server": waiting})
+
+
+async def get_task_result(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    """The tool's own result, once there is one; a caller that has waited long enough is told to come again."""
+    task = await find(context, request, given["task_id"])
+    limit = patience_s(context, request, given.get("timeout_ms"))
+    methods = context.tasks.methods
+    beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
+    beat.start()
+    methods.on_waiting(task.id, request, True)
+    try:
+        task = await methods.wait(request, task, limit)
+    finally:
+        methods.on_waiting(task.id, request, False)
+        beat.stop()
+    now = context.tasks.store.now_ms()
+    shown = tool_face.task_object(task, now)
+    if not task.state.is_terminal:
+        text = f"Task {task.id} is still working after {limit:g} s of waiting. Call get_task_result again."
+        return saying(text, {"task": shown})
+    if expiry.is_gone(task, now):
+        return saying({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
+    try:
+        final = await methods.final(request, task)
+    except RelayedError as problem:
+        return saying({"error": str(wire.parse_strictly(problem.raw).get("message")), "task": shown}, is_error=True)
+    if task.outcome is None:
+        return saying({"error": task.status_message or "The task was cancelled.", "task": shown}, is_error=True)
+    return relayed(wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,))))
+
+
+async def cancel_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    task = await find(context, request, given["task_id"])
+    if task.state.is_terminal:
+        status = tool_face.status(task, context.tasks.store.now_ms())
+        return saying({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
+    task = await context.tasks.methods.cancel_task(task, None)
+    return saying({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
+
+
+TOOLS: Final = (
+    OwnTool(
+        ToolFace(
+            "list_tasks",
+            "List your tasks: calls that took long and go on in the background. Without parameters only those that "
+            "are still working.",
+            (
+                Parameter("server", Kind.TEXT, "Only tasks on this server."),
+                Parameter("status", Kind.TEXT, "Only tasks with this status.", choices=tool_face.STATUSES),
+                Parameter("include_completed", Kind.YES_NO, "Also tasks that have ended.", default=False),
+            ),
+            Family.HELPER,
+        ),
+        list_tasks,
+    ),
+    OwnTool(
+        ToolFace(
+            "get_task",
+            "Look at one task: its status, and what its server waits for.",
+            (_TASK_ID,),
+            Family.HELPER,
+        ),
+        get_task,
+    ),
+    OwnTool(
+        ToolFace(
+            "get_task_result",
+            "Wait for the result of a task and return it. If it takes too long, says so; then call again.",
+            (_TASK_ID, wait_parameter(None, "How long to wait at most, in milliseconds.")),
+            Family.HELPER,
+        ),
+        get_task_result,
+    ),
+    OwnTool(
+        ToolFace("cancel_task", "Cancel a task that is still working.", (_TASK_ID,), Family.HELPER, reads_only=False),
+        cancel_task,
+    ),
+)

@@ -1,0 +1,94 @@
+"""All of the gateway's own tools by name: which a caller sees, and how one is called.
+
+What a scope shows follows its mode. Helper tools are listed where they help: to stateful callers that know no tasks, and to all
+stateless callers, because there a list may not vary by connection. In a scope with plain names a server's tool of the same name
+wins.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.own_tools import Family
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.error_codes import error_data
+from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.gateway.own_tools import follow_tasks
+from taskgate.gateway.own_tools.reply import ToolReply, refused
+from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.request import Request
+from taskgate.gateway.views import View
+from taskgate.ports.upstream import RelayedError
+
+if TYPE_CHECKING:
+    from taskgate.gateway.context import Context
+
+TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for tool in (*follow_tasks.TOOLS,)}
+_FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
+
+
+def shown_families(scope: ScopePolicy, generation: Generation, task_aware: bool) -> tuple[Family, ...]:
+    """What `tools/list` shows of our own tools."""
+    if scope.mode in _FACADE_MODES:
+        return (Family.HELPER, Family.FACADE)
+    if scope.helper_tools is HelperTools.NEVER:
+        return ()
+    if scope.helper_tools is HelperTools.ALWAYS or generation is Generation.STATELESS or not task_aware:
+        return (Family.HELPER,)
+    return ()
+
+
+def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
+    """What may be called: also what is not listed for this caller, because a reply may have named it."""
+    if scope.mode in _FACADE_MODES:
+        return (Family.HELPER, Family.FACADE)
+    return () if scope.helper_tools is HelperTools.NEVER else (Family.HELPER,)
+
+
+def listing(view: View, servers_tools: list[bytes], generation: Generation, task_aware: bool) -> list[bytes]:
+    """The servers' tools, unless this scope shows the facade only, and then ours."""
+    families = shown_families(view.scope, generation, task_aware)
+    shown = [] if view.scope.mode is ScopeMode.FACADE else servers_tools
+    own = [
+        tool.face.rendered(generation)
+        for name, tool in TOOLS.items()
+        if tool.face.family in families and name not in view.tools
+    ]
+    return [*shown, *own] if own else shown
+
+
+async def own_tool(context: Context, request: Request) -> OwnTool | None:
+    """The tool of ours that a call means, or None if it means a server's."""
+    name = request.params.get("name")
+    tool = TOOLS.get(name) if type(name) is str else None
+    if tool is None:
+        return None
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    if tool.face.family not in callable_families(view.scope) or name in view.tools:
+        return None
+    return tool
+
+
+async def call_own_tool(context: Context, request: Request, tool: OwnTool) -> bytes:
+    """Run it. What goes wrong is a result that says what to do, because models see results."""
+    if "task" in request.params:
+        raise CallerError(
+            "task_forbidden",
+            f"{tool.face.name!r} cannot be called as a task. It was not executed.",
+            data={"tool": tool.face.name, "reason": "The gateway answers this tool itself, without delay."},
+        )
+    try:
+        reply = await tool.use(context, request, tool.face.read(request.params.get("arguments")))
+    except RelayedError as problem:
+        error = wire.parse_strictly(problem.raw)
+        reply = refused(f"The server answered with an error: {error.get('message')} (code {problem.code})")
+    except TaskgateError as problem:
+        reply = ToolReply(
+            refused(problem.message).blocks,
+            True,
+            {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8))})},
+        )
+    return reply.encoded(request.generation)
