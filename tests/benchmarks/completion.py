@@ -1,7 +1,7 @@
 """How long completion takes: a hundred thousand candidates, and a thousand as in ordinary work.
 
-Times are CPU time, which other work on the machine does not stretch. Run with `python tests/benchmarks/completion.py`;
-ends non-zero if a limit is missed.
+Times are CPU time, which other work on the machine does not stretch. Run with `python
+tests/benchmarks/completion.py`; ends non-zero if a limit is missed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much a governed call costs: `python tests/benchmarks/governance.py [--json]`.
 
-Prints the time to compile 1,000 rules, the cost of a remembered and of a first decision, of one Cedar evaluation,
-of a digest and of one step of an approval. Exits with 1 if a promise of the documentation is broken.
+Prints the time to compile 1,000 rules, the cost of a remembered and of a first decision, of one Cedar evaluation, of
+a digest and of one step of an approval. Exits with 1 if a promise of the documentation is broken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How long tool search takes on a catalog of ten thousand tools: building the index, and asking it.
 
-Times are CPU time, which other work on the machine does not stretch. Run with `python tests/benchmarks/tool_search.py`;
-ends non-zero if a limit is missed.
+Times are CPU time, which other work on the machine does not stretch. Run with `python
+tests/benchmarks/tool_search.py`; ends non-zero if a limit is missed.
 """
 
 from __future__ import annotations

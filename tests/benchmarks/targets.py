@@ -1,0 +1,80 @@
+"""What the benchmark drives: the echo server itself, Taskgate, and two other relays in their own environments.
+
+Every target is a context manager that yields where to send the load and which process to weigh. All of them stand in
+front of an echo server of their own kind, started here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.harness.absent import HOME
+from tests.harness.gateway import running_gateway
+from tests.harness.programs import free_port, listening, running
+
+HERE = Path(__file__).resolve().parent
+ECHO = HERE / "echo_server.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running relay: its address, the tool's name there, and its process (None for the echo server itself)."""
+
+    name: str
+    url: str
+    pid: int | None = None
+    prefix: str = ""
+
+
+@asynccontextmanager
+async def echo_server(*options: str) -> AsyncIterator[str]:
+    port = free_port()
+    async with running([sys.executable, ECHO, "--http", str(port), *options], listening(port)):
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+@asynccontextmanager
+async def taskgate(upstream: str) -> AsyncIterator[Target]:
+    """One worker on the governed path: a scope and a rule are looked up for every call."""
+    config: dict[str, Any] = {
+        "schema": 1,
+        "servers": {"up": {"url": upstream}},
+        "governance": {"defaults": {"action": "forward"}, "rules": [{"match": "drop_*", "action": "deny"}]},
+        "scopes": {"default": {"default_servers": ["*"]}},
+        "telemetry": {"log_level": "warning"},
+    }
+    async with running_gateway(config) as gateway:
+        yield Target("taskgate", gateway.url, gateway.pid, "up__")
+
+
+@asynccontextmanager
+async def fastmcp(upstream: str, generation: str) -> AsyncIterator[Target]:
+    port = free_port()
+    command = [HOME / "fastmcp/bin/python", HERE / "fastmcp_proxy.py", upstream, str(port), generation]
+    async with running(command, listening(port)) as program:
+        yield Target("fastmcp proxy", f"http://127.0.0.1:{port}/mcp", program.pid)
+
+
+@asynccontextmanager
+async def mcp_proxy() -> AsyncIterator[Target]:
+    """This one relays to a child over stdio, so it starts an echo server itself; only in the older generation."""
+    port = free_port()
+    command = [HOME / "mcp-proxy/bin/mcp-proxy", "--log-level", "ERROR", "--port", str(port), "--"]
+    command += [sys.executable, ECHO, "--stdio"]
+    async with running(command, listening(port)) as program:
+        yield Target("mcp-proxy (stdio)", f"http://127.0.0.1:{port}/mcp", program.pid)
+
+
+def relays(upstream: str, generation: str) -> list[AbstractAsyncContextManager[Target]]:
+    """The relays that this machine has and that speak the generation."""
+    found: list[AbstractAsyncContextManager[Target]] = [taskgate(upstream)]
+    if (HOME / "fastmcp/.installed").exists():
+        found.append(fastmcp(upstream, generation))
+    if generation == "2025" and (HOME / "mcp-proxy/.installed").exists():
+        found.append(mcp_proxy())
+    return found
