@@ -80,6 +80,7 @@ class Lifecycle:
         self._server = _QuietServer(config)
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
+        await self.house.gateway.start()
         await self.house.gateway.tasks.recovery.take_over()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
@@ -103,6 +104,7 @@ class Lifecycle:
         """Accepted requests end by themselves; long-lived streams are told, with their final result."""
         self.ready = False
         assert self._server is not None
+        self.house.gateway.tasks.drain()
         log.info("draining", sessions=len(self.house.gateway.context.sessions))
         self.house.gateway.subscriptions.end_all()
         self.house.gateway.end_streams()

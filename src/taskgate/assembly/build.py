@@ -17,7 +17,8 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.doors.http.guard import Guard
-from taskgate.doors.identity import Doorkeeper, Token
+from taskgate.doors.identity import Doorkeeper, Token, operator_identity
+from taskgate.doors.operator import house_secret, operator_token
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
@@ -50,6 +51,19 @@ class Ears:
             self.gateway.on_closed(link, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What proves that somebody is the operator, and what signs what we hand out."""
+
+    operator_token: str = field(repr=False)
+    secret: bytes = field(repr=False)
+
+
+def fresh_keys() -> Keys:
+    """Keys for a house that is never opened, or that lives only as long as its process."""
+    return Keys(secrets.token_urlsafe(32), secrets.token_bytes(32))
+
+
 @dataclass(slots=True)
 class House:
     """A whole gateway, ready to be opened."""
@@ -65,6 +79,7 @@ class House:
     doorkeeper: Doorkeeper
     store: Store
     metrics: Metrics
+    keys: Keys
     retired: list[Server] = field(default_factory=list)
 
     def reload(self, loaded: LoadedConfig) -> None:
@@ -83,7 +98,7 @@ class House:
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
         self.guard = guard(loaded.root)
-        self.doorkeeper = doorkeeper(loaded.root)
+        self.doorkeeper = doorkeeper(loaded.root, self.keys)
         self.gateway.adopt(plan, fresh, frozenset(changed))
 
     async def close_retired(self) -> None:
@@ -92,17 +107,29 @@ class House:
             await server.close()
 
 
-def build(loaded: LoadedConfig, store: Store) -> House:
+def build(loaded: LoadedConfig, store: Store, keys: Keys | None = None) -> House:
+    keys = keys or fresh_keys()
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper = Reaper()
     ears = Ears()
     servers = {name: Server(spec, ears, http, reaper) for name, spec in server_specs(loaded.root).items()}
     metrics = Metrics()
-    gateway = Gateway(plan, servers, store, metrics, secrets.token_bytes(32))
+    gateway = Gateway(plan, servers, store, metrics, keys.secret)
     ears.gateway = gateway
     return House(
-        loaded, plan, gateway, servers, http, reaper, ears, guard(loaded.root), doorkeeper(loaded.root), store, metrics
+        loaded,
+        plan,
+        gateway,
+        servers,
+        http,
+        reaper,
+        ears,
+        guard(loaded.root),
+        doorkeeper(loaded.root, keys),
+        store,
+        metrics,
+        keys,
     )
 
 
@@ -140,8 +167,9 @@ def guard(root: GatewayFile) -> Guard:
     return Guard(hosts, origins)
 
 
-def doorkeeper(root: GatewayFile) -> Doorkeeper:
-    return Doorkeeper(tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope) for t in root.tokens))
+def doorkeeper(root: GatewayFile, keys: Keys) -> Doorkeeper:
+    operator = operator_identity(keys.operator_token)
+    return Doorkeeper(tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope) for t in root.tokens), operator)
 
 
 def store_path(loaded: LoadedConfig) -> Path:
@@ -156,7 +184,8 @@ def store_path(loaded: LoadedConfig) -> Path:
 
 def open_house(loaded: LoadedConfig) -> House:
     """Build on the configured store. This takes the store's lock: only one process may have it."""
-    return build(loaded, open_store(store_path(loaded)))
+    store = open_store(store_path(loaded))
+    return build(loaded, store, Keys(operator_token(loaded.state_dir), house_secret(loaded.state_dir)))
 
 
 def build_for_check(loaded: LoadedConfig) -> int:

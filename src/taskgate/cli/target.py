@@ -93,6 +93,6 @@ def _operator_token(address: str) -> str | None:
         return None
     folder = os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate"
     try:
-        return (Path(folder).expanduser() / "operator.token").read_text().strip() or None
+        return (Path(folder).expanduser() / "operator-token").read_text().strip() or None
     except OSError:
         return None

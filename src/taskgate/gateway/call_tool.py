@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
 from taskgate.core.catalog.param_headers import header_values, mismatch
 from taskgate.core.catalog.pin import definition_digest
+from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
@@ -30,6 +32,7 @@ from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.views import ToolRef, View
+from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError
 
 
@@ -42,13 +45,23 @@ async def call_tool(context: Context, request: Request) -> bytes:
         raise CallerError("invalid_params", '"arguments" must be an object.')
     tool = await find_tool(context, request, name)
     check_param_headers(request, tool, arguments or {})
-    if type(tool.decision) is not Forward:
-        refuse_denied(tool.decision, name)
-    if "task" in request.params or tool.forced or type(tool.decision) is not Forward:
+    decision = tool.decision
+    governed = type(decision) is not Forward or decision.note is not None
+    check, approval = TaskCheck.SYNC, None
+    if type(decision) is Denied:
+        context.governor.for_tool(request, tool)
+    if "task" in request.params or tool.forced or governed:
         check = task_contract(context, request, tool)
-        if check is TaskCheck.TASK:
-            return await as_task(context, request, tool)
+    if governed or "requestState" in request.params:
+        resumed = await context.by_url.resumed(request, tool)
+        if resumed is not None:
+            return resumed
+        approval = context.governor.for_tool(request, tool) if governed else None
+    if check is TaskCheck.TASK:
+        return await as_task(context, request, tool, approval)
     key = idempotency_key(request)
+    if approval is not None:
+        return await held(context, request, tool, approval, key)
     if key is not None or (tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED):
         refuse_if_full(context, request, tool)
         _task, reply = await context.tasks.hold(request, new_call(context, request, tool), None, key)
@@ -87,19 +100,6 @@ def unknown_tool(name: str) -> CallerError:
     return CallerError(
         "unknown_tool",
         f"There is no tool {name[:120]!r} here. tools/list shows what can be called.",
-        data={"tool": name[:120]},
-    )
-
-
-def refuse_denied(decision: Any, name: str) -> None:
-    if not isinstance(decision, Denied):
-        return
-    if decision.error_type == "unknown_tool":
-        raise unknown_tool(name)
-    raise CallerError(
-        decision.error_type,
-        f"The call to {name[:120]!r} is not permitted here. It was not executed.",
-        gate=decision.gate.value,
         data={"tool": name[:120]},
     )
 
@@ -144,14 +144,30 @@ def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskChec
     return check
 
 
-async def as_task(context: Context, request: Request, tool: ToolRef) -> bytes:
+async def held(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest, key: str | None) -> bytes:
+    """People must agree first, and the caller did not ask for a task: wait for them as this caller's rung allows."""
+    refuse_if_full(context, request, tool)
+    call = new_call(context, request, tool)
+    later = context.governor.approvals.run_on()
+    question = context.by_url.question_for(request, approval)
+    if question is not None:
+        return await context.by_url.begin(request, tool, replace(call, run_on=later), approval, question, key)
+    if context.tasks.rung(request).form is Form.HANDLE:
+        call = replace(call, run_on=later)
+    _task, reply = await context.tasks.hold(request, call, approval, key)
+    return reply
+
+
+async def as_task(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest | None = None) -> bytes:
     """The caller sent `task`: a handle at once, the run as soon as it may be."""
     refuse_if_full(context, request, tool)
     ttl = context.tasks.ttl_ms(request.params["task"])
     if ttl.clamped:
         context.warn("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
     call = new_call(context, request, tool, ttl.ms)
-    _task, reply = await context.tasks.create(request, call, None, idempotency_key(request))
+    if approval is not None:
+        call = replace(call, run_on=context.governor.approvals.run_on())
+    _task, reply = await context.tasks.create(request, call, approval, idempotency_key(request))
     return reply
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.decision import Denied
+from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.context import Context
+from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.views import View
@@ -18,7 +19,26 @@ from taskgate.gateway.views import View
 async def read_resource(context: Context, request: Request) -> bytes:
     uri = _text(request.params, "uri", "resources/read")
     server = await owner_of(context, request, uri)
+    await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
     return await context.relay.carry(request, _errand(context, request, server, uri))
+
+
+async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
+    """Policy and people have their say; returns when the request may go on."""
+    decision = decide(context.plan.gates, kind, server, name)
+    if type(decision) is Forward and decision.note is None:
+        return
+    caller, arguments = request.caller, request.members().get("arguments")
+    asked = Asked(
+        caller.principal,
+        caller.roles,
+        caller.scope,
+        server,
+        name,
+        bytes(arguments) if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name}),
+        kind=kind,
+    )
+    await context.held_readings.permit(request, asked, decision, shown)
 
 
 async def owner_of(context: Context, request: Request, uri: str) -> str:
@@ -42,6 +62,7 @@ async def get_prompt(context: Context, request: Request) -> bytes:
     prompt = view.prompt(name)
     if prompt is None or not permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
         raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
+    await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)
     errand = _errand(context, request, prompt.server, prompt.name)
     errand.params["name"] = wire.raw(prompt.name)
     return await context.relay.carry(request, errand)

@@ -17,9 +17,10 @@ from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import SUBSCRIPTION, TASKS_EXTENSION, missing_capability
 from taskgate.core.meta import with_meta
+from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.context import Context
-from taskgate.gateway.read_things import owner_of
+from taskgate.gateway.read_things import agreed, owner_of
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
@@ -61,6 +62,7 @@ class Subscriptions:
     async def subscribe(self, context: Context, request: Request) -> bytes:
         session, uri = _session_and_uri(request)
         server = await owner_of(context, request, uri)
+        await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
         if len(session.subscriptions) >= MAX_URIS:
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
         result = await self._tell_upstream(context, request, server, uri)
@@ -128,6 +130,7 @@ class Subscriptions:
             if type(uri) is not str:
                 continue
             server = await owner_of(context, listen.request, uri)
+            await agreed(context, listen.request, PatternKind.RESOURCE, server, uri, uri)
             await context.upstreams[server].watch(uri)
             listen.uris[uri] = server
 

@@ -60,6 +60,7 @@ class Metrics:
             "taskgate_task_validation_errors", "Calls that broke a tool's task contract.", ("error",)
         )
         self.transitions = Counter("taskgate_task_transitions", "Task state changes, by new state.", ("state",))
+        self.approvals = Counter("taskgate_approvals", "Approvals, by what became of them.", ("outcome",))
         self.injection = Counter("taskgate_mcp_injection", "Server lists fetched, by status.", ("server_id", "status"))
         self.denied_reason = Counter(
             "taskgate_mcp_denied_reason", "Servers and tools left out of a scope, by reason.", ("server_id", "reason")

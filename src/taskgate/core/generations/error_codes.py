@@ -44,6 +44,7 @@ CODES: Final[dict[str, Code]] = {
     "policy_denied": Code(-32003, -32602, -32003),
     "approval_rejected": Code(-32007, -32602, -32007),
     "approval_expired": Code(-32008, -32602, -32008),
+    "approval_pending": Code(-32007, -32602, -32007),
     "policy_drift": Code(-32011, -32602, -32011),
     "request_drift": Code(-32012, -32602, -32012),
     "unknown_task": Code(-32602, -32602, -32081),

@@ -23,6 +23,13 @@ class TaskBoard:
         for listener in self.listeners:
             listener(task)
 
+    def wake_all(self) -> None:
+        """Everybody who waits looks again, though nothing changed."""
+        for task_id in list(self._waiting):
+            for future in self._waiting.pop(task_id, ()):
+                if not future.done():
+                    future.set_result(None)
+
     async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
         """Wait for the next change of this task; False when the time is up first."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

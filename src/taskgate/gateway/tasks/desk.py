@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core import wire
+from taskgate.core.audit import Entry
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import PROGRESS_TOKEN
@@ -72,11 +73,12 @@ class TaskDesk:
         approval: ApprovalRequest | None = None,
         key: str | None = None,
         task_id: str | None = None,
+        audit: Entry | None = None,
     ) -> tuple[Task, bool]:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
         draft = self._draft(request, call, task_id or self.new_id())
         limits = self.limits if sent is None else AcceptLimits()
-        accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits)
+        accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
         match accepted:
             case Change(task):
                 self.board.changed(task)
@@ -138,11 +140,15 @@ class TaskDesk:
         """Move a task on; None when it could not be moved (it is over, or no longer ours)."""
         changed = await self.store.advance(task_id, happening, **more)
         if isinstance(changed, Change):
-            if changed.task.state.is_terminal:
-                self.open_tasks = max(0, self.open_tasks - 1)
-            self.board.changed(changed.task)
+            self.moved(changed.task)
             return changed.task
         return None
+
+    def moved(self, task: Task) -> None:
+        """Spread the news of a change that the store has made."""
+        if task.state.is_terminal:
+            self.open_tasks = max(0, self.open_tasks - 1)
+        self.board.changed(task)
 
     async def find(self, request: Request, task_id: Any) -> Task:
         """The task, if this caller may see it. Unknown, foreign and forgotten look the same."""

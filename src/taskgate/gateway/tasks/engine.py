@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taskgate.core import wire
+from taskgate.core.audit import Entry
 from taskgate.core.delivery import Delivery, Form, delivery
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import RELATED_TASK, Generation
@@ -46,6 +47,10 @@ class TaskEngine:
         self.recovery = Recovery(self.desk, self.runs)
         self.followers = Followers(self.desk, self.methods)
         self._plan = plan
+        self.draining = False
+        """The gateway is going down: replies are not held any longer, and nothing is cancelled because of it."""
+        self.on_held: Callable[[Task, ApprovalRequest, Request], None] = lambda _task, _approval, _request: None
+        self.audit_of: Callable[[ApprovalRequest, str], Entry] | None = None
         self.questions.push = self.followers.push
         self.methods.on_waiting = self.followers.waiting
         self.runs.on_progress = self.followers.progressed
@@ -78,12 +83,17 @@ class TaskEngine:
     async def _accepted(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> Task:
-        task, fresh = await self.desk.accept(request, call, approval=approval, key=key)
+        task_id, audit = self.desk.new_id(), None
+        if approval is not None and self.audit_of is not None:
+            audit = self.audit_of(approval, task_id)
+        task, fresh = await self.desk.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
             self.runs.remember(task.id, Conversation(request.link_key, request.face))
             self.followers.joined(task, request)
             if approval is None:
                 self.runs.start(task)
+            else:
+                self.on_held(task, approval, request)
         return task
 
     async def hold(
@@ -94,20 +104,26 @@ class TaskEngine:
         task = await self._accepted(request, call, approval, key)
         if approval is not None and rung.form is Form.HANDLE:
             return task, wire.encode(task_handle(request, task, self.desk))
-        text = f"Waiting for approval of {task.wire_name}" if approval is not None else f"Running {task.wire_name}"
+        return task, await self.wait_out(request, task, waiting_for_people=approval is not None)
+
+    async def wait_out(self, request: Request, task: Task, *, waiting_for_people: bool) -> bytes:
+        """Hold the reply as long as this caller's rung allows: its result, or news of where to find it later."""
+        rung = self.rung(request)
+        text = f"Waiting for approval of {task.wire_name}" if waiting_for_people else f"Running {task.wire_name}"
         beat = Heartbeat(request, self._plan().calls.delivery.heartbeat_s, text)
         beat.start()
         wait_s = rung.wait_s if rung.wait_s is not None else LONGEST_RESULT_WAIT_S
         try:
             task = await self.methods.wait(request, task, wait_s)
         except BaseException:
-            await self._give_up(task)
+            if not self.draining:
+                await self._give_up(task)
             raise
         finally:
             beat.stop()
         if task.state.is_terminal:
-            return task, await self.delivered(request, task)
-        return task, handed_over(request, task, self.desk, rung, wait_s)
+            return await self.delivered(request, task)
+        return handed_over(request, task, self.desk, rung, wait_s)
 
     async def _give_up(self, task: Task) -> None:
         """The caller cancelled while it waited: nobody will come for this task."""
@@ -132,6 +148,10 @@ class TaskEngine:
         known = await self.desk.advance(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
         return wire.encode(task_handle(request, task, self.desk))
+
+    def drain(self) -> None:
+        self.draining = self.methods.draining = True
+        self.board.wake_all()
 
     async def close(self) -> None:
         await self.runs.close()

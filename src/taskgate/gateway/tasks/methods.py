@@ -36,6 +36,7 @@ class TaskMethods:
         self._desk = desk
         self._runs = runs
         self._questions = questions
+        self.draining = False
         self._polls: dict[str, tuple[float, int]] = {}
         self.on_waiting: Any = lambda _task_id, _request, _begin: None
 
@@ -44,6 +45,7 @@ class TaskMethods:
         task = await self._desk.find(request, request.params.get("taskId"))
         self._demand(task, RunOn.DEMAND)
         task = await self._held_if_early(request, task)
+        self._demand(task, RunOn.DEMAND)
         return wire.encode(await self._shown(request, task))
 
     async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
@@ -99,6 +101,8 @@ class TaskMethods:
             task = await self.wait(request, task, LONGEST_RESULT_WAIT_S)
         finally:
             self.on_waiting(task.id, request, False)
+        if not task.state.is_terminal:
+            raise GatewayFault("shutting_down", "The gateway is shutting down; ask again.", retry_after_s=5)
         return await self.final(request, task)
 
     async def wait(self, request: Request, task: Task, limit_s: float) -> Task:
@@ -106,7 +110,7 @@ class TaskMethods:
         end = time.monotonic() + limit_s
         while not task.state.is_terminal:
             left = end - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self.draining:
                 return task
             if not await self._desk.board.next_change(task.id, min(left, KEEP_ALIVE_S)):
                 hold = getattr(request.outlet, "begin", None)

@@ -6,6 +6,7 @@ its class allows it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
 import structlog
@@ -29,6 +30,8 @@ class Recovery:
     def __init__(self, desk: TaskDesk, runs: Runs) -> None:
         self._desk = desk
         self._runs = runs
+        self.approval_due: Callable[[str], Awaitable[None]] | None = None
+        """Who says what the end of an approval's time means; without one it is a no."""
 
     async def take_over(self) -> int:
         """At start: every open task of an owner that is gone is classified and moved on."""
@@ -74,6 +77,9 @@ class Recovery:
                 assert_never(action)
 
     async def expire(self, task: Task) -> None:
+        if self.approval_due is not None and task.approval_id is not None:
+            await self.approval_due(task.approval_id)
+            return
         text = "Nobody approved this call in time. The tool was not run."
         if task.state is TaskState.APPROVED:
             text = "The approval of this call was not used in time. The tool was not run."
@@ -87,6 +93,9 @@ class Recovery:
             task = await self._desk.store.get(task_id)
             if task is not None:
                 await self.expire(task)
+        if self.approval_due is not None:
+            for approval_id in due.holds:
+                await self.approval_due(approval_id)
         for task_id in due.executions:
             task = await self._desk.store.get(task_id)
             if task is not None and not task.state.is_terminal:

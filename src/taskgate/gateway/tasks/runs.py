@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,6 +60,8 @@ class Runs:
         self, desk: TaskDesk, questions: TaskQuestions, upstreams: Callable[[], Mapping[str, Upstream]]
     ) -> None:
         self.look: LastLook = just_go
+        self.prepare: Callable[[Task], Awaitable[None]] | None = None
+        """Brings up to date what the last look will look at; may fail like an upstream."""
         self.line_of: Callable[[str], Line | None] = lambda _server: None
         self.on_progress: Callable[[str, Noted], None] = lambda _task_id, _noted: None
         self._desk = desk
@@ -154,6 +156,8 @@ class Runs:
             return UpstreamError("upstream_unreachable", f"The server {task.server} is not configured any more.")
         conversation = self._conversations.get(task.id, Conversation(LinkKey(task.principal), EVERYTHING))
         try:
+            if self.prepare is not None:
+                await self.prepare(task)
             link = await upstream.link(conversation.key, conversation.face)
         except UpstreamError as problem:
             return problem

@@ -1,0 +1,127 @@
+"""May this call go out, and if not at once, who must be asked? One answer for tools, resources and prompts.
+
+Use cases come here only where the gates did not simply say `forward`. The answer is None (go on), an approval to hold the call for,
+or a refusal, raised as the caller will read it: without a word about rules, policies or people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import structlog
+
+from taskgate.core.audit import Entry
+from taskgate.core.caller import Caller
+from taskgate.core.catalog.pin import definition_digest
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
+from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.judge import Asked, judge, tell_note
+from taskgate.gateway.governance.last_look import LastLook
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.views import ToolRef
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.telemetry.metrics import Metrics
+
+log = structlog.get_logger("taskgate")
+
+_UNKNOWN = {
+    PatternKind.TOOL: ("unknown_tool", "There is no tool {name!r} here. tools/list shows what can be called."),
+    PatternKind.RESOURCE: ("unknown_resource", "There is no such resource here."),
+    PatternKind.PROMPT: ("unknown_prompt", "There is no prompt {name!r} here."),
+}
+
+
+class Governor:
+    def __init__(
+        self, tasks: TaskEngine, catalogs: Catalogs, plan: Callable[[], Plan], metrics: Metrics, approvals: Approvals
+    ) -> None:
+        self.approvals = approvals
+        self.look = LastLook(plan, catalogs, lambda: approvals.grants)
+        self._store = tasks.store
+        self._catalogs = catalogs
+        self._plan = plan
+        self._metrics = metrics
+        tasks.runs.look = self.look
+        tasks.runs.prepare = self._up_to_date
+
+    def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
+        """The approval that this call must be held for, or None if it may go."""
+        asked = _asked(request.caller, tool, bytes(request.members().get("arguments", Raw(b"{}"))))
+        return self.settle(request, asked, tool.decision, tool.wire)
+
+    def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
+        settled = judge(self._plan(), asked, decision, self.approvals.grants, self._store.now_ms())
+        if isinstance(settled, Denied):
+            self._refuse(asked, settled, shown)
+        if isinstance(settled, NeedsApproval):
+            return self.approvals.request(asked, settled, caller_key(request), shown)
+        self._let_go(asked, settled)
+        return None
+
+    def _refuse(self, asked: Asked, denied: Denied, shown: str) -> NoReturn:
+        self._metrics.denied.add(denied.gate.value)
+        log.info("denied", name=asked.name, server=asked.server, caller=asked.principal, why=denied.reason)
+        self._store.record(self._entry(asked, "call_denied", denied.rule, denied.error_type, denied.reason))
+        raise refusal(denied, asked.kind, shown)
+
+    def _let_go(self, asked: Asked, settled: Forward) -> None:
+        tell_note(settled, asked.name, asked.principal)
+        if settled.note is not None:
+            self._store.record(self._entry(asked, settled.note.value.lower(), settled.rule, "forward", settled.reason))
+        elif settled.rule.startswith("grant "):
+            self._store.record(self._entry(asked, "grant_used", settled.rule, "forward", ""))
+
+    def _entry(self, asked: Asked, event: str, rule: str, decision: str, reason: str) -> Entry:
+        return Entry(
+            0,
+            event,
+            asked.principal,
+            asked.scope,
+            asked.server,
+            asked.name,
+            asked.kind.value,
+            rule=rule,
+            decision=decision,
+            policy_revision=self._plan().gates.revision,
+            reason=reason,
+        )
+
+    async def _up_to_date(self, task: Task) -> None:
+        """A call that people approved is compared with the tool as it is now, not as it was listed a while ago."""
+        if task.approval_id is not None and task.attempts == 0:
+            await self._catalogs.refresh(task.server)
+        else:
+            await self._catalogs.ready([task.server])
+
+
+def refusal(denied: Denied, kind: PatternKind, shown: str) -> TaskgateError:
+    """What a caller hears: the same for hidden and unknown, and never why."""
+    if denied.error_type == "unknown_tool":
+        error_type, text = _UNKNOWN[kind]
+        return CallerError(error_type, text.format(name=shown[:120]))
+    text = f"The call to {shown[:120]!r} is not permitted here. It was not executed."
+    return CallerError(denied.error_type, text, gate=denied.gate.value, data={"tool": shown[:120]})
+
+
+def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
+    entry = tool.entry
+    return Asked(
+        caller.principal,
+        caller.roles,
+        caller.scope,
+        tool.server,
+        tool.name,
+        arguments,
+        definition_digest(entry.definition) if entry is not None else "",
+        PatternKind.TOOL,
+        entry.input_schema if entry is not None else {},
+    )

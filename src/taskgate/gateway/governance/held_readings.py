@@ -1,0 +1,121 @@
+"""Resources and prompts that people must agree to: the request is held, because there is no task it could become.
+
+When the time of the request is up before anybody has decided, the caller is told to ask again later. The question stays open
+meanwhile, and the same request, asked again, waits for the same answer or uses it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.governance.approval import Changed, Dispatched, State
+from taskgate.core.governance.decision import Decision, Denied, Forward
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.judge import Asked
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
+from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
+from taskgate.ports.store_answers import TooManyOpen
+
+MAX_REMEMBERED: Final = 10_000
+
+
+class HeldReadings:
+    def __init__(self, governor: Governor, tasks: TaskEngine, plan: Callable[[], Plan]) -> None:
+        self._governor = governor
+        self._approvals: Approvals = governor.approvals
+        self._tasks = tasks
+        self._store = tasks.store
+        self._plan = plan
+        self._open: dict[tuple[str, ...], str] = {}
+
+    async def permit(self, request: Request, asked: Asked, decision: Decision, shown: str) -> None:
+        """Returns when the reading may go on; raises when it may not."""
+        if type(decision) is Forward and decision.note is None:
+            return
+        approval = self._governor.settle(request, asked, decision, shown)
+        if approval is not None:
+            await self._agreed(request, asked, decision, approval)
+
+    async def _agreed(self, request: Request, asked: Asked, decision: Decision, approval: ApprovalRequest) -> None:
+        key = _key(approval)
+        approval_id = await self._known(key)
+        if approval_id is None:
+            approval_id = await self._ask(request, approval, key)
+        held = await self._wait(request, approval_id, approval.wire_name)
+        if held.approval.state is State.OPEN:
+            raise CallerError(
+                "approval_pending",
+                f"Nobody has decided about {approval.wire_name[:120]!r} yet. Ask again later; the question stays open.",
+                gate="approval",
+                data={"approval_id": approval_id},
+            )
+        self._open.pop(key, None)
+        await self._spend(held, asked)
+
+    async def _known(self, key: tuple[str, ...]) -> str | None:
+        known = self._open.get(key)
+        held = await self._store.held(known) if known is not None else None
+        return known if held is not None and held.approval.state in (State.OPEN, State.APPROVED) else None
+
+    async def _ask(self, request: Request, approval: ApprovalRequest, key: tuple[str, ...]) -> str:
+        limit = self._plan().limits.pending_approvals_per_caller
+        held = await self._store.hold(approval, pending_limit=limit, audit=self._approvals.audit_of(approval))
+        if isinstance(held, TooManyOpen):
+            text = f"You have {held.limit} {held.what} already, which is the limit. Wait for some to be decided."
+            raise GatewayFault("overloaded", text, retry_after_s=15)
+        if not isinstance(held, HeldCall):
+            raise GatewayFault("store_unavailable", "Another process has taken over the store.")
+        if len(self._open) >= MAX_REMEMBERED:
+            self._open.clear()
+        self._open[key] = approval.id
+        self._approvals.opened(None, approval, request)
+        return approval.id
+
+    async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
+        rung = self._tasks.rung(request)
+        settings = self._plan().calls.delivery
+        wait_s = rung.wait_s if rung.wait_s is not None else settings.hold_s
+        beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
+        beat.start()
+        end = time.monotonic() + wait_s
+        try:
+            while True:
+                left = end - time.monotonic()
+                held = await self._approvals.settled(approval_id, max(0.0, min(left, KEEP_ALIVE_S)))
+                if held is None:
+                    raise CallerError("approval_expired", "The approval is no longer kept; ask again.", gate="approval")
+                if held.approval.state is not State.OPEN or left <= 0 or self._tasks.draining:
+                    return held
+                hold = getattr(request.outlet, "begin", None)
+                if hold is not None and left > KEEP_ALIVE_S:
+                    hold()
+        finally:
+            beat.stop()
+
+    async def _spend(self, held: HeldCall, asked: Asked) -> None:
+        """Look once more, then use the approval up; only then may a byte go out."""
+        approval = held.approval
+        if approval.state is State.DENIED:
+            said = f": {approval.reason}" if approval.reason else "."
+            raise CallerError("approval_rejected", f"The request was denied{said}", gate="approval")
+        plan, now = self._plan(), self._store.now_ms()
+        stopped = self._governor.look.recheck(plan, approval, asked, self._governor.look.judged(plan, asked, now), now)
+        if stopped is not None:
+            raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
+        workflow = self._approvals.workflow(approval.workflow)
+        used = await self._store.change_held(approval.id, workflow, Dispatched(0))
+        if not isinstance(used, Decided) or not isinstance(used.outcome, Changed):
+            raise CallerError("approval_expired", "The approval was used or is over; ask again.", gate="approval")
+
+
+def _key(approval: ApprovalRequest) -> tuple[str, ...]:
+    bound = approval.binding
+    return (approval.caller, bound.kind.value, bound.server, bound.tool, bound.arguments_digest)

@@ -1,0 +1,139 @@
+"""The last look before a call that became a task is sent: would the gates still say what they said?
+
+Runs inside the store's transaction that writes the intent, on the store's own thread, so it only reads: the plan in force, the
+lists of the servers, the standing grants. Whatever differs from what people agreed to ends the task, and not one byte goes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.pin import definition_digest
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import (
+    APPROVER_ROLE,
+    DEFAULT_WORKFLOW,
+    Approval,
+    Approver,
+    Binding,
+    State,
+    Workflow,
+)
+from taskgate.core.governance.decision import Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
+from taskgate.core.governance.grants import Grant
+from taskgate.core.governance.pipeline import REFUSED, decide, workflow_named
+from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.endings import refused
+from taskgate.core.tasks.happening import Happening
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.governance.judge import Asked, judge
+from taskgate.gateway.plan import Plan
+
+_NOT_RUN = "The call was not executed."
+
+
+class LastLook:
+    def __init__(self, plan: Callable[[], Plan], catalogs: Catalogs, grants: Callable[[], Iterable[Grant]]) -> None:
+        self._plan = plan
+        self._catalogs = catalogs
+        self._grants = grants
+
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+        """None lets the call go; otherwise what ends it."""
+        stopped = self._why_not(task, approval, now_ms)
+        if stopped is None:
+            return None
+        text = f"{stopped.reason} {_NOT_RUN}"
+        data = {"tool": task.wire_name, "task_id": task.id}
+        return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
+
+    def _why_not(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
+        plan = self._plan()
+        asked = Asked(
+            task.principal,
+            plan.governing.roles.get(task.principal, frozenset()),
+            task.scope,
+            task.server,
+            task.tool,
+            task.arguments,
+            self.definition(task.server, task.tool),
+        )
+        decision = self.judged(plan, asked, now_ms)
+        if approval is None or approval.state is State.USED:
+            return _without_approval(decision, spent=approval is not None)
+        return self.recheck(plan, approval, asked, decision, now_ms)
+
+    def judged(self, plan: Plan, asked: Asked, now_ms: int) -> Settled:
+        decision = decide(plan.gates, asked.kind, asked.server, asked.name, quarantined=self._catalogs.quarantined)
+        try:
+            return judge(plan, asked, decision, self._grants(), now_ms)
+        except CallerError as problem:
+            return Denied(Gate.POLICY, problem.message, REFUSED)
+
+    def recheck(self, plan: Plan, approval: Approval, asked: Asked, decision: Settled, now_ms: int) -> Stopped | None:
+        found = recheck(
+            approval,
+            Present(
+                asked.principal,
+                asked.server,
+                asked.name,
+                _digest(asked.arguments),
+                asked.definition_digest,
+                plan.gates.revision,
+                decision,
+                _known(plan, approval.workflow),
+                standing(plan, approval.binding, approval.workflow),
+                now_ms,
+            ),
+        )
+        return found if isinstance(found, Stopped) else None
+
+    def definition(self, server: str, tool: str) -> str:
+        """The digest of a tool's definition as it is listed now; empty for a tool that is not listed."""
+        entry = entry_of(self._catalogs, server, tool)
+        return definition_digest(entry.definition) if entry is not None else ""
+
+
+def entry_of(catalogs: Catalogs, server: str, tool: str) -> Entry | None:
+    offer = catalogs.offer(server)
+    entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+    return next((entry for entry in entries if entry.name == tool), None)
+
+
+def standing(plan: Plan, binding: Binding, workflow: str) -> Mapping[str, Approver]:
+    """Who may decide today; the caller itself among them where its workflow lets it answer its own question."""
+    people = plan.governing.approvers
+    known = workflow_named(plan.gates, workflow)
+    if binding.kind is PatternKind.TOOL and known.self_approval and workflow in plan.governing.elicits:
+        return {**people, binding.principal: as_own_approver(plan, binding.principal)}
+    return people
+
+
+def as_own_approver(plan: Plan, principal: str) -> Approver:
+    """The person at the caller, where the operator trusts them with their own calls."""
+    return Approver(principal, plan.governing.roles.get(principal, frozenset()) | {APPROVER_ROLE})
+
+
+def _known(plan: Plan, workflow: str) -> Workflow | None:
+    if workflow != DEFAULT_WORKFLOW and workflow not in plan.gates.workflows:
+        return None
+    return workflow_named(plan.gates, workflow)
+
+
+def _without_approval(decision: Settled, *, spent: bool) -> Stopped | None:
+    if isinstance(decision, Denied):
+        return Stopped(POLICY_DRIFT, "The policy changed and no longer allows this call.")
+    if isinstance(decision, NeedsApproval) and not spent:
+        return Stopped(POLICY_DRIFT, "The policy changed and now asks for an approval of this call; call again.")
+    return None
+
+
+def _digest(arguments: bytes) -> str:
+    try:
+        return digest_of_json(arguments)
+    except AmbiguousJson:
+        return ""
