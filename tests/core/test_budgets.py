@@ -124,6 +124,7 @@ def test_odd_clocks_and_rates_do_no_harm() -> None:
     assert wait == pytest.approx(0.1)
     assert take(TokenBucket(0, 1), BucketLevel(0.0, 0.0), 5.0)[1] == float("inf")
     assert take(TokenBucket(1, 2), BucketLevel(0.0, 0.0), 0.0, cost=9)[1] == pytest.approx(2.0)
+    assert take(TokenBucket(1, 2), None, 0.0, cost=9) == (BucketLevel(-7.0, 0.0), 0.0)
 
 
 @given(st.lists(st.floats(0, 0.5), min_size=1, max_size=60), st.integers(1, 10), st.floats(0.5, 50))
@@ -220,3 +221,12 @@ def test_any_order_of_happenings_keeps_the_limit_and_loses_no_ticket(steps: list
         assert queue.running == len(running) <= 2
         assert queue.waiting == len(waiting)
         assert not waiting or len(running) == 2
+
+
+def test_a_line_says_beforehand_whether_it_is_full() -> None:
+    queue = FairQueue(slots=1, max_waiting=1)
+    assert not queue.is_full_for("a")
+    queue.enter("a", 0)
+    assert not queue.is_full_for("b")
+    queue.enter("b", 1)
+    assert queue.is_full_for("c")

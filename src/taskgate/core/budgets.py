@@ -122,9 +122,10 @@ def take(bucket: TokenBucket, level: BucketLevel | None, now: float, cost: float
     if level is None:
         level = BucketLevel(bucket.burst, now)
     tokens = min(bucket.burst, level.tokens + max(0.0, now - level.at) * bucket.per_second)
-    if tokens >= cost:
-        return BucketLevel(tokens - cost, now), 0.0
+    # What costs more than a full bucket goes when it is full, and leaves a debt.
     missing = min(cost, bucket.burst) - tokens
+    if missing <= 0:
+        return BucketLevel(tokens - cost, now), 0.0
     return BucketLevel(tokens, now), missing / bucket.per_second if bucket.per_second > 0 else float("inf")
 
 
