@@ -168,6 +168,11 @@ def opened(servers: Servers) -> Opener:
 
 
 @pytest.fixture
+def mcp130() -> Peer:
+    return BEHAVIOUR[0]
+
+
+@pytest.fixture
 def everything(servers: Servers) -> str:
     return servers.url(EXTENSION[0].command)
 

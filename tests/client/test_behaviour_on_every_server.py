@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from taskgate.client import Generation, Progress, Question, ServerError, TaskStatus, accept
+from taskgate.client import Generation, Progress, Question, ServerError, TaskNotFound, TaskStatus, accept
 
 PATIENCE = 10.0
 
@@ -164,3 +165,16 @@ async def test_tasks_are_listed_and_can_be_resumed_by_id(task_peer: Any, opened:
         assert (await session.get_task_result(first.task_id, PATIENCE)).text == "worked"
         again = await session.resume_task(first.task_id)
         assert (await again.result(PATIENCE)).text == "worked"
+
+
+@pytest.mark.peers("mcp130")
+async def test_a_kept_session_is_continued_by_another_with_its_ticket(opened: Any, mcp130: Any) -> None:
+    async with opened(mcp130, keep_session=True) as first:
+        task_id = (await first.call_tool_as_task("work", {"seconds": 0.5})).task_id
+        ticket = json.loads(json.dumps(first.ticket))
+    async with opened(mcp130, ticket=ticket) as second:
+        handle = await second.resume_task(task_id)
+        assert (await handle.result(PATIENCE)).text == "worked"
+    async with opened(mcp130) as third:
+        with pytest.raises(TaskNotFound):  # this server ties a task to its session
+            await third.get_task(task_id)

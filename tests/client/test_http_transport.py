@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from taskgate.client import (
     CannotConnect,
@@ -246,3 +254,34 @@ async def test_a_server_that_refuses_both_generations_says_so() -> None:
         with pytest.raises(VersionUnsupported, match="never"):
             async with connect(server.url):
                 pass
+
+
+async def test_a_private_authority_is_trusted_only_when_given(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    inside = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    inside.load_cert_chain(certificate, key)
+    script = Scripted(call_script(lambda request: http(request.reply({"content": []}))), handshake=True)
+    server = await asyncio.start_server(script.serve, "127.0.0.1", 0, ssl=inside)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with stateful(url, tls=ssl.create_default_context(cafile=certificate)) as session:
+        assert not (await session.call_tool("x")).is_error
+    with pytest.raises(CannotConnect, match="certificate"):
+        async with stateful(url):
+            pass
+    server.close()
+
+
+def self_signed(folder: Path) -> tuple[str, str]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+    authority = x509.BasicConstraints(ca=True, path_length=0)
+    certificate = builder.add_extension(address, False).add_extension(authority, True).sign(key, hashes.SHA256())
+    files = folder / "cert.pem", folder / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, *private))
+    return str(files[0]), str(files[1])

@@ -215,3 +215,12 @@ async def test_what_the_server_suggests_to_say_meanwhile_is_kept(liar: str) -> N
     async with lying(liar, "stateful") as session:
         handle = await session.call_tool_as_task("honest")
         assert handle.immediate_response == "I started it."
+
+
+@BOTH
+async def test_a_status_the_server_pushes_makes_polling_unnecessary(lying_command: list[str], generation: str) -> None:
+    async with lying(lying_command, generation) as session:
+        handle = await session.call_tool_as_task("pushed")
+        assert handle.task.poll_interval == 60_000
+        assert (await handle.result(PATIENCE)).text == "true result"
+        assert json.loads((await session.call_tool("polls", {"taskId": handle.task_id})).text) == []

@@ -66,7 +66,8 @@ def call(
     target = choose_target(ctx, gateway, url, scope, token, generation)
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
-    settings = {"elicitation": _elicitation(answer, display, as_json=as_json)}
+    # A task may outlive this command, and some servers end the tasks of a session that is ended.
+    settings = {"elicitation": _elicitation(answer, display, as_json=as_json), "keep_session": as_task}
     wish = Wish(name, given, as_task=as_task, watch=watch, ttl=ttl, timeout=timeout, as_json=as_json)
     raise typer.Exit(asyncio.run(_call(target, wish, display, settings)))
 

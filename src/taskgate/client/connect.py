@@ -6,11 +6,13 @@ everything.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from taskgate.client.errors import CannotConnect, ClientError
+from taskgate.client.generations.stateful import Stateful
 from taskgate.client.negotiate import negotiate
 from taskgate.client.options import Generation, Options
 from taskgate.client.session import Session
@@ -27,22 +29,30 @@ async def connect(
     headers: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    ticket: Mapping[str, Any] | None = None,
     generation: Generation | str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Session]:
     """A session with the server at a URL (a string) or behind a command (a sequence of strings).
 
-    `token` is sent as a bearer token. `env` is added to the few variables a child process inherits. `generation`
-    forces `stateful` (2025-11-25 and older) or `stateless` (2026-07-28); by default both are tried, the newer one
-    first. `settings` are the fields of `Options`: `elicitation`, `sampling` and `roots` say how the server's
-    questions are answered, `on_notification` and `on_expiry` tell what happens, the rest are deadlines and limits.
+    `token` is sent as a bearer token. `tls` replaces the usual checks of certificates, for a private authority.
+    `env` is added to the few variables a child process inherits. `generation` forces `stateful` (2025-11-25 and
+    older) or `stateless` (2026-07-28); by default both are tried, the newer one first. `settings` are the fields
+    of `Options`: `elicitation`, `sampling` and `roots` say how the server's questions are answered,
+    `on_notification` and `on_expiry` tell what happens, the rest are deadlines and limits.
     """
     options = Options(generation=None if generation is None else Generation(generation), **settings)
     session = Session(options)
     carrier: Carrier | None = None
     try:
-        carrier = await _open(target, token, headers, env, cwd, options, session)
-        await session.begin(carrier, await negotiate(carrier, options))
+        if isinstance(target, str):
+            bearer = {"authorization": f"Bearer {token}"} if token else {}
+            carrier = StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver, tls)
+        else:
+            carrier = await _start(target, env, cwd, options, session)
+        dialect = _rejoin(carrier, ticket) if ticket is not None else await negotiate(carrier, options)
+        await session.begin(carrier, dialect)
         yield session
     finally:
         await session.close()
@@ -50,24 +60,25 @@ async def connect(
             await carrier.close()
 
 
-async def _open(
-    target: str | Sequence[str],
-    token: str | None,
-    headers: Mapping[str, str] | None,
-    env: Mapping[str, str] | None,
-    cwd: str | None,
-    options: Options,
-    session: Session,
+async def _start(
+    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, options: Options, session: Session
 ) -> Carrier:
-    if isinstance(target, str):
-        bearer = {"authorization": f"Bearer {token}"} if token else {}
-        return StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver)
-    if not target:
+    if not command:
         raise CannotConnect("the command is empty")
-    carrier = Stdio(target, env, cwd, options, session.deliver)
+    carrier = Stdio(command, env, cwd, options, session.deliver)
     try:
         await carrier.start()
     except ClientError:
         await carrier.close()
         raise
     return carrier
+
+
+def _rejoin(carrier: Carrier, ticket: Mapping[str, Any]) -> Stateful:
+    """Go on in the session a ticket names, without a handshake."""
+    session_id, initialized = ticket.get("session_id"), ticket.get("initialized")
+    if not isinstance(carrier, StreamableHttp) or not isinstance(session_id, str) or not isinstance(initialized, dict):
+        raise CannotConnect("this is not a ticket for a session over HTTP")
+    dialect = Stateful(initialized)
+    carrier.rejoin(session_id, dialect.version)
+    return dialect

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 from taskgate.client.errors import ConnectionLost, DeadlineExceeded, InvalidReply, ServerError, SessionExpired
 from taskgate.client.generations.dialect import Dialect
-from taskgate.client.generations.stateful import shake_hands
+from taskgate.client.generations.stateful import Stateful, shake_hands
 from taskgate.client.inbound import Inbound, Listener
 from taskgate.client.options import Generation, Options
 from taskgate.client.questions import Answering
@@ -36,7 +37,8 @@ class Conversation:
         self.answering = Answering(options)
         self.subscriptions = Subscriptions(self._listen)
         self._inbound = Inbound(options, self.answering, self._post)
-        self._ids = itertools.count(1)
+        # Not from 1: two processes may share a session (see `ticket`), and their requests must not be confused.
+        self._ids = itertools.count(random.randrange(1, 2**30))
         self._renewing = asyncio.Lock()
         self._carrier: Carrier
         self.dialect: Dialect
@@ -48,6 +50,14 @@ class Conversation:
     async def begin(self, carrier: Carrier, dialect: Dialect) -> None:
         self._carrier, self.dialect = carrier, dialect
         await self._open_listener()
+
+    @property
+    def ticket(self) -> dict[str, Any] | None:
+        """What another process needs to go on in this session; None where there is no session to share."""
+        session_id = getattr(self._carrier, "session_id", None)
+        if session_id is None or not isinstance(self.dialect, Stateful):
+            return None
+        return {"session_id": session_id, "initialized": dict(self.dialect.initialized)}
 
     async def close(self) -> None:
         await self.subscriptions.close()

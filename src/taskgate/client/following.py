@@ -16,7 +16,9 @@ from taskgate.client.options import Generation, OnProgress, Options
 from taskgate.client.poller import Poller, next_delay
 from taskgate.client.questions import Answering
 from taskgate.client.results import Progress, Question, Task, TaskUpdate
-from taskgate.client.task_handle import TaskHandle
+from taskgate.client.task_handle import LONG_INTERVAL_MS, TaskHandle
+
+MOST_EARLY = 64
 
 
 class Following:
@@ -26,6 +28,8 @@ class Following:
         self._conversation = conversation
         self._poller = Poller(conversation.options.poll_concurrency)
         self._progress: dict[str, Callable[[Progress], None]] = {}
+        # Status notifications may overtake the answer that tells us of the task; a few are kept for it.
+        self._early: dict[str, Mapping[str, Any]] = {}
         self.handles: dict[str, TaskHandle] = {}
         conversation.answering.on_parked = self._on_parked
         conversation.on("notifications/progress", self._on_progress)
@@ -54,6 +58,10 @@ class Following:
         self.handles[task.task_id] = handle
         self._poller.watch(handle, next_delay(task.poll_interval, self.options.default_poll_interval))
         handle.observe(task)
+        if (early := self._early.pop(task.task_id, None)) is not None:
+            self._on_task(early)
+        if not task.status.is_terminal and (task.poll_interval or 0) >= LONG_INTERVAL_MS:
+            self.long_lived(handle)
 
     def hurry(self, handle: TaskHandle) -> None:
         """Look at this task now rather than at its next turn."""
@@ -139,8 +147,12 @@ class Following:
             report(Progress(progress, known_total, message if isinstance(message, str) else None))
 
     def _on_task(self, params: Mapping[str, Any]) -> None:
-        handle = self.handles.get(str(params.get("taskId")))
+        task_id = str(params.get("taskId"))
+        handle = self.handles.get(task_id)
         if handle is None:
+            self._early[task_id] = params
+            if len(self._early) > MOST_EARLY:
+                del self._early[next(iter(self._early))]
             return
         try:
             task = self._conversation.dialect.task(params)

@@ -37,6 +37,7 @@ class Options:
     roots: Roots | None = None
     answer_by_hand: bool = False
     tasks: bool = True
+    keep_session: bool = False
     on_notification: OnNotification | None = None
     on_expiry: Callable[[TaskUpdate], Any] | None = None
     client_name: str = "taskgate-client"

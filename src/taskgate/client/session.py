@@ -62,6 +62,14 @@ class Session:
         return self._conversation.options.tasks and self._conversation.dialect.runs_tasks()
 
     @property
+    def ticket(self) -> dict[str, Any] | None:
+        """For `connect(url, ticket=...)` in another process: some stateful servers know a task only in the session that
+        made it. Plain JSON; it is as secret as a password. Open the session with `keep_session=True`, or leaving it
+        ends it.
+        """
+        return self._conversation.ticket
+
+    @property
     def active_tasks(self) -> Mapping[str, TaskHandle]:
         """The tasks this session follows, by id; an ended task stays until its result is collected."""
         return dict(self._following.handles)

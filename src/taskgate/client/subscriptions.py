@@ -18,7 +18,7 @@ from taskgate.client.errors import ClientError, HttpRefusal, ServerError
 
 # More ids than this are not worth a stream: they are polled.
 MOST_TASKS = 100
-GATHER_SECONDS = 0.02
+GATHER_SECONDS = 0.05
 STREAM_SECONDS = 3600.0
 LONGEST_PAUSE = 30.0
 

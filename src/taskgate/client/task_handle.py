@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from taskgate.client.following import Following
 
 POLL_TIMEOUT = 30.0
-# A task that was looked at this often without an end is worth a push subscription.
-LONG_LIVED_TURNS = 2
+# A task is worth a push subscription once it was looked at this often, or at once if polls are this many ms apart.
+LONG_LIVED_TURNS, LONG_INTERVAL_MS = 2, 1000
 
 
 class TaskHandle:

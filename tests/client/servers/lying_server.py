@@ -47,6 +47,7 @@ SCRIPTS: dict[str, tuple[int | None, list[dict[str, Any]]]] = {
             {"status": "completed"},
         ],
     ),
+    "pushed": (60_000, [{"status": "working", "interval": 60_000}]),
     "busy": (60_000, [{"http": 429}, {"http": 503}, {"status": "completed"}]),
     "progressing": (
         60_000,
@@ -79,7 +80,7 @@ def make_task(tool: str, stateless: bool) -> dict[str, Any]:
     ttl, script = SCRIPTS[tool]
     task = {"id": f"task-{next(numbers)}", "tool": tool, "ttl": ttl, "script": list(script), "polls": []}
     tasks[task["id"]] = task
-    described = describe(task, {"status": "working"}, stateless)
+    described = describe(task, {"status": "working", **({"interval": 60_000} if tool == "pushed" else {})}, stateless)
     meta = {"io.modelcontextprotocol/model-immediate-response": "I started it."}
     return {"resultType": "task", **described} if stateless else {"task": described, "_meta": meta}
 
@@ -205,6 +206,16 @@ async def serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamW
         writer.close()
 
 
+def push_by_subscription(message: dict[str, Any]) -> None:
+    """Acknowledge, then tell of every subscribed task that it is completed."""
+    wanted, meta = message["params"]["notifications"], {"io.modelcontextprotocol/subscriptionId": message["id"]}
+    named = [tasks[task_id] for task_id in wanted.get("taskIds", [])]
+    frames = [("notifications/subscriptions/acknowledged", {"notifications": wanted})]
+    frames += [("notifications/tasks", describe(task, {"status": "completed"}, True)) for task in named]
+    for method, params in frames:
+        print(json.dumps({"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": meta}}), flush=True)
+
+
 async def serve_stdio() -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
@@ -217,9 +228,15 @@ async def serve_stdio() -> None:
         if name == "die":
             print("I am tired", file=sys.stderr, flush=True)
             sys.exit(3)
+        if message["method"] == "subscriptions/listen":
+            push_by_subscription(message)
+            return
         for _ in range(3 if name == "twice" else 1):
             if reply:
                 print(json.dumps(reply), flush=True)
+        if name == "pushed" and "task" in (reply or {}).get("result", {}):
+            done = {**reply["result"]["task"], "status": "completed"}
+            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/tasks/status", "params": done}), flush=True)
 
     print("this line is no JSON", flush=True)
     while line := await reader.readline():

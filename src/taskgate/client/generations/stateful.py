@@ -26,6 +26,7 @@ class Stateful:
     generation = Generation.STATEFUL
 
     def __init__(self, initialized: Mapping[str, Any]) -> None:
+        self.initialized = initialized
         self.version = str(initialized["protocolVersion"])
         capabilities, info = initialized.get("capabilities"), initialized.get("serverInfo")
         self.capabilities: Mapping[str, Any] = capabilities if isinstance(capabilities, dict) else {}

@@ -39,19 +39,26 @@ _REDIRECTS = (307, 308)
 class StreamableHttp:
     """A carrier that speaks to `url`."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], options: Options, deliver: Deliver) -> None:
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        options: Options,
+        deliver: Deliver,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CannotConnect(f"{url!r} is not an http or https address")
-        tls = ssl.create_default_context() if parts.scheme == "https" else None
-        port = parts.port or (443 if tls else 80)
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
         self._url, self._options, self._deliver = url, options, deliver
         self._common = _common_lines(parts.netloc.rpartition("@")[2], headers)
         self._set_path(url)
         self._pool = HttpPool(
             parts.hostname,
             port,
-            tls,
+            (tls or ssl.create_default_context()) if secure else None,
             max_connections=options.max_connections,
             max_reply_bytes=options.max_reply_bytes,
             connect_timeout=options.connect_timeout,
@@ -82,6 +89,11 @@ class StreamableHttp:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LISTENER_SECONDS):
                 await opened.wait()
+
+    def rejoin(self, session_id: str, protocol_version: str) -> None:
+        """Go on in a session that another conversation began."""
+        self.session_id = session_id
+        self.settle(protocol_version, stateful=True)
 
     async def restart(self) -> None:
         self.session_id = None
@@ -114,7 +126,7 @@ class StreamableHttp:
         if listener is not None:
             with contextlib.suppress(asyncio.CancelledError):
                 await listener
-        if self.session_id is not None:
+        if self.session_id is not None and not self._options.keep_session:
             with contextlib.suppress(ClientError):
                 await self._pool.send(b"DELETE " + self._head[5:] + b"content-length: 0\r\n\r\n", None, 2.0)
         await self._pool.close()
