@@ -153,6 +153,9 @@ def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
         server.cwd,
         Instances(server.instances),
         root.limits.result_bytes,
+        keeps_questions=server.questions == "inbox",
+        restart_limit=server.restart.limit,
+        restart_within_s=server.restart.within.total_seconds(),
     )
 
 

@@ -53,6 +53,9 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         },
         build_governing(root, policy),
         frozenset(name for name, scope in root.scopes.items() if not scope.enabled),
+        frozenset(name for name, server in root.servers.items() if server.questions == "refuse"),
+        frozenset(name for name, server in root.servers.items() if server.sampling == "refuse"),
+        root.facade.add_server,
     )
 
 

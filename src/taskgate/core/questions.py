@@ -67,6 +67,19 @@ def can_answer(capabilities: Mapping[str, Any], method: str, params: Mapping[str
     return "form" in elicitation or not elicitation
 
 
+def with_inbox(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What may be declared for a caller that has an inbox: forms, pages and plain sampling, on top of its own."""
+    elicitation, sampling = capabilities.get("elicitation"), capabilities.get("sampling")
+    if isinstance(elicitation, Mapping) and "form" in elicitation and "url" in elicitation and sampling is not None:
+        return capabilities
+    own = elicitation if isinstance(elicitation, Mapping) else {}
+    return {
+        **capabilities,
+        "elicitation": {**own, "form": own.get("form", {}), "url": own.get("url", {})},
+        "sampling": sampling if isinstance(sampling, Mapping) else {},
+    }
+
+
 def bare_params(params: Raw | None, drop: tuple[str, ...] = ()) -> Raw:
     """Params as they travel inside a stateless result: without `_meta`, `task` and whatever else is named."""
     if params is None:

@@ -140,6 +140,7 @@ class StdioDoor:
         reply = await self._gateway.answer(request)
         if reply is not None:
             outlet.send(reply.body)
+            request.settled(True)
 
     def _request(self, message: Message, outlet: StdoutOutlet) -> Request:
         if has_envelope(message.params):

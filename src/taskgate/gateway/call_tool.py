@@ -116,7 +116,7 @@ def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, An
 def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskCheck:
     """Does the call obey what the tool showed this caller about tasks?"""
     session = request.session
-    if session is None or not speaks_tasks(session.version):
+    if session is None or request.inner or not speaks_tasks(session.version):
         return TaskCheck.SYNC
     present = "task" in request.params
     shown = context.view_of(request).shown(tool, session.task_aware or present) or TaskSupport.FORBIDDEN

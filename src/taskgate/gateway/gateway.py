@@ -10,7 +10,7 @@ import asyncio
 import difflib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
@@ -23,24 +23,26 @@ from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.generations.stateful_2025 import read_opening
-from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.questions import Answer, Question
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.activity.activity import Activity
-from taskgate.gateway.asking import ask_caller, ask_session
+from taskgate.gateway.activity.asker import Asker, session_key
 from taskgate.gateway.budgets import CHARGED, Budgets
 from taskgate.gateway.call_tool import call_tool, unknown_tool
-from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.catalogs import Catalogs, Offer
 from taskgate.gateway.context import Context
+from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
+from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.introduce import discover_result, initialize_result
 from taskgate.gateway.list_catalog import list_catalog
-from taskgate.gateway.own_tools.table import call_own_tool, own_tool
+from taskgate.gateway.own_tools.table import FACADE_MODES, call_own_tool, callable_families, own_tool
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.read_things import complete, get_prompt, read_resource
 from taskgate.gateway.relay import Relay
@@ -84,14 +86,19 @@ class Gateway:
         catalogs = Catalogs(upstreams, plan.limits, self._lists_changed, metrics)
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
         seal = Seal(seal_key)
-        relay = Relay(seal, self._suspended, ask_caller)
+        self.activity = Activity(store)
+        self._asker = Asker(self.activity.inbox, lambda: self._plan)
+        self._suspended.otherwise = self._asker.otherwise
+        relay = Relay(seal, self._suspended, self._asker.ask_caller, self._asker.otherwise)
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
+        self.pins = Pins(store, catalogs, lambda: self._plan, self.approvals)
+        self.annotations = Annotations(lambda: self._plan, catalogs, metrics)
+        catalogs.inspect = self._inspect
         by_url = ByUrl(seal, self.approvals, self.tasks, lambda: self._plan)
         readings = HeldReadings(governor, self.tasks, lambda: self._plan)
         views = Views(catalogs, self._note, self._composed)
         self.budgets = Budgets(plan)
-        self.activity = Activity(store)
         self.context = Context(
             plan,
             upstreams,
@@ -205,6 +212,11 @@ class Gateway:
         subset = self.admit(caller, wish)
         result = await initialize_result(self.context, subset.servers, opening.version)
         session = self.context.sessions.open(caller, opening, wish, asyncio.get_running_loop().time())
+        scope = self.context.plan.scopes[caller.scope]
+        if callable_families(scope):
+            session.face = replace(session.face, inbox=True)
+        if scope.mode in FACADE_MODES:
+            self.activity.open(session_key(session), caller.scope)
         log.info("session opened", principal=caller.principal, client=opening.client_info.get("name"), **_facts(subset))
         return session, wire.success(message.id or b"null", result)
 
@@ -240,6 +252,8 @@ class Gateway:
             if self.budgets.rate is not None and message.method in CHARGED:
                 self.budgets.charge(request.caller.principal)
             if session is None:
+                scope = self.context.plan.scopes.get(request.caller.scope)
+                request.inbox = scope is not None and bool(callable_families(scope))
                 result = await use_case(request)
             else:
                 session.begin(message.id)
@@ -338,11 +352,7 @@ class Gateway:
 
     async def on_question(self, link: Link, question: Question) -> Answer:
         """A question that belongs to no call we know of: put it to a session of the one the link is open for."""
-        for session in self._sessions_on(link):
-            answer = await ask_session(session, question)
-            if answer.result is not None:
-                return answer
-        return not_supported(question.method)
+        return await self._asker.ask_sessions(self._sessions_on(link), question)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:
@@ -403,7 +413,13 @@ class Gateway:
 
     async def start(self) -> None:
         """Before callers come: know what the store knows of standing grants and open questions."""
+        await self.pins.load()
         await self.approvals.start()
+
+    def _inspect(self, server: str, offer: Offer) -> None:
+        """Every list, before anybody sees it."""
+        self.pins.inspect(server, offer)
+        self.annotations.look(server, offer)
 
     async def reap(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -417,6 +433,9 @@ class Gateway:
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
         self.budgets.adopt(plan)
+        if before.gates is not plan.gates:
+            self.pins.adopt()
+            self.annotations.adopt()
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
 
@@ -429,6 +448,7 @@ class Gateway:
     async def close(self) -> None:
         self.stopping = True
         self.subscriptions.end_all()
+        await self.pins.close()
         await self.approvals.close()
         await self.tasks.close()
         await self._suspended.close()

@@ -111,6 +111,11 @@ class Plan:
     traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
     governing: Governing = field(default_factory=Governing)
     disabled_scopes: frozenset[str] = frozenset()
+    refuse_questions: frozenset[str] = frozenset()
+    """Servers whose questions may not wait in an inbox."""
+    refuse_sampling: frozenset[str] = frozenset()
+    add_server: str | None = None
+    """Whether callers may add servers: off, session or on; None where the door decides."""
 
     @property
     def prefixes(self) -> dict[str, str]:

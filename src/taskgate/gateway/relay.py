@@ -16,7 +16,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
-from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
@@ -52,10 +52,11 @@ class Errand:
 
 
 class Relay:
-    def __init__(self, seal: Seal, suspended: SuspendedCalls, ask: Asker) -> None:
+    def __init__(self, seal: Seal, suspended: SuspendedCalls, ask: Asker, ask_otherwise: Asker) -> None:
         self._seal = seal
         self._suspended = suspended
         self._ask = ask
+        self._ask_otherwise = ask_otherwise
 
     async def carry(self, request: Request, errand: Errand) -> bytes:
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
@@ -66,7 +67,7 @@ class Relay:
             reply = await link.request(self._outgoing(request, errand))
             if type(reply) is Result:
                 return reply.raw
-            return self._same_generation(request, errand, reply)
+            return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
         if request.generation is Generation.STATEFUL:
             return await self._down_to_stateful(request, errand, link)
         return await self._hold(request, errand, link)
@@ -125,7 +126,38 @@ class Relay:
         link = await errand.upstream.link(request.link_key, request.face)
         if link.generation is Generation.STATEFUL:
             return await self._hold(request, errand, link)
-        return self._same_generation(request, errand, await link.request(self._outgoing(request, errand)))
+        reply = await link.request(self._outgoing(request, errand))
+        return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
+
+    async def _answered_for(self, request: Request, errand: Errand, link: Link, reply: Reply) -> Reply:
+        """Both sides are stateless: questions that the caller did not say it can answer are put to its inbox (or to the
+        task that the call became), and the call is sent again with the answers.
+        """
+        rounds = 0
+        while isinstance(reply, InputRequired):
+            asked = {key: question_in(raw, link.server) for key, raw in reply.requests.items()}
+            foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
+            if not foreign:
+                return reply
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                raise _too_curious(link.server)
+            answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
+            given = {
+                key: _usable_answer(question, answer)
+                for (key, question), answer in zip(foreign.items(), answers, strict=True)
+            }
+            _next_round(errand, reply, given)
+            reply = await link.request(self._outgoing(request, errand))
+        return reply
+
+    def _native(self, request: Request, question: Question) -> bool:
+        return request.stand_in is None and can_answer(request.capabilities, question.method, question.decoded())
+
+    async def _put_foreign(self, request: Request, question: Question) -> Answer:
+        if request.stand_in is not None:
+            return await request.stand_in.ask(question)
+        return await self._ask_otherwise(request, question)
 
     async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
@@ -172,15 +204,8 @@ class Relay:
         while isinstance(reply, InputRequired):
             rounds += 1
             if rounds > MAX_ROUNDS:
-                raise UpstreamError(
-                    "upstream_protocol", f"The server {link.server} asked too many questions in one call."
-                )
-            answers = await self._ask_all(request, link.server, reply.requests)
-            errand.params = {**errand.params, "inputResponses": Raw(wire.encode(answers))}
-            if reply.state is not None:
-                errand.params["requestState"] = reply.state
-            else:
-                errand.params.pop("requestState", None)
+                raise _too_curious(link.server)
+            _next_round(errand, reply, await self._ask_all(request, link.server, reply.requests))
             reply = await link.request(self._outgoing(request, errand))
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
 
@@ -191,6 +216,19 @@ class Relay:
             key: _usable_answer(question, answer)
             for (key, question), answer in zip(questions.items(), answers, strict=True)
         }
+
+
+def _next_round(errand: Errand, reply: InputRequired, answers: Mapping[str, Raw]) -> None:
+    """Send the same call again, with answers and the state that the server gave us to keep."""
+    errand.params = {**errand.params, "inputResponses": Raw(wire.encode(dict(answers)))}
+    if reply.state is not None:
+        errand.params["requestState"] = reply.state
+    else:
+        errand.params.pop("requestState", None)
+
+
+def _too_curious(server: str) -> UpstreamError:
+    return UpstreamError("upstream_protocol", f"The server {server} asked too many questions in one call.")
 
 
 def heard(request: Request, method: str, params: Raw | None) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from taskgate.core import wire
 from taskgate.core.caller import Caller
+from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
 from taskgate.core.meta import meta_of
 from taskgate.core.questions import Answer, Question
 from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.sessions import Session, passes_log_level
 from taskgate.ports.outlet import Outlet
@@ -38,12 +40,18 @@ class Request:
         "detach",
         "envelope",
         "generation",
+        "hand_over",
         "headers",
+        "inbox",
+        "inner",
         "last_progress",
         "message",
         "narrowing",
+        "on_settled",
         "outlet",
+        "reachable",
         "respond",
+        "rung",
         "session",
         "stand_in",
     )
@@ -70,6 +78,14 @@ class Request:
         self.detach: Callable[[], None] | None = None
         self.stand_in: StandIn | None = None
         self.answered = False
+        self.inner = False
+        """Made by one of our own tools on behalf of the caller."""
+        self.inbox = session.face.inbox if session is not None else False
+        """Questions that the caller cannot be asked may wait for it."""
+        self.rung: Delivery | None = None
+        self.hand_over: Callable[[Task, float], bytes] | None = None
+        self.on_settled: Callable[[bool], None] | None = None
+        self.reachable: Callable[[], bool] | None = None
         self.last_progress = 0.0
         self._token: Raw | None = None
         self._face: CallerFace | None = None
@@ -100,7 +116,16 @@ class Request:
             self.detach()
         if self.session is not None:
             self.session.end(self.message.id)
-        await self.respond(wire.success(self.message.id, result))
+        try:
+            await self.respond(wire.success(self.message.id, result))
+        finally:
+            self.settled(self.reachable is None or self.reachable())
+
+    def settled(self, arrived: bool) -> None:
+        """The reply has been handed to the transport, or could not be."""
+        hook, self.on_settled = self.on_settled, None
+        if hook is not None:
+            hook(arrived)
 
     @property
     def client_name(self) -> str:
@@ -121,9 +146,19 @@ class Request:
             assert self.envelope is not None
             info = self.envelope.client_info
             self._face = CallerFace(
-                self.envelope.capabilities, wire.raw(info) if info is not None else None, self.envelope.log_level
+                self.envelope.capabilities,
+                wire.raw(info) if info is not None else None,
+                self.envelope.log_level,
+                self.inbox,
             )
         return self._face
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the caller itself declared."""
+        if self.session is not None:
+            return self.session.capabilities
+        return self.envelope.capabilities if self.envelope is not None else {}
 
     @property
     def link_key(self) -> LinkKey:

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -53,7 +54,7 @@ class Session:
         if level not in LOG_LEVELS:
             raise CallerError("invalid_params", f"The log level must be one of {', '.join(LOG_LEVELS)}.")
         self.log_level = level
-        self.face = CallerFace(self.face.capabilities, self.face.client_info, level)
+        self.face = replace(self.face, log_level=level)
 
     def wants_log(self, level: str) -> bool:
         return passes_log_level(level, self.log_level)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +40,8 @@ class HeldCall:
 
 class SuspendedCalls:
     def __init__(self) -> None:
+        self.otherwise: Callable[[Request, Question], Awaitable[Answer]] = _refuse
+        """Asked what the caller itself cannot answer."""
         self._held: dict[str, HeldCall] = {}
 
     def __len__(self) -> int:
@@ -74,9 +77,12 @@ class SuspendedCalls:
         return await self._round(held)
 
     async def _ask(self, held: HeldCall, question: Question) -> Answer:
-        capabilities = held.request.face.capabilities if held.request is not None else {}
-        if held.request is not None and not can_answer(capabilities, question.method, question.decoded()):
-            return not_supported(question.method)
+        request = held.request
+        if request is not None and request.stand_in is not None:
+            # The call became a task while it ran: its questions are the task's now.
+            return await request.stand_in.ask(question)
+        if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
+            return await self.otherwise(request, question)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         held.rounds += 1
         held.asked[f"q{held.rounds}"] = (question, answer)
@@ -134,6 +140,10 @@ class SuspendedCalls:
 
 def _embedded(question: Question) -> dict[str, object]:
     return {"method": question.method, "params": bare_params(question.params, drop=("elicitationId",))}
+
+
+async def _refuse(_request: Request, question: Question) -> Answer:
+    return not_supported(question.method)
 
 
 def _consume(work: asyncio.Task[Reply]) -> None:

@@ -9,13 +9,13 @@ the link's `Listener` where it does not.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions import Answer, Question, with_inbox
 from taskgate.core.wire import Members, Raw
 
 
@@ -26,6 +26,14 @@ class CallerFace:
     capabilities: Mapping[str, Any]
     client_info: Raw | None = None
     log_level: str | None = None
+    inbox: bool = False
+    """Questions that the caller cannot answer natively may wait for it, so they may be asked all the same."""
+
+    def towards(self, keeps_questions: bool) -> CallerFace:
+        """As a server sees it: one whose questions may wait is told that they can be asked."""
+        if not (self.inbox and keeps_questions):
+            return self
+        return replace(self, capabilities=with_inbox(self.capabilities))
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ class Server:
         link = self._links.get(key)
         if link is not None and link.alive:
             return link
-        return await self._opened(key, face)
+        return await self._opened(key, face.towards(self.spec.keeps_questions))
 
     def open_link(self, caller: LinkKey) -> Link | None:
         link = self._links.get(self._key_for(caller))
@@ -123,6 +123,7 @@ class Server:
         key = _SHARED if isinstance(link, StatelessLink) and self.spec.transport is not Transport.STDIO else link.key
         self._links[key] = link
         if isinstance(link, StatelessLink):
+            link.keeps_questions = self.spec.keeps_questions
             self._listening = Listening(link, self.listener)
             self._listening.start()
 

@@ -14,8 +14,9 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
-from taskgate.core.generations.stateless_2026 import encode_header_value, stamp
+from taskgate.core.generations.stateless_2026 import CAPABILITIES, encode_header_value, stamp
 from taskgate.core.meta import with_meta
+from taskgate.core.questions import with_inbox
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.upstream import (
     CallerFace,
@@ -42,6 +43,7 @@ class StatelessLink:
         self.server_info: Mapping[str, Any] = {}
         self.version = NEWEST_STATELESS
         self.alive = False
+        self.keeps_questions = False
         self._wire = line
         self._listener = listener
         self._numbers = itertools.count(1)
@@ -69,7 +71,9 @@ class StatelessLink:
         number = next(self._numbers)
         members = request.params
         if not request.keep_envelope:
-            members = _stamped(members, request.face)
+            members = _stamped(members, request.face.towards(self.keeps_questions))
+        elif request.face.inbox and self.keeps_questions:
+            members = with_meta(members, {CAPABILITIES: wire.raw(with_inbox(request.face.capabilities))})
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)

@@ -157,6 +157,7 @@ class McpDoor:
             # In this generation a closed stream is the cancel.
             connection.on_lost = lambda: _cancel(work)
         request.respond = lambda body: outlet.finish(200, body, [])
+        request.reachable = lambda: _still_there(scope)
         request.detach = lambda: _let_go(connection)
         try:
             reply = await self.gateway.answer(request)
@@ -167,8 +168,12 @@ class McpDoor:
         finally:
             if not request.answered:
                 _let_go(connection)
-        if reply is not None:
+        if reply is None:
+            return
+        try:
             await outlet.finish(reply.status, reply.body, _retry_after(reply))
+        finally:
+            request.settled(_still_there(scope))
 
     # The stateful generation
 
@@ -185,12 +190,15 @@ class McpDoor:
             await self._take(session, message)
             await respond(send, 202)
             return
-        await self._answer(send, session, message, headers)
+        await self._answer(scope, send, session, message, headers)
 
-    async def _answer(self, send: Send, session: Session, message: Message, headers: dict[bytes, bytes]) -> None:
+    async def _answer(
+        self, scope: Scope, send: Send, session: Session, message: Message, headers: dict[bytes, bytes]
+    ) -> None:
         outlet = PostReply(send, self._shelves.get(session.id), session.version == PRIMING_REVISION)
         request = Request(message, session.caller, outlet, session, headers=headers)
         request.respond = lambda body: outlet.finish(200, body, [])
+        request.reachable = lambda: _still_there(scope)
         try:
             reply = await self.gateway.answer(request)
         except asyncio.CancelledError:
@@ -198,8 +206,12 @@ class McpDoor:
                 raise
             await outlet.abandon()
             return
-        if reply is not None:
+        if reply is None:
+            return
+        try:
             await outlet.finish(200 if reply.status in (400, 404) else reply.status, reply.body, _retry_after(reply))
+        finally:
+            request.settled(_still_there(scope))
 
     async def _take(self, session: Session, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
@@ -258,10 +270,13 @@ class McpDoor:
             await respond(send, 202)
             return
         outlet = PostReply(send, self._shelves.get(session.id))
-        replies = await asyncio.gather(
-            *(self.gateway.answer(Request(message, caller, outlet, session)) for message in requests)
-        )
-        await outlet.finish(200, b"[" + b",".join(reply.body for reply in replies if reply is not None) + b"]", [])
+        opened = [Request(message, caller, outlet, session) for message in requests]
+        replies = await asyncio.gather(*(self.gateway.answer(request) for request in opened))
+        try:
+            await outlet.finish(200, b"[" + b",".join(reply.body for reply in replies if reply is not None) + b"]", [])
+        finally:
+            for request in opened:
+                request.settled(_still_there(scope))
 
     async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller) -> None:
         """The standalone stream, or the rest of a broken one (transports: resumability)."""
@@ -335,6 +350,12 @@ def _scope_in(path: str) -> str:
 def _let_go(connection: object) -> None:
     if isinstance(connection, Connection):
         connection.on_lost = None
+
+
+def _still_there(scope: Scope) -> bool:
+    """Whether the connection that a reply was written to was still open afterwards."""
+    connection = scope.get(CONNECTION)
+    return not (isinstance(connection, Connection) and connection.transport.is_closing())
 
 
 def _cancel(work: asyncio.Task[object]) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.governance.approval import Changed, Dispatched, State
-from taskgate.core.governance.decision import Decision, Denied, Forward
+from taskgate.core.governance.decision import Decision, Forward
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.judge import Asked

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from taskgate.gateway.context import Context
 
 TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for tool in (*follow_tasks.TOOLS,)}
-_FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
+FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 
 def shown_families(scope: ScopePolicy, generation: Generation, task_aware: bool) -> tuple[Family, ...]:
     """What `tools/list` shows of our own tools."""
-    if scope.mode in _FACADE_MODES:
+    if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
     if scope.helper_tools is HelperTools.NEVER:
         return ()
@@ -43,7 +43,7 @@ def shown_families(scope: ScopePolicy, generation: Generation, task_aware: bool)
 
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     """What may be called: also what is not listed for this caller, because a reply may have named it."""
-    if scope.mode in _FACADE_MODES:
+    if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
     return () if scope.helper_tools is HelperTools.NEVER else (Family.HELPER,)
 

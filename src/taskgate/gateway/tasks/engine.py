@@ -58,6 +58,8 @@ class TaskEngine:
 
     def rung(self, request: Request) -> Delivery:
         """Which rung of the ladder this request stands on."""
+        if request.rung is not None:
+            return request.rung
         return delivery(
             self._plan().calls.delivery,
             request.generation,

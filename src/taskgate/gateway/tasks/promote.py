@@ -139,6 +139,8 @@ class _StandIn:
 
 def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, waited_s: float) -> bytes:
     """What the caller gets instead of the result: a handle if it knows tasks, else a sentence."""
+    if request.hand_over is not None:
+        return request.hand_over(task, waited_s)
     if rung.form is Form.HANDLE:
         return wire.encode(task_handle(request, task, desk))
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True)

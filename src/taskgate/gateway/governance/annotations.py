@@ -1,0 +1,89 @@
+"""What each tool shows about tasks, told to the operator: one line per tool when it is first seen or shows something else.
+
+Also warns where a policy expects other arguments than a tool declares. Nothing here decides; views do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from taskgate.core.catalog.annotate import annotation_line, sends_task_status, shown_support, supports_tasks
+from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.governance.decision import Action, action_of
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.patterns import PatternKind
+from taskgate.gateway.catalogs import Catalogs, Offer
+from taskgate.gateway.plan import Plan
+from taskgate.telemetry.metrics import Gauge, Labels, Metrics
+
+log = structlog.get_logger("taskgate")
+
+
+class Annotations:
+    def __init__(self, plan: Callable[[], Plan], catalogs: Catalogs, metrics: Metrics) -> None:
+        self._plan = plan
+        self._catalogs = catalogs
+        self._lines: dict[tuple[str, str], str] = {}
+        self._shown: dict[tuple[str, str], str] = {}
+        self._tasks: dict[str, tuple[bool, bool]] = {}
+        metrics.gauges.append(
+            Gauge(
+                "taskgate_tools_by_annotation",
+                "Tools by the task support they show to callers that know tasks.",
+                ("annotation",),
+                self._counts,
+            )
+        )
+
+    def look(self, server: str, offer: Offer) -> None:
+        plan = self._plan()
+        tasks, status = supports_tasks(offer.capabilities), sends_task_status(offer.capabilities)
+        if self._tasks.get(server) != (tasks, status):
+            self._tasks[server] = (tasks, status)
+            log.info(
+                f"Upstream capabilities: tasks={'true' if tasks else 'false'} sse={'true' if status else 'false'}",
+                server=server,
+            )
+        entries = offer.entries.get(EntryKind.TOOL, ())
+        names = {entry.name for entry in entries}
+        for gone in [tool for tool in self._lines if tool[0] == server and tool[1] not in names]:
+            del self._lines[gone], self._shown[gone]
+        for entry in entries:
+            self._note(plan, entry, tasks)
+
+    def _note(self, plan: Plan, entry: Entry, upstream_tasks: bool) -> None:
+        decision = decide(
+            plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._catalogs.quarantined
+        )
+        action = action_of(decision)
+        forced = plan.gates.rules.forced(entry.server, entry.name)
+        shown = shown_support(
+            plan.calls.annotation_mode,
+            action,
+            upstream_tasks=upstream_tasks,
+            upstream_support=entry.task_support,
+            forced=forced,
+        )
+        tool = (entry.server, entry.name)
+        line = annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced)
+        self._shown[tool] = shown.value if shown is not None else "unlisted"
+        if self._lines.get(tool) != line:
+            self._lines[tool] = line
+            log.info(line, server=entry.server)
+            if action is Action.POLICY and plan.governing.policy is not None:
+                for warning in plan.governing.policy.contradictions(entry.server, entry.name, entry.input_schema):
+                    log.warning("policy and schema disagree", detail=warning)
+
+    def adopt(self) -> None:
+        """After a reload: every tool is judged by the new rules."""
+        for server in self._plan().registry.records:
+            offer = self._catalogs.offer(server)
+            if offer is not None:
+                self.look(server, offer)
+
+    def _counts(self) -> Iterable[tuple[Labels, float]]:
+        counts = Counter(self._shown.values())
+        return [((shown,), float(count)) for shown, count in sorted(counts.items())]

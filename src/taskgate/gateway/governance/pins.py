@@ -1,0 +1,198 @@
+"""Keeping watch over tool definitions: what was seen first is pinned, and what changes is reported, or hidden until accepted.
+
+Looks at every list before callers see it. Pins are remembered here and in the store; a change ends the open questions about the old
+definition, because nobody agreed to the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from taskgate.core.audit import Entry as AuditEntry
+from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
+from taskgate.core.governance.difference import Difference, difference
+from taskgate.gateway.catalogs import Catalogs, Offer
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.plan import Plan
+from taskgate.ports.store import Store
+
+log = structlog.get_logger("taskgate")
+
+MAX_CHANGED: Final = 10_000
+
+Tool = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unaccepted:
+    """A definition that differs from the pinned one, or one that is new where new ones must be accepted."""
+
+    digest: str
+    definition: Mapping[str, Any]
+    pinned: str | None
+    changes: Difference | None
+    flags: tuple[Flag, ...]
+    quarantined: bool
+
+
+class Pins:
+    def __init__(self, store: Store, catalogs: Catalogs, plan: Callable[[], Plan], approvals: Approvals) -> None:
+        self._store = store
+        self._catalogs = catalogs
+        self._plan = plan
+        self._approvals = approvals
+        self._pinned: dict[Tool, Pin] = {}
+        self._unaccepted: dict[Tool, Unaccepted] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def load(self) -> None:
+        self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.pins()}
+
+    def inspect(self, server: str, offer: Offer) -> None:
+        """A server's list has arrived. Returns before anybody is shown it."""
+        governing = self._plan().governing
+        if governing.pins is PinMode.OFF:
+            return
+        others = [name for name in self._plan().registry.records if name != server]
+        known = any(tool[0] == server for tool in self._pinned)
+        for entry in offer.entries.get(EntryKind.TOOL, ()):
+            self._compare(governing.pins, governing.pin_new_tools, entry, others, known)
+        self._refresh_quarantine()
+
+    def _compare(self, mode: PinMode, pin_new: bool, entry: Entry, others: list[str], known: bool) -> None:
+        tool = (entry.server, entry.name)
+        found = compare_pin(mode, entry.definition, self._pinned.get(tool), others)
+        if isinstance(found, FirstSeen):
+            self._first_seen(tool, entry, found, held_back=pin_new, server_known=known)
+        elif isinstance(found, Changed):
+            self._changed(tool, entry, found)
+        else:
+            self._unaccepted.pop(tool, None)
+
+    def _first_seen(self, tool: Tool, entry: Entry, found: FirstSeen, *, held_back: bool, server_known: bool) -> None:
+        for flag in found.flags:
+            log.warning(
+                "suspicious definition",
+                server=tool[0],
+                tool=tool[1],
+                kind=flag.kind.value,
+                where=flag.path,
+                what=flag.detail,
+            )
+        if held_back:
+            before = self._unaccepted.get(tool)
+            if before is None or before.digest != found.digest:
+                log.warning("new tool held back until it is accepted", server=tool[0], tool=tool[1])
+            self._keep(tool, Unaccepted(found.digest, entry.definition, None, None, found.flags, True))
+            return
+        if server_known:
+            log.warning("new tool", server=tool[0], tool=tool[1])
+        pin = Pin(found.digest, entry.definition)
+        self._pinned[tool] = pin
+        self._run(self._store.put_pin(*tool, pin, audit=_entry("tool_pinned", tool, found.digest)))
+
+    def _changed(self, tool: Tool, entry: Entry, found: Changed) -> None:
+        before = self._unaccepted.get(tool)
+        self._keep(
+            tool,
+            Unaccepted(found.digest, entry.definition, found.pinned, found.changes, found.flags, found.quarantined),
+        )
+        if before is not None and before.digest == found.digest:
+            return
+        log.warning(
+            "tool definition changed",
+            server=tool[0],
+            tool=tool[1],
+            quarantined=found.quarantined,
+            where=[change.path for change in found.changes.changes[:20]],
+        )
+        self._run(self._store.record_now(_entry("tool_changed", tool, found.digest)))
+        self._run(self._end_questions(tool, found.digest))
+
+    async def _end_questions(self, tool: Tool, digest: str) -> None:
+        ended = await self._approvals.definition_changed(*tool, digest)
+        if ended:
+            log.warning("approvals ended, the definition changed", server=tool[0], tool=tool[1], count=ended)
+
+    def _keep(self, tool: Tool, what: Unaccepted) -> None:
+        if tool in self._unaccepted or len(self._unaccepted) < MAX_CHANGED:
+            self._unaccepted[tool] = what
+
+    def _refresh_quarantine(self) -> None:
+        quarantined = frozenset(tool for tool, what in self._unaccepted.items() if what.quarantined)
+        if quarantined != self._catalogs.quarantined:
+            self._catalogs.quarantined = quarantined
+            self._catalogs.revision += 1
+
+    def adopt(self) -> None:
+        """A reload may have changed the mode: look at everything again."""
+        self._unaccepted.clear()
+        if self._plan().governing.pins is PinMode.OFF:
+            self._refresh_quarantine()
+            return
+        for server in self._plan().registry.records:
+            offer = self._catalogs.offer(server)
+            if offer is not None:
+                self.inspect(server, offer)
+        self._refresh_quarantine()
+
+    async def accept(self, server: str, tool: str, digest: str, by: str) -> bool:
+        """A person has seen the difference and takes the new definition. It must be the one they saw."""
+        what = self._unaccepted.get((server, tool))
+        if what is None or what.digest != digest:
+            return False
+        pin = Pin(digest, what.definition)
+        await self._store.put_pin(server, tool, pin, by=by, audit=_entry("tool_accepted", (server, tool), digest, by))
+        self._pinned[server, tool] = pin
+        self._unaccepted.pop((server, tool), None)
+        self._refresh_quarantine()
+        log.info("tool definition accepted", server=server, tool=tool, by=by)
+        return True
+
+    def changed_rows(self) -> list[dict[str, Any]]:
+        """Everything that waits for somebody's eye, with what differs."""
+        return [_row(tool, what) for tool, what in sorted(self._unaccepted.items())]
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        job = asyncio.get_running_loop().create_task(self._guarded(work))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as fault:
+            log.error("pins could not be stored", exc_info=fault)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+
+def _row(tool: Tool, what: Unaccepted) -> dict[str, Any]:
+    found = what.changes if what.changes is not None else difference({}, dict(what.definition))
+    return {
+        "server": tool[0],
+        "tool": tool[1],
+        "digest": what.digest,
+        "pinned": what.pinned,
+        "quarantined": what.quarantined,
+        "flags": [{"kind": f.kind.value, "where": f.path, "what": f.detail} for f in what.flags],
+        "changes": {
+            "left_out": found.left_out,
+            "list": [
+                {"path": c.path, "kind": c.kind.value, "before": c.before, "after": c.after, "hidden": c.hidden}
+                for c in found.changes
+            ],
+        },
+    }
+
+
+def _entry(event: str, tool: Tool, digest: str, by: str = "") -> AuditEntry:
+    approvers = (by,) if by else ()
+    return AuditEntry(0, event, server=tool[0], name=tool[1], reason=digest, approvers=approvers)
