@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,7 +44,7 @@ def list_(
     target = choose_target(ctx, gateway, url, scope, token, "stateful")
 
     async def work(session: Session) -> ExitCode:
-        _print_tasks(await session.list_tasks(), as_json=as_json)
+        _print_list(await session.list_tasks(), as_json=as_json)
         return ExitCode.OK
 
     _run(target, work, as_json=as_json)
@@ -62,7 +63,7 @@ def show(
     """Show the state of one task."""
 
     async def work(session: Session) -> ExitCode:
-        _print_tasks([await session.get_task(task_id)], as_json=as_json)
+        _print_one(await session.get_task(task_id), as_json=as_json)
         return ExitCode.OK
 
     _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
@@ -122,7 +123,7 @@ def cancel(
     """Ask the server to cancel a task."""
 
     async def work(session: Session) -> ExitCode:
-        _print_tasks([await session.cancel_task(task_id)], as_json=as_json)
+        _print_one(await session.cancel_task(task_id), as_json=as_json)
         return ExitCode.OK
 
     _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
@@ -145,7 +146,7 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
     raise typer.Exit(code)
 
 
-def _print_tasks(tasks: list[Task], *, as_json: bool) -> None:
+def _print_list(tasks: list[Task], *, as_json: bool) -> None:
     if as_json:
         for task in tasks:
             say.event("task", **task.raw)
@@ -153,22 +154,33 @@ def _print_tasks(tasks: list[Task], *, as_json: bool) -> None:
     if not tasks:
         say.note("There are no tasks.")
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold")
-    for heading in ("Task", "Status", "Tool", "Created", "Kept for", "What it says"):
-        table.add_column(heading, overflow="fold")
+    rows = [("Task", "Status", "Tool", "Created", "What it says")]
     for task in tasks:
-        kept = "always" if task.ttl is None else f"{task.ttl / 1000:g} s"
-        cells = (
-            task.task_id,
-            task.status,
-            task.raw.get("toolName") or "",
-            task.created_at or "",
-            kept,
-            task.message or "",
-        )
-        table.add_row(*(Text(say.one_line(cell)) for cell in cells))
-    Console().print(table)
+        created = (task.created_at or "")[:19].replace("T", " ")
+        cells = (task.task_id, task.status, task.raw.get("toolName") or "", created, task.message or "")
+        rows.append(tuple(say.one_line(cell) for cell in cells))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    # Ids are there to be copied, so only the last column gives way, and only where there is an edge.
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for row in rows:
+        fixed = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        print(f"{fixed}  {row[4]}".rstrip()[:edge])
+
+
+def _print_one(task: Task, *, as_json: bool) -> None:
+    if as_json:
+        say.event("task", **task.raw)
+        return
+    facts = {
+        "task": task.task_id,
+        "status": task.status,
+        "tool": task.raw.get("toolName"),
+        "says": task.message,
+        "created": task.created_at,
+        "changed": task.updated_at,
+        "kept for": "ever" if task.ttl is None else f"{task.ttl / 1000:g} s from its creation",
+        "asks": ", ".join(question.message or question.method for question in task.questions.values()),
+    }
+    for name, value in facts.items():
+        if value:
+            print(f"{name:10}{say.one_line(value)}")

@@ -52,6 +52,7 @@ class TaskHandle:
         self._following, self._task = following, task
         self._token, self._on_progress = token, on_progress
         self._progress: Progress | None = None
+        self._message = task.message if task else None
         self._readers, self._expiry = UpdateReaders(), Expiry()
         self._patience = Patience(following.options)
         self._questions = TaskQuestions(following, task.task_id if task else "", self._tell)
@@ -172,6 +173,8 @@ class TaskHandle:
             return
         self._pushed = self._pushed or pushed
         self._task = task
+        if old is None or task.message != old.message:
+            self._message = task.message
         if (
             old is None
             or (task.status, task.message) != (old.status, old.message)
@@ -188,6 +191,7 @@ class TaskHandle:
         """Take a progress notification that carried this task's token."""
         if not self._ended.is_set():
             self._progress = progress
+            self._message = progress.message or self._message
             self._tell()
             if self._on_progress is not None:
                 self._on_progress(progress)
@@ -325,7 +329,7 @@ class TaskHandle:
         return TaskUpdate(
             task.task_id,
             task.status,
-            task.message or progress.message,
+            self._message,
             progress.progress if self._progress else None,
             progress.total,
             self.questions,
