@@ -154,7 +154,7 @@ def _print_list(tasks: list[Task], *, as_json: bool) -> None:
     if not tasks:
         say.note("There are no tasks.")
         return
-    rows = [("Task", "Status", "Tool", "Created", "What it says")]
+    rows: list[tuple[str, ...]] = [("Task", "Status", "Tool", "Created", "What it says")]
     for task in tasks:
         created = (task.created_at or "")[:19].replace("T", " ")
         cells = (task.task_id, task.status, task.raw.get("toolName") or "", created, task.message or "")
