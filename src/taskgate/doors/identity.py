@@ -7,6 +7,7 @@ import hmac
 from dataclasses import dataclass
 
 from taskgate.core.caller import ANONYMOUS
+from taskgate.core.governance.approval import APPROVER_ROLE, Approver
 
 OPERATOR = "operator"
 
@@ -74,3 +75,14 @@ class Doorkeeper:
                 raise WrongToken
             return NOBODY
         return Identity(found.id, found.roles, found.scope)
+
+
+def approver_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
+    """The person behind a bearer token, if they may look at approvals at all."""
+    try:
+        identity = doorkeeper.identify(authorization)
+    except WrongToken:
+        return None
+    if identity.is_operator or APPROVER_ROLE in identity.roles:
+        return Approver(identity.principal, identity.roles, identity.is_operator)
+    return None

@@ -77,6 +77,7 @@ class Catalogs:
         self._failures: dict[str, Failure] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._stale: set[str] = set()
+        self._announced: dict[str, set[EntryKind]] = {}
 
     def offer(self, server: str) -> Offer | None:
         return self._offers.get(server)
@@ -113,8 +114,9 @@ class Catalogs:
             return True
         return offer.expires is not None and time.monotonic() > offer.expires
 
-    def changed(self, server: str) -> None:
+    def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
         """The upstream says that a list changed: fetch again soon, once for a burst of such news."""
+        self._announced.setdefault(server, set()).update(kinds)
         if server in self._upstreams and server in self._offers and server not in self._stale:
             self._stale.add(server)
             self._fetch(server, COALESCE_S)
@@ -164,7 +166,7 @@ class Catalogs:
         before = self._offers.get(server)
         self.inspect(server, offer)
         self._offers[server] = offer
-        different = _difference(before, offer)
+        different = _difference(before, offer) | frozenset(self._announced.pop(server, ()))
         if different or before is None:
             self.revision += 1
         if different and before is not None:

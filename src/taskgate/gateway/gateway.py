@@ -30,6 +30,7 @@ from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.asker import Asker, session_key
+from taskgate.gateway.activity.task_questions import TaskInbox
 from taskgate.gateway.budgets import CHARGED, Budgets
 from taskgate.gateway.call_tool import call_tool, unknown_tool
 from taskgate.gateway.catalogs import Catalogs, Offer
@@ -49,7 +50,7 @@ from taskgate.gateway.relay import Relay
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal
 from taskgate.gateway.sessions import Session, SessionTable
-from taskgate.gateway.subscriptions import UPDATED, Subscriptions
+from taskgate.gateway.subscriptions import UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.views import Views
@@ -115,6 +116,7 @@ class Gateway:
             readings,
         )
         self.tasks.board.listeners.append(self.activity.task_changed)
+        self.task_inbox = TaskInbox(self.activity, self._asker, self.tasks)
         self.when_session_ends(self.activity.forget_session)
         self.tasks.desk.cut = self.budgets.cut
         self.tasks.runs.line_of = self.budgets.lines.get
@@ -252,8 +254,10 @@ class Gateway:
             if self.budgets.rate is not None and message.method in CHARGED:
                 self.budgets.charge(request.caller.principal)
             if session is None:
+                # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely
+                # on that (-32021); only a scope that is all about the facade adds the inbox.
                 scope = self.context.plan.scopes.get(request.caller.scope)
-                request.inbox = scope is not None and bool(callable_families(scope))
+                request.inbox = scope is not None and scope.mode in FACADE_MODES
                 result = await use_case(request)
             else:
                 session.begin(message.id)
@@ -337,7 +341,7 @@ class Gateway:
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
         if method.endswith("/list_changed"):
-            self.context.catalogs.changed(link.server)
+            self.context.catalogs.changed(link.server, kinds_in(method))
         elif method == "taskgate/server_reconnected":
             log.info("server reconnected", server=link.server)
             self.context.catalogs.changed(link.server)

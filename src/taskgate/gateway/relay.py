@@ -21,6 +21,7 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
 from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
     ErrorReply,
     InputRequired,
@@ -28,6 +29,7 @@ from taskgate.ports.upstream import (
     RelayedError,
     Reply,
     Result,
+    StreamNews,
     Upstream,
     UpstreamRequest,
 )
@@ -84,6 +86,7 @@ class Relay:
             wants_progress=request.progress_token is not None,
             keep_envelope=request.generation is Generation.STATELESS,
             headers=errand.headers,
+            on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),
         )
 
     async def _put(self, request: Request, question: Question) -> Answer:
@@ -229,6 +232,17 @@ def _next_round(errand: Errand, reply: InputRequired, answers: Mapping[str, Raw]
 
 def _too_curious(server: str) -> UpstreamError:
     return UpstreamError("upstream_protocol", f"The server {server} asked too many questions in one call.")
+
+
+def streamed(request: Request, news: StreamNews, retry_ms: int | None) -> None:
+    """An upstream that lets its stream be resumed has a caller who can resume ours."""
+    outlet = request.outlet
+    if request.session is None or request.answered or not isinstance(outlet, ResumableOutlet):
+        return
+    if news is StreamNews.PRIMED:
+        outlet.prime(retry_ms)
+    else:
+        outlet.pause()
 
 
 def heard(request: Request, method: str, params: Raw | None) -> None:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import secrets
 import time
 from typing import Any
 
@@ -31,6 +32,7 @@ class State(msgspec.Struct, array_like=True):
     server: str
     body: str
     expires: int
+    nonce: str = ""
 
 
 class Seal:
@@ -38,7 +40,7 @@ class Seal:
         self._key = key
 
     def close(self, kind: str, principal: str, method: str, name: str, server: str, body: str) -> str:
-        state = State(kind, principal, method, name, server, body, int(time.time()) + LIFETIME_S)
+        state = State(kind, principal, method, name, server, body, int(time.time()) + LIFETIME_S, secrets.token_hex(6))
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
 

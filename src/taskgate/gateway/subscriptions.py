@@ -33,6 +33,13 @@ LIST_CHANGED: Final = {
     EntryKind.RESOURCE: ("resourcesListChanged", "notifications/resources/list_changed"),
     EntryKind.TEMPLATE: ("resourcesListChanged", "notifications/resources/list_changed"),
 }
+
+
+def kinds_in(method: str) -> frozenset[EntryKind]:
+    """The kinds of entries that a `list_changed` notification is about."""
+    return frozenset(kind for kind, (_, name) in LIST_CHANGED.items() if name == method)
+
+
 UPDATED: Final = "notifications/resources/updated"
 
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Outlet(Protocol):
     def send(self, message: bytes) -> None:
         """Hand over one whole JSON-RPC message. Never blocks; a full buffer drops the stream, not the process."""
+        ...
+
+
+@runtime_checkable
+class ResumableOutlet(Protocol):
+    """An outlet whose stream the caller can take up again after a break."""
+
+    def prime(self, retry_ms: int | None) -> None:
+        """Give the caller a point to resume from, now."""
+        ...
+
+    def pause(self) -> None:
+        """Hang up for now; what comes later waits for the caller to come back."""
         ...

@@ -19,6 +19,11 @@ from taskgate.core.questions import Answer, Question, with_inbox
 from taskgate.core.wire import Members, Raw
 
 
+class StreamNews(Enum):
+    PRIMED = "primed"
+    PAUSED = "paused"
+
+
 @dataclass(frozen=True, slots=True)
 class CallerFace:
     """What an upstream is told about the caller: capabilities, identity for display, wished log level."""
@@ -54,6 +59,8 @@ class UpstreamRequest:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """`Mcp-Param-*` headers for a stateless HTTP upstream."""
     on_sent: Callable[[], None] | None = None
+    on_stream: Callable[[StreamNews, int | None], None] | None = None
+    """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.sse import SseEvent
 from taskgate.core.wire import Kind, Message
+from taskgate.ports.upstream import StreamNews
 from taskgate.upstreams.flight import Flight, Receiver, SessionGone, broke_protocol, timed_out, too_large, unreachable
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.failure import HttpFailure, Stage
@@ -144,6 +145,7 @@ class HttpWire:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + flight.timeout_s
         while awaited.response is None:
+            _tell(flight, StreamNews.PAUSED, None)
             await asyncio.sleep(min(awaited.memory.retry_s, max(0.0, deadline - loop.time())))
             left = deadline - loop.time()
             if left <= 0:
@@ -241,6 +243,8 @@ class _Awaited:
 
     def on_event(self, event: SseEvent) -> bool:
         self.memory.note(event)
+        if not event.data and event.id and self._flight is not None:
+            _tell(self._flight, StreamNews.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):
             return False
         try:
@@ -253,6 +257,11 @@ class _Awaited:
             self.response = message
             return True
         return False
+
+
+def _tell(flight: Flight, news: StreamNews, retry_ms: int | None) -> None:
+    if flight.request is not None and flight.request.on_stream is not None:
+        flight.request.on_stream(news, retry_ms)
 
 
 def _response_in(reply: HttpReply, flight: Flight) -> Message | None:

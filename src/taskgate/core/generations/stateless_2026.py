@@ -58,12 +58,17 @@ def has_envelope(params: Any) -> bool:
     return VERSION in meta_of(params)
 
 
-def read_envelope(params: Any) -> Envelope:
-    """Read and check the envelope, or say what is missing (basic/index: required keys)."""
+def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
+    """Read and check the envelope, or say what is missing (basic/index: required keys).
+
+    A header that names another revision than the body is a mismatch before it is an unknown revision.
+    """
     meta = meta_of(params)
     version = meta.get(VERSION)
     if type(version) is not str:
         raise CallerError("invalid_envelope", f'Every request needs "_meta" with "{VERSION}".')
+    if header is not None:
+        _must_match("MCP-Protocol-Version", header, version)
     if version not in STATELESS_REVISIONS:
         raise unsupported_version(version)
     capabilities = meta.get(CAPABILITIES)

@@ -16,6 +16,7 @@ from taskgate.core.sse import PING, format_event
 MAX_EVENTS: Final = 256
 MAX_BYTES: Final = 1024 * 1024
 PING_S: Final = 15.0
+RETRY_MS: Final = 1000
 
 
 class EventStream:
@@ -48,6 +49,10 @@ class EventStream:
         self._closed = True
         self._wake()
 
+    def nudge(self) -> None:
+        """Let whoever follows look up, although nothing was said."""
+        self._wake()
+
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -70,7 +75,7 @@ class EventStream:
                 return
             if seen + 1 < self._next:
                 continue
-            if not await self._something_new():
+            if not await self._something_new() or (seen + 1 >= self._next and not self._closed):
                 yield PING
 
     async def _something_new(self) -> bool:
@@ -86,9 +91,10 @@ class EventStream:
     def _frame(self, number: int, message: bytes) -> bytes:
         return format_event(message, id=f"{self.name}.{number}" if self.resumable else None)
 
-    def priming_frame(self) -> bytes:
+    def priming_frame(self, retry_ms: int | None = None) -> bytes:
         """An event without content that gives a caller an id to resume from before anything was said."""
-        return format_event(b"", id=f"{self.name}.0", event=None)
+        retry_ms = RETRY_MS if retry_ms is None else retry_ms
+        return format_event(b"", id=f"{self.name}.0", event=None, retry=retry_ms)
 
 
 class StreamShelf:

@@ -141,8 +141,9 @@ class McpDoor:
             await respond(send, 202)
             return
         outlet = PostReply(send, None)
+        outlet.prefers_stream = prefers_stream(headers)
         try:
-            envelope = read_envelope(message.params)
+            envelope = read_envelope(message.params, headers.get(b"mcp-protocol-version"))
             check_headers(message.method, message.params, envelope.version, headers)
             narrowing = narrowing_of(scope["query_string"], headers, scope["headers"])
             if narrowing is not NO_WISH:
@@ -196,6 +197,7 @@ class McpDoor:
         self, scope: Scope, send: Send, session: Session, message: Message, headers: dict[bytes, bytes]
     ) -> None:
         outlet = PostReply(send, self._shelves.get(session.id), session.version == PRIMING_REVISION)
+        outlet.prefers_stream = prefers_stream(headers)
         request = Request(message, session.caller, outlet, session, headers=headers)
         request.respond = lambda body: outlet.finish(200, body, [])
         request.reachable = lambda: _still_there(scope)
@@ -345,6 +347,11 @@ class McpDoor:
 def _scope_in(path: str) -> str:
     asked = unquote(path[len("/mcp") :]).strip("/")
     return "" if asked == "v1" else asked
+
+
+def prefers_stream(headers: dict[bytes, bytes]) -> bool:
+    """A caller that names event streams before JSON, or alone, gets its answers as streams."""
+    return headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
 
 
 def _let_go(connection: object) -> None:

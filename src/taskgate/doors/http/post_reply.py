@@ -14,7 +14,7 @@ from taskgate.doors.http.event_stream import EventStream, StreamShelf
 class PostReply:
     """The outlet of a request that came by POST."""
 
-    __slots__ = ("_primed", "_pump", "_send", "_shelf", "_stream", "headers")
+    __slots__ = ("_paused", "_primed", "_pump", "_retry_ms", "_send", "_shelf", "_stream", "headers", "prefers_stream")
 
     def __init__(self, send: Send, shelf: StreamShelf | None, primed: bool = False) -> None:
         self._send = send
@@ -22,7 +22,10 @@ class PostReply:
         self._primed = primed
         self._stream: EventStream | None = None
         self._pump: asyncio.Task[None] | None = None
+        self._paused = asyncio.Event()
+        self._retry_ms: int | None = None
         self.headers: Headers = []
+        self.prefers_stream = False
 
     @property
     def streaming(self) -> bool:
@@ -38,7 +41,22 @@ class PostReply:
             self._pump = asyncio.get_running_loop().create_task(self._write(self._stream))
         return self._stream
 
+    def prime(self, retry_ms: int | None) -> None:
+        """The upstream gave its stream a point to resume from: so do we, with the same pause between attempts."""
+        if self._primed and self._stream is None:
+            self._retry_ms = retry_ms
+            self.begin()
+
+    def pause(self) -> None:
+        """The upstream hung up for now and will be asked again: so will we. The stream stays, to be resumed."""
+        if self._primed and self._stream is not None:
+            self._paused.set()
+            self._stream.nudge()
+
     async def finish(self, status: int, body: bytes, headers: Headers) -> None:
+        if self.prefers_stream and status == 200:
+            self.headers.extend(headers)
+            self.begin()
         if self._stream is None or self._pump is None:
             await respond_json(self._send, status, body, [*self.headers, *headers])
             return
@@ -57,8 +75,10 @@ class PostReply:
     async def _write(self, stream: EventStream) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": [*SSE_HEADERS, *self.headers]})
         if self._primed:
-            await self._body(stream.priming_frame())
+            await self._body(stream.priming_frame(self._retry_ms))
         async for frame in stream.follow():
+            if self._paused.is_set():
+                break
             await self._body(frame)
         await self._send({"type": "http.response.body", "body": b""})
 

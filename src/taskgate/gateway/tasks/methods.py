@@ -166,7 +166,7 @@ class TaskMethods:
             raise CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.')
         raw = wire.members_of(request.members()["inputResponses"])
         for key, value in raw.items():
-            self._questions.answered(task.id, key, Answer(result=bytes(value)))
+            await self._questions.take(task.id, key, Answer(result=bytes(value)))
         return b'{"resultType":"complete"}'
 
     async def list(self, request: Request) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from taskgate.core import wire
@@ -18,17 +19,23 @@ from taskgate.core.questions import CANCELLED, ELICIT, Answer, Question, bare_pa
 from taskgate.core.tasks.happening import InputAsked, InputSettled
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
+from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.ports.store_answers import TaskQuestion
 
 EXPIRY_S: Final = 600.0
 
 Pusher = Callable[[Task, Question], "asyncio.Task[Answer] | None"]
+Keeper = Callable[[Task, Question, Callable[[Answer], bool]], Callable[[], None]]
+"""Lets a question wait where people look, and says how to take it back."""
 
 
 class TaskQuestions:
     def __init__(self, desk: TaskDesk) -> None:
         self.push: Pusher = lambda _task, _question: None
+        self.keep: Keeper = lambda _task, _question, _answered: _nothing_kept
+        self.adopt: Callable[[Task, Request], None] = lambda _task, _request: None
+        """A call became a task while questions of it were waiting: they are the task's now."""
         self._desk = desk
         self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
 
@@ -43,8 +50,8 @@ class TaskQuestions:
         loop = asyncio.get_running_loop()
         futures = {key: loop.create_future() for key in asked}
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
-        stored = tuple(_stored(key, question, self._desk.store.now_ms()) for key, question in asked.items())
-        message = _message(asked)
+        stored = tuple(stored_question(key, question, self._desk.store.now_ms()) for key, question in asked.items())
+        message = asked_message(next(iter(asked.values())))
         try:
             happening = InputAsked(tuple(asked), message, request_state)
             task = await self._desk.advance(task_id, happening, questions=stored)
@@ -59,19 +66,35 @@ class TaskQuestions:
         self, task: Task, asked: Mapping[str, Question], futures: Mapping[str, asyncio.Future[Answer]]
     ) -> dict[str, Answer]:
         pushes = [self._push(task, key, question) for key, question in asked.items()]
+        kept = [
+            self.keep(task, question, partial(self.answered, task.id, key))
+            for (key, question), push in zip(asked.items(), pushes, strict=True)
+            if push is None
+        ]
         answers: dict[str, Answer] = {}
         try:
             async with asyncio.timeout(EXPIRY_S):
                 for key, future in futures.items():
                     answers[key] = await future
+                    await self._settled(task.id, key)
         except TimeoutError:
             answers.update({key: CANCELLED for key in asked if key not in answers})
         finally:
             for push in pushes:
                 if push is not None:
                     push.cancel()
-        await self._desk.advance(task.id, InputSettled(tuple(asked)))
+            for withdraw in kept:
+                withdraw()
+        left = tuple(key for key, future in futures.items() if not future.done())
+        if left:
+            await self._desk.advance(task.id, InputSettled(left))
         return answers
+
+    async def _settled(self, task_id: str, key: str) -> None:
+        """An answered question disappears from the task at once, not only when all are answered."""
+        task = await self._desk.store.get(task_id)
+        if task is not None and key in task.question_keys:
+            await self._desk.advance(task_id, InputSettled((key,)))
 
     def _push(self, task: Task, key: str, question: Question) -> asyncio.Task[Answer] | None:
         pushed = self.push(task, related(question, task.id))
@@ -82,6 +105,13 @@ class TaskQuestions:
     def _pushed(self, task_id: str, key: str, done: asyncio.Task[Answer]) -> None:
         if not done.cancelled() and done.exception() is None:
             self.answered(task_id, key, done.result())
+
+    async def take(self, task_id: str, key: str, answer: Answer) -> bool:
+        """An answer from outside; when this returns, the task no longer asks the question."""
+        if not self.answered(task_id, key, answer):
+            return False
+        await self._settled(task_id, key)
+        return True
 
     def answered(self, task_id: str, key: str, answer: Answer) -> bool:
         """The first answer wins; anything after it is ignored."""
@@ -96,13 +126,17 @@ class TaskQuestions:
         self._desk.board.changed(task)
 
 
+def _nothing_kept() -> None:
+    return None
+
+
 def related(question: Question, task_id: str) -> Question:
     members = wire.members_of(question.params) if question.params is not None else {}
     put = {RELATED_TASK: wire.raw({"taskId": task_id})}
     return Question(question.method, Raw(wire.join(with_meta(members, put))), question.server, task_id)
 
 
-def _stored(key: str, question: Question, now_ms: int) -> TaskQuestion:
+def stored_question(key: str, question: Question, now_ms: int) -> TaskQuestion:
     drop = ("elicitationId",) if question.method == ELICIT else ()
     embedded = {"method": question.method, "params": bare_params(question.params, drop)}
     return TaskQuestion(
@@ -110,8 +144,7 @@ def _stored(key: str, question: Question, now_ms: int) -> TaskQuestion:
     )
 
 
-def _message(asked: Mapping[str, Question]) -> str:
-    first = next(iter(asked.values()))
+def asked_message(first: Question) -> str:
     said = first.decoded().get("message")
     what = said if type(said) is str and said else f"an answer to {first.method}"
     return f"{first.server} asks: {what}"[:500]
