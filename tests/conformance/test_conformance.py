@@ -10,7 +10,12 @@ import pytest
 from tests.conformance.arrangements import ARRANGEMENTS, Arrangement, directly
 from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_suite
 
-pytestmark = [pytest.mark.slow, pytest.mark.peers("mcp23", "conformance"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.peers("mcp23", "conformance"),
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("conformance"),
+]
 EXPECTED: dict[str, list[str]] = json.loads((Path(__file__).parent / "expected_failures.json").read_text())
 
 

@@ -47,7 +47,8 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 def configuration(servers: dict[str, Any]) -> dict[str, Any]:
     scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
-    return {"schema": 1, "servers": servers, "scopes": scopes}
+    # A short grace time, so that a call that works for a moment becomes a task in the generation where servers decide.
+    return {"schema": 1, "servers": servers, "scopes": scopes, "tasks": {"grace_ms": 100}}
 
 
 @pytest.mark.parametrize(("caller", "upstream", "transport"), pairings(CALLERS))

@@ -65,7 +65,6 @@ actions.task = async ({ name, arguments: given, cancel }) => {
     });
     try {
         const execution = await session.callTool(name, given, { task: { preference: 'prefer' } });
-        if (execution.kind !== 'task') return { kind: execution.kind };
         if (cancel) await execution.cancel();
         const { outcome } = await execution.settle();
         return { status: outcome.status, result: outcome.result, error: outcome.error?.message };
