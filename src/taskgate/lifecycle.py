@@ -22,9 +22,11 @@ from taskgate.config.problems import ConfigError
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.scoping.request import SessionRequest
+from taskgate.dashboard.site import Dashboard
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
+from taskgate.doors.identity import approver_at
 from taskgate.doors.stdio import StdioDoor
 
 log = structlog.get_logger("taskgate")
@@ -62,7 +64,8 @@ class Lifecycle:
     async def serve(self, host: str, port: int, announce: Callable[[str, int], None]) -> None:
         """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
         listening = _bind(host, port)
-        site = Site(self.door, self._state, self.house.metrics.exposition)
+        dashboard = self._dashboard(host, listening.getsockname()[1])
+        site = Site(self.door, self._state, self.house.metrics.exposition, dashboard)
         config = uvicorn.Config(
             site,
             http=Connection,
@@ -96,6 +99,18 @@ class Lifecycle:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
             await self.close()
+
+    def _dashboard(self, host: str, port: int) -> Dashboard:
+        gateway = self.house.gateway
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        gateway.approvals.base_url = f"http://{shown}:{port}"
+        self.dashboard = Dashboard(
+            gateway,
+            self.house.keys.secret,
+            lambda authorization: approver_at(self.house.doorkeeper, authorization),
+            lambda headers: self.house.guard.refuses(headers),
+        )
+        return self.dashboard
 
     def stop(self) -> None:
         self._stop.set()

@@ -7,11 +7,13 @@ feed is told nothing and costs nothing: its durable events are in the store, for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+import structlog
+
 from taskgate.core.activity.events import EventKind
-from taskgate.core.errors import GatewayFault
+from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.activity.inbox import Inbox
@@ -19,6 +21,8 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.ports.store import Store
+
+log = structlog.get_logger("taskgate")
 
 MAX_FEEDS: Final = 10_000
 IDLE_S: Final = 1800.0
@@ -30,6 +34,7 @@ class Activity:
         self._store = store
         self._feeds: dict[str, Feed] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -66,9 +71,25 @@ class Activity:
         return self._feeds.get(f"session:{session.id}" if session.caller.anonymous else principal)
 
     def tell(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        """What concerns a task outlives us, like the task; everything else is told to who listens now."""
+        if "task_id" in data:
+            self.spawn(self._tell_durably(caller, kind, server, data))
+            return
         feed = self._feeds.get(caller)
         if feed is not None:
             feed.tell(kind, server, data)
+
+    async def _tell_durably(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        await self._store.append_event(caller, kind.value, server, data)
+        feed = self._feeds.get(caller)
+        if feed is not None:
+            feed.sync_soon()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work beside a request; awaited when the gateway closes."""
+        task = asyncio.get_running_loop().create_task(_guarded(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
         """Tell every caller whose scope has this server."""
@@ -103,7 +124,14 @@ class Activity:
 
     async def close(self) -> None:
         self.inbox.close()
-        loading = list(self._loading.values())
-        await asyncio.gather(*loading, return_exceptions=True)
+        under_way = [*self._loading.values(), *self._background]
+        await asyncio.gather(*under_way, return_exceptions=True)
         for caller in list(self._feeds):
             self._drop(caller)
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except TaskgateError as problem:
+        log.warning("activity not recorded", why=problem.message)

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -48,6 +48,7 @@ class Waiting:
     request: Request | None = None
     task_id: str | None = None
     timer: asyncio.TimerHandle | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def shown(self) -> dict[str, Any]:
         """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
@@ -140,6 +141,7 @@ class Inbox:
 
     def withdraw(self, waiting: Waiting, how: str = "withdrawn, because its server or its call is gone") -> None:
         """Take a question out; its timer goes with it. Does nothing for one that has been settled."""
+        waiting.over.set()
         if waiting.timer is not None:
             waiting.timer.cancel()
         own = self._waiting.get(waiting.caller)

@@ -16,7 +16,8 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
-from taskgate.gateway.own_tools import follow_tasks
+from taskgate.gateway.own_tools import answer_questions, await_activity, follow_tasks
+from taskgate.gateway.own_tools.news import with_news
 from taskgate.gateway.own_tools.reply import ToolReply, refused
 from taskgate.gateway.own_tools.tool import OwnTool
 from taskgate.gateway.request import Request
@@ -26,7 +27,9 @@ from taskgate.ports.upstream import RelayedError
 if TYPE_CHECKING:
     from taskgate.gateway.context import Context
 
-TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for tool in (*follow_tasks.TOOLS,)}
+TOOLS: Final[dict[str, OwnTool]] = {
+    tool.face.name: tool for tool in (*follow_tasks.TOOLS, *await_activity.TOOLS, *answer_questions.TOOLS)
+}
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 
@@ -80,6 +83,8 @@ async def call_own_tool(context: Context, request: Request, tool: OwnTool) -> by
             f"{tool.face.name!r} cannot be called as a task. It was not executed.",
             data={"tool": tool.face.name, "reason": "The gateway answers this tool itself, without delay."},
         )
+    feed = await context.activity.feed(request)
+    reply: ToolReply | bytes
     try:
         reply = await tool.use(context, request, tool.face.read(request.params.get("arguments")))
     except RelayedError as problem:
@@ -91,4 +96,8 @@ async def call_own_tool(context: Context, request: Request, tool: OwnTool) -> by
             True,
             {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8))})},
         )
+    if request.answered or isinstance(reply, bytes):
+        return reply if isinstance(reply, bytes) else b"{}"
+    if not tool.bare:
+        reply = await with_news(context, request, feed, reply)
     return reply.encoded(request.generation)

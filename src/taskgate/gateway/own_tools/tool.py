@@ -13,7 +13,8 @@ from taskgate.gateway.request import Request
 if TYPE_CHECKING:
     from taskgate.gateway.context import Context
 
-Use = Callable[["Context", Request, dict[str, Any]], Awaitable[ToolReply]]
+Use = Callable[["Context", Request, dict[str, Any]], Awaitable[ToolReply | bytes]]
+"""Answers with blocks, or with a result that passes as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class TaskEngine:
             audit = self.audit_of(approval, task_id)
         task, fresh = await self.desk.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
-            self.runs.remember(task.id, Conversation(request.link_key, request.face))
+            self.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
             self.followers.joined(task, request)
             if approval is None:
                 self.runs.start(task)
@@ -146,7 +146,7 @@ class TaskEngine:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""
         sent = AlreadySent("", call.server, self.store.now_ms())
         task, _ = await self.desk.accept(request, call, sent=sent)
-        self.runs.remember(task.id, Conversation(request.link_key, request.face))
+        self.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
         known = await self.desk.advance(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
         return wire.encode(task_handle(request, task, self.desk))

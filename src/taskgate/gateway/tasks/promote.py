@@ -80,11 +80,12 @@ class Promotion:
             log.warning("call not promoted", tool=call.wire_name, why=problem.message)
             return
         self.task = task
-        self._runs.remember(task.id, Conversation(request.link_key, request.face))
+        self._runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
         if self._carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._runs.adopt(task, self._carrier)
         request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id)
+        self._questions.adopt(task, request)
         await request.answer_early(handed_over(request, task, self._desk, self._rung, time.monotonic() - self._started))
         if waits:
             # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.

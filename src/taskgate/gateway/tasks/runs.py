@@ -53,6 +53,8 @@ class Conversation:
 
     key: LinkKey
     face: CallerFace
+    declared: Mapping[str, Any] | None = None
+    """What the caller itself said it can do; None once nobody knows any more."""
 
 
 class Runs:
@@ -80,6 +82,10 @@ class Runs:
 
     def remember(self, task_id: str, conversation: Conversation) -> None:
         self._conversations[task_id] = conversation
+
+    def declared(self, task_id: str) -> Mapping[str, Any] | None:
+        conversation = self._conversations.get(task_id)
+        return conversation.declared if conversation is not None else None
 
     def sessions_in_use(self) -> frozenset[str]:
         return frozenset(

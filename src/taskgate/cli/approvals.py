@@ -1,0 +1,211 @@
+"""`taskgate approvals`: the inbox on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi
+from taskgate.cli.target import Gateway, Token
+
+ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval's id; its beginning or end is enough.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; a denial's reason is told to the caller.")]
+_MANY = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="See and decide calls that wait for a person.", no_args_is_help=True)
+    for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
+        group.command(name)(command)
+    app.add_typer(group, name="approvals")
+
+
+def list_(
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are decided or over.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """List the open approvals, oldest first."""
+
+    def work(api: GatewayApi) -> None:
+        rows = _rows(api, everything)
+        if as_json:
+            print(json.dumps(rows, indent=2, ensure_ascii=False))
+        elif not rows:
+            say.note("No approvals." if everything else "Nothing waits for a decision.")
+        else:
+            _table(rows)
+
+    _run(work, gateway, token, as_json)
+
+
+def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Show one approval in full: the exact arguments, who asked, why, and what is different from last time."""
+
+    def work(api: GatewayApi) -> None:
+        detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
+        print(json.dumps(detail, indent=2, ensure_ascii=False) if as_json else _page(detail))
+
+    _run(work, gateway, token, as_json)
+
+
+def approve(
+    approval_id: ApprovalId,
+    reason: Reason = "",
+    grant: Annotated[
+        int | None,
+        typer.Option("--grant", metavar="MINUTES", help="Also approve this tool for this caller for a while."),
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="With --grant: only for exactly these arguments.")] = False,
+    whole_scope: Annotated[
+        bool, typer.Option("--whole-scope", help="With --grant: for every caller of the scope.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask on a terminal.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Approve a call. On a terminal it is shown first, and you are asked."""
+
+    def work(api: GatewayApi) -> None:
+        full = _full_id(api, approval_id)
+        detail = api.get(f"/api/approvals/{full}").value
+        asks = sys.stdin.isatty() and sys.stdout.isatty() and not as_json and not yes
+        if asks:
+            print(_page(detail))
+            if not typer.confirm("Approve this call?"):
+                raise ApiProblem(ExitCode.CANCELLED, "Nothing was decided.")
+        body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
+        if grant is not None:
+            body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
+        _say(api.post(f"/api/approvals/{full}/approve", body).value, as_json)
+
+    _run(work, gateway, token, as_json)
+
+
+def deny(
+    approval_id: ApprovalId, reason: Reason = "", gateway: Gateway = None, token: Token = None, as_json: Json = False
+) -> None:
+    """Deny a call. The tool will not run."""
+
+    def work(api: GatewayApi) -> None:
+        full = _full_id(api, approval_id)
+        _say(api.post(f"/api/approvals/{full}/deny", {"reason": reason}).value, as_json)
+
+    _run(work, gateway, token, as_json)
+
+
+def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Print a link that opens the inbox in a browser; it works once and for a quarter of an hour."""
+
+    def work(api: GatewayApi) -> None:
+        reply = api.post("/api/login-links", {}).value
+        print(json.dumps(reply) if as_json else reply["url"])
+
+    _run(work, gateway, token, as_json)
+
+
+def _rows(api: GatewayApi, everything: bool) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        query = f"?limit={_MANY}" + ("&all=1" if everything else "") + (f"&after={after}" if after else "")
+        reply = api.get(f"/api/approvals{query}")
+        rows.extend(reply.value)
+        after = reply.next_after
+        if after is None:
+            return rows
+
+
+def _full_id(api: GatewayApi, given: str) -> str:
+    """A whole id as it is; a piece of one if it belongs to exactly one open approval."""
+    if len(given) >= len("ap_") + 26:
+        return given
+    found = [row["id"] for row in _rows(api, False) if row["id"].startswith(given) or row["id"].endswith(given)]
+    if len(found) != 1:
+        text = "No open approval has" if not found else f"{len(found)} open approvals have"
+        raise ApiProblem(ExitCode.NOT_FOUND, f"{text} an id that begins or ends with {given!r}.")
+    return str(found[0])
+
+
+def _say(answer: dict[str, Any], as_json: bool) -> None:
+    print(json.dumps(answer, ensure_ascii=False) if as_json else say.clean(answer.get("message", "Done.")))
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for heading in ("Id", "State", "Tool", "Asked by", "Asked", "Decide by", "Rule"):
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
+        cells = (
+            row["id"],
+            row["state"] + given,
+            row["tool"],
+            row["requester"],
+            row["asked_at"],
+            row["expires_at"],
+            row["rule"],
+        )
+        table.add_row(*(Text(say.one_line(cell)) for cell in cells))
+    Console().print(table)
+
+
+def _page(detail: dict[str, Any]) -> str:
+    lines = [
+        f"{detail['name']} on {detail['server']}  [{detail['state']}]",
+        f"  id          {detail['id']}",
+        f"  asked by    {detail['requester']} in scope {detail['scope']}, {detail['asked_at']}",
+        f"  decide by   {detail['expires_at']}",
+        f"  rule        {detail['rule']} (workflow {detail['workflow']})",
+        f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
+        "",
+        "Exactly this will be sent:",
+        *(f"  {line}" for line in detail["arguments"].splitlines()),
+    ]
+    if detail["hidden"]:
+        lines.append(f"Hidden from you, but sent: {', '.join(detail['hidden'])}")
+    if detail["deceptive"]:
+        lines.append(f"Characters that can deceive the eye, shown as \\uXXXX: {', '.join(detail['deceptive'])}")
+    lines += ["", *_changes(detail["changes"])]
+    for vote in detail["votes"]:
+        why = f": {vote['reason']}" if vote["reason"] else ""
+        lines.append(f"  {vote['approver']} said {vote['verdict']} at {vote['at']}{why}")
+    return "\n".join(say.clean(line) for line in lines)
+
+
+def _changes(changes: dict[str, Any] | None) -> list[str]:
+    if changes is None:
+        return ["No call of this tool was approved before."]
+    if not changes["list"]:
+        return ["The same arguments were approved before."]
+    lines = ["Different from the last approved call:"]
+    for change in changes["list"]:
+        before, after = (json.dumps(change[side], ensure_ascii=False) for side in ("before", "after"))
+        lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}, {before} -> {after}")
+    if changes["left_out"]:
+        lines.append(f"  and {changes['left_out']} more differences")
+    return lines
+
+
+def _run(work: Any, gateway: str | None, token: str | None, as_json: bool) -> None:
+    try:
+        work(GatewayApi(gateway, token))
+    except ApiProblem as problem:
+        if as_json:
+            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
+        else:
+            say.note(str(problem))
+        raise typer.Exit(problem.code) from None

@@ -1,0 +1,105 @@
+"""Talking to a running gateway's `/api` from the command line, as the operator or as whoever's token is given.
+
+One small synchronous client on the standard library: a command asks a question or two and leaves. Sends the operator's token to
+this machine only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.target import DEFAULT_GATEWAY
+
+TIMEOUT_S = 30
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class ApiProblem(Exception):
+    """What went wrong, and the exit code it deserves."""
+
+    def __init__(self, code: ExitCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    value: Any
+    next_after: str | None = None
+
+
+_EXITS = {
+    401: ExitCode.REFUSED,
+    403: ExitCode.REFUSED,
+    404: ExitCode.NOT_FOUND,
+    409: ExitCode.REFUSED,
+    410: ExitCode.REFUSED,
+}
+
+
+class GatewayApi:
+    def __init__(self, gateway: str | None, token: str | None) -> None:
+        self._address = gateway or os.environ.get("TASKGATE_URL") or DEFAULT_GATEWAY
+        parts = urlsplit(self._address if "://" in self._address else f"http://{self._address}")
+        if parts.hostname is None or parts.scheme not in ("http", "https"):
+            raise ApiProblem(ExitCode.USAGE, f"{self._address} is not the address of a gateway.")
+        self._https = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port
+        self._token = token or os.environ.get("TASKGATE_TOKEN") or self._operator_token()
+
+    def _operator_token(self) -> str | None:
+        """The operator's own token, which `serve` keeps on this machine; it is sent to no other machine."""
+        if self._host not in _LOOPBACK:
+            return None
+        folder = os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate"
+        try:
+            return (Path(folder).expanduser() / "operator-token").read_text().strip() or None
+        except OSError:
+            return None
+
+    def get(self, path: str) -> Reply:
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: dict[str, Any]) -> Reply:
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Reply:
+        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=TIMEOUT_S)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            raw, status, after = answer.read(), answer.status, answer.getheader("x-next-after")
+        except (OSError, http.client.HTTPException) as problem:
+            hint = "Is it running? Start it with: taskgate serve"
+            raise ApiProblem(
+                ExitCode.CANNOT_CONNECT, f"No gateway answers at {self._address} ({problem}). {hint}"
+            ) from None
+        finally:
+            connection.close()
+        return self._read(raw, status, after)
+
+    def _read(self, raw: bytes, status: int, after: str | None) -> Reply:
+        try:
+            value = json.loads(raw) if raw else {}
+        except ValueError:
+            raise ApiProblem(ExitCode.CANNOT_CONNECT, f"{self._address} is not a Taskgate gateway.") from None
+        if status >= 400:
+            said = value if isinstance(value, dict) else {}
+            text = said.get("message") or said.get("error") or f"the gateway answered {status}"
+            if status == 401:
+                text = "The gateway wants a token: set $TASKGATE_TOKEN, or run this as the user who runs the gateway."
+            raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), say.clean(text))
+        return Reply(status, value, after)

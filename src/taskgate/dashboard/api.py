@@ -1,0 +1,217 @@
+"""The JSON API of the inbox, for scripts and the command line. The paths and their answers are in docs/approvals.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import Approver, Verdict
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import Task
+from taskgate.dashboard.inbox import LONGEST_PAGE, PAGE, STATUS_OF, Inbox
+from taskgate.dashboard.login import Login
+from taskgate.dashboard.rows import approval_detail, grant_row, task_row
+from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.governance.approvals import GrantWish
+from taskgate.ports.approval_channel import CallbackChannel
+
+PING_S: Final = 15.0
+_NOTHING_HERE: Final = "There is nothing at this address."
+
+Handler = Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAnswer]]
+
+
+class Api:
+    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login) -> None:
+        self._gateway = gateway
+        self._inbox = inbox
+        self._login = login
+        self._store = inbox.store
+
+    async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
+        """One request of a person who may be here."""
+        parts = [part for part in request.path.split("/") if part][1:]
+        handler = self._handler(request.method, parts)
+        if handler is None:
+            return problem(404, _NOTHING_HERE)
+        try:
+            return await handler(request, who, parts)
+        except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            return problem(400, f"The request cannot be read: {error}")
+        except CallerError as error:
+            return problem(400, error.message)
+
+    def _handler(self, method: str, parts: list[str]) -> Handler | None:
+        match method, parts:
+            case "GET", ["approvals"]:
+                return self._list
+            case "GET", ["approvals", _]:
+                return self._show
+            case "POST", ["approvals", _, "approve" | "deny"]:
+                return self._decide
+            case "GET", ["grants"]:
+                return self._grants
+            case "POST", ["grants", _, "revoke"]:
+                return self._revoke
+            case "GET", ["tasks"]:
+                return self._tasks
+            case "GET", ["tasks", _]:
+                return self._task
+            case "GET", ["tasks", _, "events"]:
+                return self._events
+            case "GET", ["pins"]:
+                return self._pins
+            case "POST", ["pins", "accept"]:
+                return self._accept_pin
+            case "POST", ["login-links"]:
+                return self._login_link
+            case _:
+                return None
+
+    async def _list(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+        rows, after = await self._inbox.rows(
+            everything=request.query.get("all") in ("1", "true"),
+            after=request.query.get("after"),
+            limit=_limit(request),
+        )
+        return json_answer(rows, headers=((b"x-next-after", after.encode("ascii")),) if after is not None else ())
+
+    async def _show(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        shown = await self._inbox.shown(parts[1], who)
+        if shown is None:
+            return problem(404, "There is no such approval.")
+        return json_answer({**approval_detail(shown.row, shown.card), "may_decide": shown.may_decide})
+
+    async def _decide(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        said = request.json()
+        unknown = set(said) - {"reason", "arguments_digest", "grant"}
+        if unknown:
+            return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
+        ruling = await self._inbox.decide(
+            who,
+            parts[1],
+            Verdict(parts[2]),
+            reason=_text(said, "reason") or "",
+            channel="api",
+            digest=_text(said, "arguments_digest"),
+            grant=_wish(said.get("grant")),
+        )
+        body: dict[str, Any] = {"id": parts[1], "message": ruling.text}
+        if ruling.held is not None:
+            body["state"] = ruling.held.approval.state.value
+        if ruling.refusal:
+            body["error"] = ruling.refusal
+        if ruling.grant is not None:
+            body["grant"] = grant_row(ruling.grant)
+        return json_answer(body, STATUS_OF.get(ruling.refusal, 409))
+
+    async def _grants(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+        everything = request.query.get("all") in ("1", "true")
+        return json_answer([grant_row(grant) for grant in await self._store.grants(all_of_them=everything)])
+
+    async def _revoke(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        grant = await self._inbox.approvals.revoke(who, parts[1])
+        return json_answer(grant_row(grant)) if grant is not None else problem(404, "There is no such grant.")
+
+    async def _tasks(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+        page = await self._store.page(None, after=request.query.get("after"), limit=_limit(request))
+        headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
+        return json_answer([task_row(task) for task in page.tasks], headers=headers)
+
+    async def _task(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
+        task = await self._find(parts[1])
+        return json_answer(task_row(task)) if task is not None else problem(404, "There is no such task.")
+
+    async def _events(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer | EventAnswer:
+        task = await self._find(parts[1])
+        return EventAnswer(self._follow(task)) if task is not None else problem(404, "There is no such task.")
+
+    async def _find(self, task_id: str) -> Task | None:
+        return await self._store.get(task_id) if ids.is_task_id(task_id) else None
+
+    async def _follow(self, task: Task) -> AsyncIterator[bytes]:
+        """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
+        board = self._gateway.tasks.board
+        last: dict[str, Any] | None = None
+        while True:
+            shown = task_row(task)
+            if shown != last:
+                last = shown
+                yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
+            if task.state.is_terminal or self._gateway.tasks.draining:
+                return
+            if not await board.next_change(task.id, PING_S):
+                yield b":ping\n\n"
+            current = await self._store.get(task.id)
+            if current is None:
+                return
+            task = current
+
+    async def _pins(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+        return json_answer(self._gateway.pins.changed_rows())
+
+    async def _accept_pin(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
+        if not who.operator:
+            return problem(403, "Only the operator may accept a changed definition.")
+        said = request.json()
+        server, tool, digest = _text(said, "server"), _text(said, "tool"), _text(said, "digest")
+        if server is None or tool is None or digest is None:
+            return problem(400, "Say which: server, tool and the digest of the definition you saw.")
+        done = await self._gateway.pins.accept(server, tool, digest, who.id)
+        if not done:
+            return problem(409, "There is no such changed definition (any more). Look again.")
+        return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
+
+    async def _login_link(self, _request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
+        return json_answer({"url": self.login_url(who)})
+
+    def login_url(self, who: Approver) -> str:
+        base = self._inbox.approvals.page_url("").removesuffix("/approvals/")
+        return f"{base}/login?code={self._login.new_code(who.id)}"
+
+    async def callback(self, request: WebRequest, workflow: str, number: str) -> Answer:
+        """A signed word from outside; the channel checks the signature."""
+        channels = self._inbox.approvals.announcer.channels.get(workflow, ())
+        index = int(number) if number.isdigit() else -1
+        channel = channels[index] if 0 <= index < len(channels) else None
+        receive = getattr(channel, "receive", None)
+        if channel is None or receive is None:
+            return problem(404, _NOTHING_HERE)
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in request.headers.items()}
+        able: CallbackChannel = channel  # type: ignore[assignment]
+        reply = await asyncio.wait_for(able.receive(headers, request.body), 30)
+        return Answer(reply.status, reply.body, "application/json")
+
+
+def problem(status: int, text: str) -> Answer:
+    return json_answer({"error": text}, status)
+
+
+def _limit(request: WebRequest) -> int:
+    asked = request.query.get("limit", str(PAGE))
+    if not asked.isdigit() or not 0 < int(asked) <= LONGEST_PAGE:
+        raise ValueError(f"limit must be a whole number from 1 to {LONGEST_PAGE}")
+    return int(asked)
+
+
+def _text(said: dict[str, Any], key: str) -> str | None:
+    value = said.get(key)
+    if value is not None and type(value) is not str:
+        raise ValueError(f"{key} must be a string")
+    return value
+
+
+def _wish(said: Any) -> GrantWish | None:
+    if said is None:
+        return None
+    if type(said) is not dict or set(said) - {"minutes", "exact_arguments", "whole_scope"}:
+        raise ValueError("grant is an object with minutes, exact_arguments and whole_scope")
+    minutes = said.get("minutes", 60)
+    if type(minutes) is not int:
+        raise ValueError("grant.minutes must be a whole number")
+    return GrantWish(minutes * 60_000, said.get("exact_arguments") is True, said.get("whole_scope") is True)

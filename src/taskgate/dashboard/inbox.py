@@ -1,0 +1,80 @@
+"""What the pages and the API both do: list, show and decide, for a person whose identity is already established."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate.core.governance import approval as rules
+from taskgate.core.governance.approval import Approver, Refusal, Verdict
+from taskgate.core.governance.card import Card
+from taskgate.dashboard.rows import approval_row
+from taskgate.gateway.governance.approvals import Approvals, GrantWish, Ruling
+from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
+from taskgate.ports.approval_store import HeldCall
+from taskgate.ports.store import Store
+
+PAGE: Final = 50
+LONGEST_PAGE: Final = 1000
+
+STATUS_OF: Final = {
+    "": 200,
+    UNKNOWN_APPROVAL: 404,
+    OTHER_ARGUMENTS: 409,
+    Refusal.NOT_AN_APPROVER.value: 403,
+    Refusal.OWN_CALL.value: 403,
+    Refusal.ALREADY_DECIDED.value: 409,
+    Refusal.ALREADY_VOTED.value: 409,
+    Refusal.EXPIRED.value: 410,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One approval in full."""
+
+    held: HeldCall
+    card: Card
+    row: dict[str, Any]
+    may_decide: bool
+
+
+class Inbox:
+    def __init__(self, approvals: Approvals, store: Store) -> None:
+        self.approvals = approvals
+        self.store = store
+
+    async def rows(
+        self, *, everything: bool, after: str | None, limit: int = PAGE
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Open ones, oldest first; with `everything` the decided ones too."""
+        page = await self.store.held_page(open_only=not everything, after=after, limit=limit)
+        return [self._row(held) for held in page.held], page.after
+
+    def _row(self, held: HeldCall) -> dict[str, Any]:
+        workflow = self.approvals.workflow(held.approval.workflow)
+        now = rules.as_of(held.approval, workflow, self.store.now_ms())
+        return approval_row(held, now, workflow, self.approvals.page_url(now.id))
+
+    async def shown(self, approval_id: str, who: Approver) -> Shown | None:
+        held = await self.store.held(approval_id)
+        if held is None:
+            return None
+        workflow = self.approvals.workflow(held.approval.workflow)
+        may = rules.may_decide(workflow, held.approval.binding, who) is None
+        return Shown(held, await self.approvals.card(held), self._row(held), may)
+
+    async def decide(
+        self,
+        who: Approver,
+        approval_id: str,
+        verdict: Verdict,
+        *,
+        reason: str,
+        channel: str,
+        digest: str | None,
+        grant: GrantWish | None = None,
+    ) -> Ruling:
+        return await self.approvals.decide(
+            who, approval_id, verdict, reason=reason, channel=channel, digest=digest, grant=grant
+        )

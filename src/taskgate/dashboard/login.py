@@ -1,0 +1,120 @@
+"""Who is looking at the pages: signed session cookies, one-time login codes, and the token that guards every form.
+
+A cookie only says who somebody is; what they may do is looked up each time, so a token that was taken out of the configuration
+opens nothing any more. Cookies survive a restart, because the secret that signs them does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from taskgate.core.governance.approval import Approver
+
+SESSION_S: Final = 12 * 3600
+CODE_S: Final = 15 * 60
+MAX_CODES: Final = 100
+_PLAIN: Final = "taskgate_session"
+_SECURE: Final = "__Host-taskgate_session"
+
+ByName = Callable[[str], Approver | None]
+
+
+class _Session(msgspec.Struct, array_like=True):
+    who: str
+    expires: int
+    nonce: str
+
+
+class Login:
+    def __init__(self, secret: bytes, approver_named: ByName, secure: Callable[[], bool]) -> None:
+        self._key = hmac.new(secret, b"taskgate pages", hashlib.sha256).digest()
+        self._approver_named = approver_named
+        self._secure = secure
+        self._codes: dict[str, tuple[str, float]] = {}
+
+    @property
+    def cookie_name(self) -> str:
+        return _SECURE if self._secure() else _PLAIN
+
+    def new_code(self, who: str) -> str:
+        """A code that logs somebody in once, within a quarter of an hour."""
+        now = time.monotonic()
+        self._codes = {code: known for code, known in self._codes.items() if known[1] > now}
+        if len(self._codes) >= MAX_CODES:
+            self._codes.clear()
+        code = secrets.token_urlsafe(24)
+        self._codes[_fingerprint(code)] = (who, now + CODE_S)
+        return code
+
+    def redeem(self, code: str) -> Approver | None:
+        known = self._codes.pop(_fingerprint(code), None)
+        if known is None or known[1] < time.monotonic():
+            return None
+        return self._approver_named(known[0])
+
+    def cookie_for(self, who: Approver) -> bytes:
+        """The header that begins a session."""
+        session = _Session(who.id, int(time.time()) + SESSION_S, secrets.token_urlsafe(16))
+        payload = msgspec.json.encode(session)
+        value = _b64(payload) + "." + _b64(self._sign(b"session", payload))
+        return self._header(value, SESSION_S)
+
+    def end(self) -> bytes:
+        return self._header("", 0)
+
+    def _header(self, value: str, seconds: int) -> bytes:
+        secure = "; Secure" if self._secure() else ""
+        text = f"{self.cookie_name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+        return text.encode("ascii")
+
+    def who(self, cookie: str | None) -> Approver | None:
+        """The person behind a cookie, if it is ours, fresh, and they may still decide."""
+        payload = self._payload(cookie)
+        if payload is None:
+            return None
+        try:
+            session = msgspec.json.decode(payload, type=_Session)
+        except msgspec.DecodeError:
+            return None
+        return self._approver_named(session.who) if session.expires > time.time() else None
+
+    def form_token(self, cookie: str | None) -> str:
+        """What a form must repeat: only a page of ours can know it."""
+        return _b64(self._sign(b"form", (cookie or "").encode("ascii", "replace")))
+
+    def good_form(self, cookie: str | None, token: str | None) -> bool:
+        return token is not None and hmac.compare_digest(self.form_token(cookie).encode(), token.encode())
+
+    def _payload(self, cookie: str | None) -> bytes | None:
+        body, dot, signature = (cookie or "").partition(".")
+        if not dot:
+            return None
+        try:
+            payload, given = _unb64(body), _unb64(signature)
+        except (binascii.Error, ValueError):
+            return None
+        return payload if hmac.compare_digest(given, self._sign(b"session", payload)) else None
+
+    def _sign(self, purpose: bytes, payload: bytes) -> bytes:
+        return hmac.new(self._key, purpose + b"\0" + payload, hashlib.sha256).digest()
+
+
+def _fingerprint(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
+
+
+def _unb64(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

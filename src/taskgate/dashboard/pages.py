@@ -1,0 +1,221 @@
+"""The inbox as plain web pages: no script, nothing decided by opening a link, every foreign text a text node.
+
+Templates escape everything by themselves, and every text that came from a caller or a server is first made visible: characters that
+print nothing or turn text around appear as escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import Approver, Verdict
+from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.governance.difference import Change
+from taskgate.dashboard.inbox import PAGE, Inbox, Shown
+from taskgate.dashboard.login import Login
+from taskgate.dashboard.rows import grant_row, vote_row
+from taskgate.dashboard.web import Answer, WebRequest, redirect
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.governance.approvals import GrantWish
+
+HERE: Final = Path(__file__).parent
+FIRST_LOOK: Final = 20_000
+"""So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
+_REFRESH: Final = ((b"refresh", b"15"),)
+
+
+class Pages:
+    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login) -> None:
+        self._gateway = gateway
+        self._inbox = inbox
+        self._login = login
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, auto_reload=False
+        )
+
+    async def answer(self, request: WebRequest, who: Approver) -> Answer:
+        """One page, or one decision from a form of ours."""
+        parts = [part for part in request.path.split("/") if part]
+        match request.method, parts:
+            case "GET", ["approvals"]:
+                return await self._list(request, who)
+            case "GET", ["approvals", approval_id]:
+                return await self._show(request, who, approval_id)
+            case "POST", ["approvals", approval_id, "approve" | "deny" as word]:
+                return await self._decide(request, who, approval_id, Verdict(word))
+            case "GET", ["grants"]:
+                rows = [_visible(grant_row(grant)) for grant in await self._inbox.store.grants()]
+                return self._page("grants.html", request, who, here="grants", rows=rows)
+            case "POST", ["grants", grant_id, "revoke"]:
+                await self._inbox.approvals.revoke(who, grant_id)
+                return redirect("/grants")
+            case "GET", ["definitions"]:
+                return self._definitions(request, who)
+            case "POST", ["definitions", "accept"]:
+                return await self._accept(request, who)
+            case _:
+                return self.message(request, who, 404, "Nothing here", "There is nothing at this address.")
+
+    async def _list(self, request: WebRequest, who: Approver) -> Answer:
+        everything = request.query.get("all") == "1"
+        after = request.query.get("after")
+        rows, more = await self._inbox.rows(everything=everything, after=_cursor(after), limit=PAGE)
+        return self._page(
+            "list.html",
+            request,
+            who,
+            headers=_REFRESH if after is None else (),
+            here="all" if everything else "open",
+            rows=[self._timed(_visible(row)) for row in rows],
+            after=more,
+            waiting=await self._inbox.store.pending_count(),
+        )
+
+    async def _show(
+        self,
+        request: WebRequest,
+        who: Approver,
+        approval_id: str,
+        note: str | None = None,
+        status: int = 200,
+        note_kind: str = "bad",
+    ) -> Answer:
+        shown = await self._inbox.shown(approval_id, who)
+        if shown is None:
+            return self.message(request, who, 404, "No such approval", "It may have been forgotten after a while.")
+        return self._page(
+            "show.html", request, who, status=status, note=note, note_kind=note_kind, **self._parts(request, shown)
+        )
+
+    def _parts(self, request: WebRequest, shown: Shown) -> dict[str, Any]:
+        text = shown.card.arguments
+        cut = excerpt(text, len(text) if request.query.get("full") == "1" else FIRST_LOOK)
+        governing = self._gateway.context.plan.governing
+        return {
+            "here": "",
+            "row": self._timed(_visible(shown.row)),
+            "card": shown.card,
+            "arguments": cut.text,
+            "left_out": cut.left_out,
+            "total": len(text),
+            "changes": [_change(change) for change in shown.card.changes.changes] if shown.card.changes else [],
+            "votes": [_visible(vote_row(vote)) for vote in shown.card.votes],
+            "may_decide": shown.may_decide,
+            "grants": governing.grants and shown.row["kind"] == "tool",
+            "grant_minutes": min(60, governing.longest_grant_ms // 60_000),
+        }
+
+    async def _decide(self, request: WebRequest, who: Approver, approval_id: str, verdict: Verdict) -> Answer:
+        form = request.form()
+        try:
+            ruling = await self._inbox.decide(
+                who,
+                approval_id,
+                verdict,
+                reason=form.get("reason", "").strip(),
+                channel="page",
+                digest=form.get("digest", ""),
+                grant=self._wish(form.get("grant", "")) if verdict is Verdict.APPROVE else None,
+            )
+        except CallerError as problem:
+            return await self._show(request, who, approval_id, problem.message, 400)
+        if ruling.refusal:
+            return await self._show(request, who, approval_id, ruling.text, 409)
+        return redirect(f"/approvals/{approval_id}?said={verdict.value}")
+
+    def _wish(self, word: str) -> GrantWish | None:
+        if word not in ("exact", "tool", "scope"):
+            return None
+        longest = min(60 * 60_000, self._gateway.context.plan.governing.longest_grant_ms)
+        return GrantWish(longest, exact_arguments=word == "exact", whole_scope=word == "scope")
+
+    def _definitions(self, request: WebRequest, who: Approver, note: str | None = None) -> Answer:
+        rows = self._gateway.pins.changed_rows()
+        for row in rows:
+            row["shown"] = [
+                {**c, "path": _clear(c["path"]), "before": show_json(c["before"]), "after": show_json(c["after"])}
+                for c in row["changes"]["list"]
+            ]
+        return self._page("definitions.html", request, who, here="definitions", rows=rows, note=note, note_kind="bad")
+
+    async def _accept(self, request: WebRequest, who: Approver) -> Answer:
+        form = request.form()
+        if not who.operator:
+            return self.message(request, who, 403, "Not you", "Only the operator may accept a changed definition.")
+        done = await self._gateway.pins.accept(
+            form.get("server", ""), form.get("tool", ""), form.get("digest", ""), who.id
+        )
+        if not done:
+            return self._definitions(request, who, "It has changed once more since you looked. Look again.")
+        return redirect("/definitions")
+
+    def login(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
+        return self._page("login.html", request, None, status=status, here="", code=code, note=note, note_kind="bad")
+
+    def message(self, request: WebRequest, who: Approver | None, status: int, title: str, text: str) -> Answer:
+        return self._page("message.html", request, who, status=status, here="", title=title, text=text)
+
+    def _timed(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        from datetime import datetime
+
+        now = self._inbox.store.now_ms() / 1000
+        asked = datetime.fromisoformat(row["asked_at"]).timestamp()
+        until = datetime.fromisoformat(row["expires_at"]).timestamp()
+        return {**row, "asked_ago": f"{_span(now - asked)} ago", "left": f"{_span(until - now)} left"}
+
+    def _page(
+        self,
+        template: str,
+        request: WebRequest,
+        who: Approver | None,
+        *,
+        status: int = 200,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        note: str | None = None,
+        note_kind: str = "",
+        **values: Any,
+    ) -> Answer:
+        token = self._login.form_token(request.cookie(self._login.cookie_name))
+        text = self._templates.get_template(template).render(
+            who=who, form_token=token, note=note, note_kind=note_kind, **values
+        )
+        return Answer(status, text.encode("utf-8", "replace"), headers=headers)
+
+
+def _cursor(after: str | None) -> str | None:
+    if after is None or not after.partition(":")[0].isdigit():
+        return None
+    return after
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "path": _clear(change.path),
+        "kind": change.kind.value,
+        "before": show_json(change.before),
+        "after": show_json(change.after),
+    }
+
+
+def _visible(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _clear(value) if isinstance(value, str) else value for key, value in row.items()}
+
+
+def _clear(text: str) -> str:
+    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    return show_json(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def _span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(0, int(seconds))} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min"
+    if seconds < 86_400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{int(seconds // 86_400)} days"

@@ -1,0 +1,157 @@
+"""Everything on the port that people look at: `/approvals` and its neighbours, and `/api` for scripts.
+
+Authorisation is attached here, before any route: nobody who is not the operator or an approver gets further than the login page.
+Bearer tokens come from scripts, cookies from browsers; a cookie changes something only together with the token of a form of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from taskgate.core.errors import TaskgateError
+from taskgate.core.governance.approval import Approver
+from taskgate.dashboard.api import Api, problem
+from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.login import Login
+from taskgate.dashboard.web import (
+    Answer,
+    BodyTooLarge,
+    EventAnswer,
+    Receive,
+    Scope,
+    Send,
+    WebRequest,
+    read_request,
+    redirect,
+    send_answer,
+)
+from taskgate.gateway.gateway import Gateway
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.pages import Pages
+
+log = structlog.get_logger("taskgate")
+
+CALLBACK: Final = "/api/approvals/callback/"
+_REALM: Final = ((b"www-authenticate", b"Bearer"),)
+
+ByBearer = Callable[[bytes], Approver | None]
+Refuses = Callable[[dict[bytes, bytes]], int | None]
+
+
+class Dashboard:
+    """`by_bearer` says who a bearer token is, `refuses` checks Host and Origin; both belong to the doors."""
+
+    def __init__(self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, refuses: Refuses) -> None:
+        self._gateway = gateway
+        self._by_bearer = by_bearer
+        self._refuses = refuses
+        self.login = Login(secret, self._named, self._is_https)
+        self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
+        self.api = Api(gateway, self._inbox, self.login)
+
+    @cached_property
+    def _pages(self) -> Pages:
+        # The template engine is loaded with the first page, not with the gateway.
+        from taskgate.dashboard.pages import Pages
+
+        return Pages(self._gateway, self._inbox, self.login)
+
+    def _named(self, name: str) -> Approver | None:
+        return self._gateway.context.plan.governing.approvers.get(name)
+
+    def _is_https(self) -> bool:
+        url = self._gateway.context.plan.governing.public_url
+        return url is not None and url.startswith("https:")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Around one request: whatever breaks is answered and logged."""
+        refused = self._refuses(dict(scope["headers"]))
+        if refused is not None:
+            await send_answer(send, problem(refused, "This Host or Origin is not allowed here. See allowed_hosts."))
+            return
+        try:
+            request = await read_request(scope, receive)
+            answer = await self._answer(request)
+        except BodyTooLarge:
+            answer = problem(413, "The request is too large.")
+        except TaskgateError as error:
+            answer = problem(503, error.message)
+        except Exception as fault:
+            log.error("page failed", path=scope["path"], exc_info=fault)
+            answer = problem(500, "Something went wrong inside the gateway; its log says more.")
+        await send_answer(send, answer)
+
+    async def _answer(self, request: WebRequest) -> Answer | EventAnswer:
+        path = request.path
+        if request.method not in ("GET", "POST"):
+            return Answer(405, headers=((b"allow", b"GET, POST"),))
+        if path.startswith(CALLBACK) and request.method == "POST":
+            workflow, _, number = path.removeprefix(CALLBACK).partition("/")
+            return await self.api.callback(request, workflow, number)
+        if path == "/api" or path.startswith("/api/"):
+            return await self._answer_api(request)
+        return await self._answer_page(request)
+
+    async def _answer_api(self, request: WebRequest) -> Answer | EventAnswer:
+        bearer = request.headers.get(b"authorization")
+        cookie = request.cookie(self.login.cookie_name)
+        who = self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
+        if who is None:
+            status = 401 if bearer is None else 403
+            return Answer(
+                status,
+                b'{"error":"Only the operator and approvers may come here. Send their token as a bearer token."}',
+                "application/json",
+                _REALM if status == 401 else (),
+            )
+        if request.method == "POST":
+            if not request.is_json:
+                return problem(415, "Send application/json.")
+            token = request.headers.get(b"x-form-token", b"").decode("latin-1")
+            if bearer is None and not self.login.good_form(cookie, token):
+                return problem(403, "A session of the pages needs the header x-form-token for this.")
+        return await self.api.answer(request, who)
+
+    async def _answer_page(self, request: WebRequest) -> Answer:
+        path, pages = request.path, self._pages
+        if path == "/static/style.css":
+            from taskgate.dashboard.pages import HERE
+
+            return Answer(200, (HERE / "static" / "style.css").read_bytes(), "text/css; charset=utf-8")
+        cookie = request.cookie(self.login.cookie_name)
+        if request.method == "POST" and not self.login.good_form(cookie, request.form().get("form_token")):
+            return pages.message(
+                request, None, 403, "Try again", "This form is too old or not from here. Open the page again."
+            )
+        if path == "/login":
+            return self._log_in(request)
+        who = self.login.who(cookie)
+        if who is None:
+            return pages.login(request, status=401) if request.method == "POST" else redirect("/login")
+        if path == "/":
+            return redirect("/approvals")
+        if path == "/logout" and request.method == "POST":
+            return redirect("/login", (b"set-cookie", self.login.end()))
+        return await pages.answer(request, who)
+
+    def _log_in(self, request: WebRequest) -> Answer:
+        """A GET only shows the form, so that nothing that merely opens links can use a code up."""
+        if request.method != "POST":
+            return self._pages.login(request, request.query.get("code", ""))
+        form = request.form()
+        if form.get("code"):
+            who = self.login.redeem(form["code"])
+            note = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
+        else:
+            who = self._by_bearer(b"Bearer " + form.get("token", "").strip().encode())
+            note = "This is not a token of the operator or of an approver."
+        if who is None:
+            log.warning("login refused")
+            return self._pages.login(request, note=note, status=403)
+        log.info("logged in", who=who.id)
+        return redirect("/approvals", (b"set-cookie", self.login.cookie_for(who)))

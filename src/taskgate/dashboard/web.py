@@ -1,0 +1,137 @@
+"""The little HTTP that the pages and the API need: one request as a value, one answer as a value, and a stream of events.
+
+No framework: a handful of routes does not pay for one, and what is here is loaded only when somebody opens a page.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MAX_BODY: Final = 256 * 1024
+_encode = msgspec.json.Encoder().encode
+
+SAFE: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+        b"base-uri 'none'; require-trusted-types-for 'script'",
+    ),
+)
+
+
+class BodyTooLarge(Exception):
+    """More than a form or a decision could ever need."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebRequest:
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[bytes, bytes]
+    body: bytes = b""
+
+    @property
+    def is_json(self) -> bool:
+        return self.headers.get(b"content-type", b"").split(b";")[0].strip().lower() == b"application/json"
+
+    def form(self) -> dict[str, str]:
+        return _first(self.body.decode("utf-8", "replace"))
+
+    def json(self) -> dict[str, Any]:
+        """The body as an object; an empty body is an empty object."""
+        if not self.body:
+            return {}
+        value = msgspec.json.decode(self.body)
+        if not isinstance(value, dict):
+            raise ValueError("the body must be a JSON object")
+        return value
+
+    def cookie(self, name: str) -> str | None:
+        try:
+            jar = SimpleCookie(self.headers.get(b"cookie", b"").decode("latin-1"))
+        except CookieError:
+            return None
+        return jar[name].value if name in jar else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes = b""
+    content_type: str = "text/html; charset=utf-8"
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class EventAnswer:
+    """A stream of ready frames."""
+
+    frames: AsyncIterator[bytes]
+
+
+def json_answer(value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
+    return Answer(status, _encode(value), "application/json", headers)
+
+
+def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:
+    text = f'<a href="{html.escape(where)}">Go on</a>'.encode()
+    return Answer(303, text, headers=((b"location", where.encode("latin-1")), *headers))
+
+
+async def read_request(scope: Scope, receive: Receive) -> WebRequest:
+    parts, size = [], 0
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            break
+        parts.append(event.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY:
+            raise BodyTooLarge
+        if not event.get("more_body", False):
+            break
+    query = _first(scope["query_string"].decode("latin-1"))
+    return WebRequest(scope["method"], scope["path"], query, dict(scope["headers"]), b"".join(parts))
+
+
+async def send_answer(send: Send, answer: Answer | EventAnswer) -> None:
+    if isinstance(answer, EventAnswer):
+        headers = [(b"content-type", b"text/event-stream"), *SAFE]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for frame in answer.frames:
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    headers = [
+        (b"content-length", b"%d" % len(answer.body)),
+        (b"content-type", answer.content_type.encode("latin-1")),
+        *SAFE,
+        *answer.headers,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _first(text: str) -> dict[str, str]:
+    try:
+        return {key: values[0] for key, values in parse_qs(text, keep_blank_values=True, max_num_fields=64).items()}
+    except ValueError:
+        return {}
