@@ -194,6 +194,10 @@ class Server:
             return ServerStatus(ServerState.RECONNECTING, generation, self._backoff.attempt, wait, self._last_error)
         return ServerStatus(ServerState.CONNECTING if self._turn.locked() else ServerState.IDLE, generation)
 
+    def stderr(self, caller: LinkKey) -> tuple[str, ...]:
+        link = self._links.get(self._key_for(caller))
+        return tuple(self._opener.stderr_of(link)) if link is not None else ()
+
     def _stderr(self, links: list[AnyLink]) -> tuple[str, ...]:
         return tuple(line for link in links for line in self._opener.stderr_of(link))
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from taskgate.core.activity.events import Event
 
 KEPT: Final = 1_000
 KEPT_MS: Final = 30 * 60_000
+PER_REPLY: Final = 200
 
 
 class _Place(Enum):
@@ -93,23 +95,29 @@ class EventLog:
         return tuple(entry.event for entry in list(self._entries)[len(self._entries) - wanted :]) if wanted else ()
 
     def take(self) -> Batch:
-        """Everything new, for one reply."""
+        """What is new, for one reply: in order, and not more than fits one."""
         if not self.has_new:
             return Batch([], 0)
         return self._hand(entry for entry in self._entries if entry.place is _Place.NEW)
+
+    def has_after(self, event_id: str) -> bool:
+        return bool(self._after(event_id))
 
     def take_after(self, event_id: str) -> Batch:
         """Everything kept after an event, whether or not it was handed over before. Unknown ids are placed by their time,
         which a ULID begins with.
         """
+        return self._hand(self._after(event_id))
+
+    def _after(self, event_id: str) -> list[_Entry]:
         entries = list(self._entries)
         known = next((at for at, entry in enumerate(entries) if entry.event.id == event_id), None)
         if known is not None:
-            return self._hand(entries[known + 1 :])
-        return self._hand(entry for entry in entries if entry.event.id > event_id)
+            return entries[known + 1 :]
+        return [entry for entry in entries if entry.event.id > event_id]
 
     def _hand(self, entries: Iterable[_Entry]) -> Batch:
-        chosen = list(entries)
+        chosen = list(islice(entries, PER_REPLY))
         for entry in chosen:
             if entry.place is _Place.NEW:
                 self._new -= 1

@@ -45,6 +45,14 @@ def born_ms(text: str) -> int | None:
     if not text.startswith(TASK_PREFIX):
         return None
     body = text[len(TASK_PREFIX) :]
+    return _time_of(body)
+
+
+def is_ulid(text: str) -> bool:
+    return _time_of(text) is not None
+
+
+def _time_of(body: str) -> int | None:
     # The first letter holds only three bits: anything above 7 would overflow the 48 bits of time.
     if len(body) != _LENGTH or body[0] > "7" or any(letter not in _VALUES for letter in body):
         return None

@@ -7,13 +7,16 @@ feed is told nothing and costs nothing: its durable events are in the store, for
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 import structlog
 
+from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.activity.inbox import Inbox
@@ -26,6 +29,8 @@ log = structlog.get_logger("taskgate")
 
 MAX_FEEDS: Final = 10_000
 IDLE_S: Final = 1800.0
+LOG: Final = "notifications/message"
+PROGRESS: Final = "notifications/progress"
 
 
 class Activity:
@@ -96,6 +101,20 @@ class Activity:
         for feed in self._feeds.values():
             if concerns(feed.scope):
                 feed.tell(kind, server, data)
+
+    def heard(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
+        """A server said something to this caller: logs go to the ring of logs, everything else is an event."""
+        told = wire.parse_strictly(params) if params is not None else {}
+        now = iso(time.time_ns() // 1_000_000)
+        if method == LOG:
+            level = told.get("level") if type(told) is dict else None
+            line = {"server": server, "source": "protocol", "level": level or "info", "timestamp": now}
+            feed.logs.append({**line, **{key: told[key] for key in ("logger", "data") if key in told}})
+            return
+        if method == PROGRESS:
+            return
+        feed.notifications.append({"server": server, "method": method, "params": told, "timestamp": now})
+        feed.tell(EventKind.NOTIFICATION, server, {"method": method, "params": told})
 
     def task_changed(self, task: Task) -> None:
         feed = self._feeds.get(task.caller)

@@ -16,7 +16,15 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
-from taskgate.gateway.own_tools import answer_questions, await_activity, follow_tasks
+from taskgate.gateway.own_tools import (
+    answer_questions,
+    await_activity,
+    execute_tool,
+    follow_tasks,
+    look_around,
+    timers_and_logs,
+    use_resources,
+)
 from taskgate.gateway.own_tools.news import with_news
 from taskgate.gateway.own_tools.reply import ToolReply, refused
 from taskgate.gateway.own_tools.tool import OwnTool
@@ -27,9 +35,16 @@ from taskgate.ports.upstream import RelayedError
 if TYPE_CHECKING:
     from taskgate.gateway.context import Context
 
-TOOLS: Final[dict[str, OwnTool]] = {
-    tool.face.name: tool for tool in (*follow_tasks.TOOLS, *await_activity.TOOLS, *answer_questions.TOOLS)
-}
+_FAMILIES: Final = (
+    follow_tasks,
+    await_activity,
+    answer_questions,
+    look_around,
+    execute_tool,
+    use_resources,
+    timers_and_logs,
+)
+TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES for tool in family.TOOLS}
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 

@@ -1,0 +1,35 @@
+"""Filters that callers write as regular expressions. They run in time linear to the text, so none can hang the gateway."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import jsonschema_rs
+
+from taskgate.core.errors import CallerError
+
+MAX_PATTERN: Final = 200
+_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+
+
+class RegexFilter:
+    """Matches anywhere in a name, like most tools that take an expression; without one, everything passes."""
+
+    __slots__ = ("_validator",)
+
+    def __init__(self, name: str, pattern: str | None) -> None:
+        self._validator = None
+        if pattern is None:
+            return
+        if len(pattern) > MAX_PATTERN:
+            raise CallerError("invalid_params", f'"{name}" may have at most {MAX_PATTERN} characters.')
+        try:
+            self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_OPTIONS)
+        except (ValueError, TypeError):
+            raise CallerError(
+                "invalid_params",
+                f'"{name}" is not a regular expression that can be used here (no look-around, no back-references).',
+            ) from None
+
+    def matches(self, text: str) -> bool:
+        return self._validator is None or self._validator.is_valid(text)

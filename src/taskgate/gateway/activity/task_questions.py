@@ -1,0 +1,65 @@
+"""Questions of tasks in the inbox: they are stored with their task, and shown here to a caller that cannot see them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from taskgate.core.generations import Generation
+from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
+from taskgate.core.questions import Answer, Question, can_answer
+from taskgate.core.tasks.happening import InputAsked, InputSettled
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import raw
+from taskgate.gateway.activity.activity import Activity
+from taskgate.gateway.activity.asker import Asker
+from taskgate.gateway.activity.inbox import Waiting
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.questions import asked_message, stored_question
+
+
+class TaskInbox:
+    def __init__(self, activity: Activity, asker: Asker, tasks: TaskEngine) -> None:
+        self._activity = activity
+        self._asker = asker
+        self._tasks = tasks
+        tasks.questions.keep = self.keep
+        tasks.questions.adopt = self.adopt
+
+    def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
+        """Show a task's question in the inbox, unless its caller sees it natively."""
+        declared = self._tasks.runs.declared(task.id)
+        if _sees_it_natively(task, declared, question) or not self._asker.may_wait(question):
+            return _nothing
+        inbox = self._activity.inbox
+        waiting = inbox.put(task.caller, question, answered, task_id=task.id)
+        return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
+
+    def adopt(self, task: Task, request: Request) -> None:
+        """The call became a task while questions of it waited: the task shows them from now on."""
+        for waiting in self._activity.inbox.of_request(request):
+            waiting.task_id = task.id
+            self._activity.spawn(self._show(task, waiting))
+
+    async def _show(self, task: Task, waiting: Waiting) -> None:
+        question = Question(waiting.method, raw(waiting.params), waiting.server, task.id)
+        desk = self._tasks.desk
+        stored = stored_question(waiting.id, question, desk.store.now_ms())
+        happening = InputAsked((waiting.id,), asked_message(question))
+        if await desk.advance(task.id, happening, questions=(stored,)) is not None:
+            await waiting.over.wait()
+            await desk.advance(task.id, InputSettled((waiting.id,)))
+
+
+def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:
+    """A stateless caller that knows tasks finds the question in `tasks/get`, if it said that it can answer such."""
+    if task.generation is not Generation.STATELESS or declared is None:
+        return False
+    extensions = declared.get("extensions")
+    knows_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
+    return knows_tasks and can_answer(declared, question.method, question.decoded())
+
+
+def _nothing() -> None:
+    return None

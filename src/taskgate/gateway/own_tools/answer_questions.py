@@ -1,0 +1,129 @@
+"""Questions of servers as tools: see what waits for you, and answer it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.core.activity.answers import ACTIONS
+from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
+from taskgate.core.questions import ELICIT, SAMPLE
+from taskgate.gateway.own_tools.reply import ToolReply, saying
+from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import caller_key
+
+if TYPE_CHECKING:
+    from taskgate.gateway.context import Context
+
+_REQUEST_ID: Final = Parameter("request_id", Kind.TEXT, "The id of the question, as a reply named it.", required=True)
+_SERVER: Final = Parameter("server", Kind.TEXT, "Only questions of this server.")
+_REASON: Final = Parameter("reason", Kind.TEXT, "Why, for the log of the server.")
+
+
+async def get_elicitations(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    return saying({"elicitations": context.activity.inbox.elicitations(request, given.get("server"))})
+
+
+async def get_sampling_requests(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    return saying({"sampling_requests": context.activity.inbox.sampling_requests(request, given.get("server"))})
+
+
+async def respond_to_elicitation(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    inbox = context.activity.inbox
+    waiting = inbox.find(caller_key(request), given["request_id"], ELICIT)
+    inbox.answer_elicitation(waiting, given["action"], given.get("content"))
+    return saying({"success": True, "message": f"{waiting.server} has your answer ({given['action']})."})
+
+
+async def respond_to_sampling(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    inbox = context.activity.inbox
+    waiting = inbox.find(caller_key(request), given["request_id"], SAMPLE)
+    inbox.answer_sampling(waiting, given["role"], given["content"], given["model"], given.get("stop_reason"))
+    return saying({"success": True, "message": f"{waiting.server} has your message."})
+
+
+async def cancel_elicitation_request(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    return _cancelled(context, request, given, ELICIT)
+
+
+async def cancel_sampling_request(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    return _cancelled(context, request, given, SAMPLE)
+
+
+def _cancelled(context: Context, request: Request, given: dict[str, Any], method: str) -> ToolReply:
+    inbox = context.activity.inbox
+    waiting = inbox.find(caller_key(request), given["request_id"], method)
+    inbox.refuse(waiting, given.get("reason"))
+    return saying({"success": True, "message": f"{waiting.server} was told that nobody will answer."})
+
+
+TOOLS: Final = (
+    OwnTool(
+        ToolFace(
+            "get_elicitations",
+            "Show the questions that servers ask you: forms to fill in and pages to open. Answer them with "
+            "respond_to_elicitation; the server waits meanwhile.",
+            (_SERVER,),
+            Family.HELPER,
+        ),
+        get_elicitations,
+    ),
+    OwnTool(
+        ToolFace(
+            "respond_to_elicitation",
+            "Answer a question of a server. To accept a form, give the fields it asked for as content; ask the person "
+            "you work for if you do not know them.",
+            (
+                _REQUEST_ID,
+                Parameter("action", Kind.TEXT, "accept, decline or cancel.", required=True, choices=ACTIONS),
+                Parameter("content", Kind.OBJECT, "The filled-in form, for accept."),
+            ),
+            Family.HELPER,
+            reads_only=False,
+        ),
+        respond_to_elicitation,
+    ),
+    OwnTool(
+        ToolFace(
+            "get_sampling_requests",
+            "Show the messages that servers ask you to write (sampling). Answer them with respond_to_sampling.",
+            (_SERVER,),
+            Family.HELPER,
+        ),
+        get_sampling_requests,
+    ),
+    OwnTool(
+        ToolFace(
+            "respond_to_sampling",
+            "Answer a server that asked for a message from a language model.",
+            (
+                _REQUEST_ID,
+                Parameter("role", Kind.TEXT, "Who speaks.", default="assistant", choices=("assistant", "user")),
+                Parameter("content", Kind.ANYTHING, "The message: text, or a content block.", required=True),
+                Parameter("model", Kind.TEXT, "The model that wrote it.", required=True),
+                Parameter("stop_reason", Kind.TEXT, "Why it ended, for example endTurn."),
+            ),
+            Family.HELPER,
+            reads_only=False,
+        ),
+        respond_to_sampling,
+    ),
+    OwnTool(
+        ToolFace(
+            "cancel_elicitation_request",
+            "Tell a server that nobody will answer its question.",
+            (_REQUEST_ID, _REASON),
+            reads_only=False,
+        ),
+        cancel_elicitation_request,
+    ),
+    OwnTool(
+        ToolFace(
+            "cancel_sampling_request",
+            "Tell a server that nobody will write the message it asked for.",
+            (_REQUEST_ID, _REASON),
+            reads_only=False,
+        ),
+        cancel_sampling_request,
+    ),
+)

@@ -1,0 +1,175 @@
+"""Small things of a session: timers that fire as events, notifications that were missed, and the logs of servers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.core.activity.events import EventKind
+from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, Kind, Parameter, ToolFace
+from taskgate.core.errors import CallerError
+from taskgate.core.tasks.outcome_text import iso
+from taskgate.gateway.activity.feed import Feed, new_ulid
+from taskgate.gateway.own_tools.reply import ToolReply, saying
+from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.request import Request
+from taskgate.gateway.sessions import LOG_LEVELS
+
+if TYPE_CHECKING:
+    from taskgate.gateway.context import Context
+
+MAX_TIMERS: Final = 100
+LEAST_INTERVAL_MS: Final = 1000
+SOURCES: Final = ("protocol", "stderr")
+
+
+@dataclass(slots=True)
+class Timer:
+    id: str
+    message: str
+    duration_ms: int
+    repeats: bool
+    fires_ms: int
+    handle: asyncio.TimerHandle
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "timer_id": self.id,
+            "message": self.message,
+            "duration_ms": self.duration_ms,
+            "interval": self.repeats,
+            "fires_at": iso(self.fires_ms),
+        }
+
+
+async def set_timer(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    feed = await context.activity.feed(request)
+    if len(feed.timers) >= MAX_TIMERS:
+        raise CallerError("invalid_params", f"You have {MAX_TIMERS} timers already; delete some with delete_timer.")
+    if given["interval"] and given["duration_ms"] < LEAST_INTERVAL_MS:
+        raise CallerError("invalid_params", f"A timer that repeats needs at least {LEAST_INTERVAL_MS} ms.")
+    now = time.time_ns() // 1_000_000
+    timer_id = new_ulid(now)
+    handle = asyncio.get_running_loop().call_later(given["duration_ms"] / 1000, _fire, feed, timer_id)
+    timer = Timer(
+        timer_id, given["message"], given["duration_ms"], given["interval"], now + given["duration_ms"], handle
+    )
+    feed.timers[timer_id] = timer
+    return saying({"timer": timer.shown()})
+
+
+def _fire(feed: Feed, timer_id: str) -> None:
+    timer: Timer | None = feed.timers.get(timer_id)
+    if timer is None:
+        return
+    if timer.repeats:
+        timer.fires_ms += timer.duration_ms
+        timer.handle = asyncio.get_running_loop().call_later(timer.duration_ms / 1000, _fire, feed, timer_id)
+    else:
+        del feed.timers[timer_id]
+    feed.tell(EventKind.TIMER_EXPIRED, "", {"timer_id": timer.id, "message": timer.message})
+
+
+async def list_timers(context: Context, request: Request, _given: dict[str, Any]) -> ToolReply:
+    feed = await context.activity.feed(request)
+    return saying({"timers": [timer.shown() for timer in feed.timers.values()]})
+
+
+async def delete_timer(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    feed = await context.activity.feed(request)
+    timer = feed.timers.pop(given["timer_id"], None)
+    if timer is None:
+        raise CallerError("invalid_params", "There is no such timer. list_timers shows those that run.")
+    timer.handle.cancel()
+    return saying({"success": True, "message": "The timer will not fire.", "timer": timer.shown()})
+
+
+async def get_notifications(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    """Reading clears what was read."""
+    feed = await context.activity.feed(request)
+    server = given.get("server")
+    wanted = [heard for heard in feed.notifications if server is None or heard["server"] == server]
+    kept = [heard for heard in feed.notifications if server is not None and heard["server"] != server]
+    feed.notifications.clear()
+    feed.notifications.extend(kept)
+    return saying({"notifications": wanted})
+
+
+async def get_logs(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    """Reading does not clear. The newest come last."""
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    feed = await context.activity.feed(request)
+    lines = [*_stderr(context, request, view.subset.servers), *feed.logs]
+    source, server, level = given.get("source"), given.get("server"), given.get("level")
+    least = LOG_LEVELS.index(level) if level is not None else 0
+    wanted = [
+        line
+        for line in lines
+        if (source is None or line["source"] == source)
+        and (server is None or line["server"] == server)
+        and (level is None or (line["level"] in LOG_LEVELS and LOG_LEVELS.index(line["level"]) >= least))
+    ]
+    return saying({"logs": wanted[-given["limit"] :]})
+
+
+def _stderr(context: Context, request: Request, servers: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What this caller's own processes wrote; those of other callers are none of its business."""
+    return [
+        {"server": server, "source": "stderr", "level": "info", "data": line}
+        for server in servers
+        if server in context.upstreams
+        for line in context.upstreams[server].stderr(request.link_key)
+    ]
+
+
+TOOLS: Final = (
+    OwnTool(
+        ToolFace(
+            "get_notifications",
+            "Show the notifications that servers sent since you last asked.",
+            (Parameter("server", Kind.TEXT, "Only those of this server."),),
+            reads_only=False,
+        ),
+        get_notifications,
+    ),
+    OwnTool(
+        ToolFace(
+            "get_logs",
+            "Show the newest log lines of servers, from their log messages and from what their processes wrote.",
+            (
+                Parameter("server", Kind.TEXT, "Only lines of this server."),
+                Parameter("level", Kind.TEXT, "Only lines of at least this level.", choices=LOG_LEVELS),
+                Parameter("source", Kind.TEXT, "Only lines from here.", choices=SOURCES),
+                Parameter("limit", Kind.WHOLE, "How many lines at most.", default=100, least=1, most=1000),
+            ),
+        ),
+        get_logs,
+    ),
+    OwnTool(
+        ToolFace(
+            "set_timer",
+            "Set a timer; when it fires, an event tells you. Use it to come back to something later.",
+            (
+                Parameter(
+                    "duration_ms", Kind.WHOLE, "In how many milliseconds.", required=True, least=1, most=LONGEST_WAIT_MS
+                ),
+                Parameter("message", Kind.TEXT, "What to remind you of.", required=True),
+                Parameter("interval", Kind.YES_NO, "Fire again and again.", default=False),
+            ),
+            reads_only=False,
+        ),
+        set_timer,
+    ),
+    OwnTool(ToolFace("list_timers", "List your timers."), list_timers),
+    OwnTool(
+        ToolFace(
+            "delete_timer",
+            "Stop a timer.",
+            (Parameter("timer_id", Kind.TEXT, "The id of the timer.", required=True),),
+            reads_only=False,
+        ),
+        delete_timer,
+    ),
+)

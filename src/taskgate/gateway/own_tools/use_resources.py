@@ -1,0 +1,125 @@
+"""Resources and prompts as tools: read, follow, fetch. Each goes to the server that the caller names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
+from taskgate.core.errors import CallerError
+from taskgate.core.patterns import PatternKind
+from taskgate.core.wire import Raw
+from taskgate.gateway.own_tools.inner import InnerRequest
+from taskgate.gateway.own_tools.reply import ToolReply, saying
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
+from taskgate.gateway.read_things import agreed, permitted
+from taskgate.gateway.relay import Errand
+from taskgate.gateway.request import Request
+
+if TYPE_CHECKING:
+    from taskgate.gateway.context import Context
+
+MAX_FOLLOWED: Final = 1000
+_URI: Final = Parameter("uri", Kind.TEXT, "The URI of the resource.", required=True)
+
+
+async def read_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+    server, uri = given["server"], given["uri"]
+    await _allowed(context, request, server, uri)
+    inner = await _inner(context, request, server, "resources/read", {"uri": wire.raw(uri)})
+    await agreed(context, inner, PatternKind.RESOURCE, server, uri, uri)
+    return await _carried(context, inner, server, uri)
+
+
+async def get_prompt(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
+    server, name = given["server"], given["name"]
+    view = await served(context, request, server)
+    known = any(prompt.server == server and prompt.name == name for prompt in view.prompts.values())
+    if not known or not permitted(context, view, server, name, PatternKind.PROMPT):
+        raise CallerError(
+            "unknown_prompt", f"{server} has no prompt {name[:120]!r} here. list_prompts shows what there is."
+        )
+    params = {"name": wire.raw(name)}
+    if "arguments" in given:
+        params["arguments"] = wire.members_of(request.members()["arguments"])["arguments"]
+    inner = await _inner(context, request, server, "prompts/get", params)
+    await agreed(context, inner, PatternKind.PROMPT, server, name, name)
+    return await _carried(context, inner, server, name)
+
+
+async def subscribe_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    server, uri = given["server"], given["uri"]
+    await _allowed(context, request, server, uri)
+    feed = await context.activity.feed(request)
+    if uri not in feed.watched and len(feed.watched) >= MAX_FOLLOWED:
+        raise CallerError("invalid_params", f"You follow {MAX_FOLLOWED} resources already; unsubscribe from some.")
+    if uri not in feed.watched:
+        await context.upstreams[server].watch(uri)
+        feed.watched[uri] = server
+    return saying({"success": True, "message": "You will be told when it changes, as a notification event."})
+
+
+async def unsubscribe_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    feed = await context.activity.feed(request)
+    server = feed.watched.get(given["uri"])
+    if server is None or server != given["server"]:
+        return saying({"success": False, "message": "You do not follow this resource."}, is_error=True)
+    del feed.watched[given["uri"]]
+    if server in context.upstreams:
+        await context.upstreams[server].unwatch(given["uri"])
+    return saying({"success": True, "message": "You will not be told about it any more."})
+
+
+async def _allowed(context: Context, request: Request, server: str, uri: str) -> None:
+    view = await served(context, request, server)
+    if not permitted(context, view, server, uri, PatternKind.RESOURCE):
+        raise CallerError(
+            "unknown_resource", f"{server} has no such resource here. list_resources shows what there is."
+        )
+
+
+async def _inner(context: Context, request: Request, server: str, method: str, params: dict[str, Raw]) -> InnerRequest:
+    return InnerRequest(context, request, await context.activity.feed(request), server, method, params)
+
+
+async def _carried(context: Context, inner: InnerRequest, server: str, name: str) -> ToolReply | bytes:
+    errand = Errand(
+        context.upstreams[server], inner.message.method, inner.members(), name, context.plan.timeout_of(server)
+    )
+    result = await context.relay.carry(inner, errand)
+    members = wire.members_of(result)
+    if bytes(members.pop("resultType", Raw(b'"complete"'))) != b'"complete"':
+        return result
+    for key in ("ttlMs", "cacheScope"):
+        members.pop(key, None)
+    return saying(members)
+
+
+TOOLS: Final = (
+    OwnTool(ToolFace("read_resource", "Read a resource of a server.", (SERVER, _URI)), read_resource),
+    OwnTool(
+        ToolFace(
+            "subscribe_resource",
+            "Follow a resource: when it changes, a notification event tells you.",
+            (SERVER, _URI),
+            reads_only=False,
+        ),
+        subscribe_resource,
+    ),
+    OwnTool(
+        ToolFace("unsubscribe_resource", "Stop following a resource.", (SERVER, _URI), reads_only=False),
+        unsubscribe_resource,
+    ),
+    OwnTool(
+        ToolFace(
+            "get_prompt",
+            "Fetch a prompt of a server, filled in with your arguments.",
+            (
+                SERVER,
+                Parameter("name", Kind.TEXT, "The prompt's own name, as list_prompts shows it.", required=True),
+                Parameter("arguments", Kind.OBJECT, "Values for the prompt's arguments."),
+            ),
+        ),
+        get_prompt,
+    ),
+)

@@ -1,0 +1,301 @@
+"""A caller that can only call tools runs slow tools, is asked, answers, and finds its results: over HTTP in both generations
+and over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told, tool_names
+from tests.harness.gateway import Gateway, running_gateway
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+DEMO = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
+CONFIG: dict[str, Any] = {
+    "schema": 1,
+    "servers": {"files": DEMO},
+    "tasks": {"promote_after_ms": 5000},
+    "scopes": {
+        "default": {"default_servers": ["*"], "mode": "facade"},
+        "both": {"default_servers": ["*"], "mode": "both"},
+        "direct": {"default_servers": ["*"]},
+    },
+}
+KINDS = ("2025 over HTTP", "2026 over HTTP", "2025 over stdio")
+Opener = Callable[[], AbstractAsyncContextManager[Caller]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    async with running_gateway(CONFIG) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=KINDS)
+async def caller(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Path) -> AsyncIterator[Caller]:
+    async with AsyncExitStack() as stack:
+        if request.param == KINDS[0]:
+            yield await stack.enter_async_context(http_session(gateway))
+        elif request.param == KINDS[1]:
+            yield await stack.enter_async_context(http_stateless(gateway, client=request.node.name))
+        else:
+            Gateway(tmp_path, 0).write(CONFIG)
+            yield await stack.enter_async_context(stdio_session(tmp_path))
+
+
+async def question_of(caller: Caller) -> dict[str, Any]:
+    """Wait until a server asks; returns the question."""
+    for _ in range(20):
+        await told(caller, "await_activity", timeout_ms=3000)
+        found = (await told(caller, "get_elicitations"))["elicitations"]
+        if found:
+            question: dict[str, Any] = found[0]
+            return question
+    raise AssertionError("nobody asked")
+
+
+async def result_of(caller: Caller, task_id: str) -> dict[str, Any]:
+    """The result of a task, however often it must be asked for."""
+    for _ in range(20):
+        result = await call(caller, "get_task_result", task_id=task_id)
+        if "still working" not in result["content"][0]["text"]:
+            return result
+    raise AssertionError("it never ended")
+
+
+async def test_only_the_facade_is_listed_and_callable_in_a_facade_scope(caller: Caller) -> None:
+    names = await tool_names(caller)
+    assert "execute_tool" in names
+    assert "await_activity" in names
+    assert not [name for name in names if name.startswith("files")]
+
+
+async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller: Caller) -> None:
+    result = await call(caller, "execute_tool", server="files", tool="read_file", args={"name": "notes.txt"})
+    assert result["content"][0] == {"type": "text", "text": "Buy milk."}
+    assert result["isError"] is False
+    assert (await told(caller, "list_tasks", include_completed=True))["tasks"] == []
+
+
+async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(caller: Caller) -> None:
+    promoted = await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=300)
+    first, second = promoted["content"][:2]
+    seen = read(promoted)
+    task = seen["proxy_task"]
+    assert first["text"] == (
+        f"Tool call exceeded timeout (300ms). Promoted to task {task['task_id']}. "
+        "Use get_task_result to retrieve the result when ready."
+    )
+    assert second["type"] == "text"
+    assert set(task) == {"task_id", "status", "created_at", "server", "tool"}
+    assert (task["status"], task["server"], task["tool"]) == ("working", "files", "greet")
+    assert [row["task_id"] for row in seen["pending_on_server"]["tasks"]] == [task["task_id"]]
+    (asked,) = seen["pending_on_server"]["elicitations_for_server"]
+    assert asked["params"]["message"] == "What is your name?"
+    assert seen["pending_client_action"]["elicitations"][0]["request_id"] == asked["request_id"]
+    state = await told(caller, "get_task", task_id=task["task_id"])
+    assert state["task"]["status"] == "working"
+    assert [row["request_id"] for row in state["pending_elicitations_for_server"]] == [asked["request_id"]]
+    answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
+    assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+    result = await result_of(caller, task["task_id"])
+    assert result["content"][0] == {"type": "text", "text": "Hello, Ann!"}
+    assert (await told(caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
+
+
+async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_task(caller: Caller) -> None:
+    running = asyncio.create_task(call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
+    kinds: list[str] = []
+    seen: dict[str, Any] = {}
+    while "elicitation_request" not in kinds:
+        seen = await told(caller, "await_activity", timeout_ms=4000)
+        kinds += [event["type"] for group in seen["events"] for event in group["events"]]
+    promoted = read(await running)
+    kinds += [event["type"] for event in promoted.get("events_since_last_response", [])]
+    (waiting,) = seen["pending_client"]["elicitations"]
+    assert (waiting["server"], waiting["message"]) == ("files", "What is your name?")
+    await call(caller, "respond_to_elicitation", request_id=waiting["requestId"], action="decline")
+    while "task_completed" not in kinds:
+        seen = await told(caller, "await_activity", timeout_ms=4000)
+        kinds += [event["type"] for group in seen["events"] for event in group["events"]]
+    assert seen["pending_server"] == []
+    assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
+    assert kinds.count("elicitation_request") == 1
+    assert kinds.count("task_completed") == 1
+    result = await result_of(caller, promoted["proxy_task"]["task_id"])
+    assert "rather not say" in result["content"][0]["text"]
+
+
+async def test_nothing_new_is_a_timeout_with_empty_lists(caller: Caller) -> None:
+    await told(caller, "await_activity", timeout_ms=1)
+    seen = await told(caller, "await_activity", timeout_ms=50)
+    assert seen["triggers"] == [{"type": "timeout"}]
+    assert (seen["events"], seen["pending_server"]) == ([], [])
+    assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
+
+
+async def test_several_concurrent_calls_are_followed_side_by_side(caller: Caller) -> None:
+    replies = await asyncio.gather(
+        call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200),
+        call(caller, "execute_tool", server="files", tool="list_files"),
+        call(caller, "execute_tool", server="files", tool="slow_report", args={"seconds": 0.6}, timeout_ms=200),
+    )
+    first, third = read(replies[0])["proxy_task"], read(replies[2])["proxy_task"]
+    assert "notes.txt" in replies[1]["content"][0]["text"]
+    asked = await question_of(caller)
+    await call(caller, "respond_to_elicitation", request_id=asked["request_id"], action="accept", content={"name": "B"})
+    assert (await result_of(caller, first["task_id"]))["content"][0]["text"] == "Hello, B!"
+    assert "words in" in (await result_of(caller, third["task_id"]))["content"][0]["text"]
+
+
+async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> None:
+    promoted = read(await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
+    asked = promoted["pending_on_server"]["elicitations_for_server"][0]["request_id"]
+    for wrong, says in (
+        ({"action": "accept"}, "content"),
+        ({"action": "accept", "content": {"name": 7}}, "name"),
+        ({"action": "accept", "content": {}}, "name"),
+        ({"action": "decline", "content": {"name": "x"}}, "accept only"),
+        ({"action": "shout"}, "one of accept"),
+    ):
+        refused = await told(caller, "respond_to_elicitation", request_id=asked, **wrong)
+        assert refused["isError"] is True
+        assert says in refused["text"]
+    right = {"request_id": asked, "action": "accept", "content": {"name": "C"}}
+    assert (await told(caller, "respond_to_elicitation", **right))["success"] is True
+    again = await told(caller, "respond_to_elicitation", **right)
+    assert again["isError"] is True
+    assert "answered" in again["text"]
+    await result_of(caller, promoted["proxy_task"]["task_id"])
+
+
+async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(caller: Caller) -> None:
+    await told(caller, "await_activity", timeout_ms=1)
+    waiting = [asyncio.create_task(told(caller, "await_activity", timeout_ms=4500)) for _ in range(3)]
+    await told(caller, "set_timer", duration_ms=300, message="tea")
+    seen = await asyncio.gather(*waiting)
+    trigger = [{"type": "event", "server": "", "eventType": "timer_expired"}]
+    assert [one["triggers"] for one in seen] == [trigger] * 3
+    carried = [event for one in seen for group in one["events"] for event in group["events"]]
+    assert [event["data"]["message"] for event in carried] == ["tea"]
+
+
+async def test_everything_after_an_event_can_be_asked_for_again(caller: Caller) -> None:
+    for text in ("one", "two", "three"):
+        await told(caller, "set_timer", duration_ms=1, message=text)
+    events: list[dict[str, Any]] = []
+    while len(events) < 3:
+        seen = await told(caller, "await_activity", timeout_ms=4000)
+        events += [event for group in seen["events"] for event in group["events"]]
+    again = await told(caller, "await_activity", timeout_ms=1000, after=events[0]["id"])
+    assert [event["id"] for group in again["events"] for event in group["events"]] == [e["id"] for e in events[1:]]
+    assert again["lastEventId"] == events[-1]["id"]
+    assert (await told(caller, "await_activity", timeout_ms=30))["events"] == []
+
+
+async def test_servers_and_tools_can_be_looked_at_and_filtered(caller: Caller) -> None:
+    (server,) = (await told(caller, "list_servers"))["servers"]
+    assert (server["name"], server["transport"], server["tools"]) == ("files", "stdio", 6)
+    assert (server["state"], server["health"]) == ("connected", "healthy")
+    assert len((await told(caller, "list_tools"))["tools"]) == 6
+    (found,) = (await told(caller, "list_tools", tool="^slow"))["tools"]
+    assert (found["server"], found["name"]) == ("files", "slow_report")
+    assert (await told(caller, "list_tools", server="nobody"))["tools"] == []
+    for key in ("prompts", "resources", "resource_templates"):
+        assert (await told(caller, f"list_{key}"))[key] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("execute_tool", {"server": "file", "tool": "x"}, "Did you mean 'files'"),
+        ("execute_tool", {"server": "files", "tool": "nothing"}, "list_tools shows"),
+        ("execute_tool", {"server": "files", "tool": "greet", "timeout_ms": 0}, "from 1 to"),
+        ("execute_tool", {"server": "files", "tool": "greet", "args": []}, "an object"),
+        ("await_activity", {"timeout_ms": -1}, "from 1 to"),
+        ("await_activity", {"timeout_ms": 10**18}, "from 1 to"),
+        ("await_activity", {"after": "yesterday"}, "lastEventId"),
+        ("list_tools", {"tool": "("}, "not a regular expression"),
+        ("list_tools", {"tool": "(?=a)b"}, "not a regular expression"),
+        ("list_tools", {"tool": "a" * 300}, "at most 200"),
+        ("respond_to_elicitation", {"request_id": "x", "action": "accept"}, "get_elicitations shows"),
+        ("respond_to_sampling", {"request_id": "x", "content": "a", "model": "m"}, "get_sampling_requests shows"),
+        ("cancel_sampling_request", {"request_id": "x"}, "get_sampling_requests shows"),
+        ("read_resource", {"server": "nowhere", "uri": "x"}, "list_servers shows"),
+        ("get_prompt", {"server": "files", "name": "x"}, "list_prompts shows"),
+        ("delete_timer", {"timer_id": "x"}, "list_timers shows"),
+        ("set_timer", {"duration_ms": 0, "message": "x"}, "from 1 to"),
+        ("set_timer", {"duration_ms": 5, "message": "x", "interval": True}, "at least 1000"),
+        ("get_logs", {"level": "loud"}, "one of debug"),
+    ],
+)
+async def test_bad_input_is_answered_with_what_to_do(
+    gateway: Gateway, name: str, arguments: dict[str, Any], says: str
+) -> None:
+    async with http_session(gateway) as caller:
+        result = await call(caller, name, **arguments)
+        assert result["isError"] is True
+        assert says in result["content"][0]["text"]
+
+
+async def test_an_expression_that_explodes_elsewhere_is_answered_at_once(gateway: Gateway) -> None:
+    async with http_session(gateway) as caller, asyncio.timeout(5):
+        await told(caller, "list_tools", tool="(a+)+$" * 10)
+
+
+async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gateway) -> None:
+    async with http_session(gateway) as one, http_session(gateway) as other:
+        promoted = read(await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200))
+        asked = promoted["pending_on_server"]["elicitations_for_server"][0]["request_id"]
+        assert (await told(other, "get_elicitations"))["elicitations"] == []
+        stolen = await told(other, "respond_to_elicitation", request_id=asked, action="decline")
+        assert stolen["isError"] is True
+        assert (await told(one, "respond_to_elicitation", request_id=asked, action="decline"))["success"] is True
+
+
+async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits(gateway: Gateway) -> None:
+    async with http_session(gateway, "direct") as caller:
+        running = asyncio.create_task(call(caller, "files__greet"))
+        asked = await question_of(caller)
+        promoted = await running
+        assert "get_task_result" in promoted["content"][0]["text"]
+        assert len(promoted["content"]) == 1
+        (task,) = (await told(caller, "list_tasks"))["tasks"]
+        assert task["waiting_for"] == "input"
+        answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "D"}}
+        await call(caller, "respond_to_elicitation", **answer)
+        assert (await result_of(caller, task["task_id"]))["content"][0]["text"] == "Hello, D!"
+
+
+async def test_a_caller_that_can_be_asked_natively_is_asked_natively(gateway: Gateway) -> None:
+    async with http_session(gateway, capabilities={"elicitation": {}}) as caller:
+        caller.answers["elicitation/create"] = {"action": "accept", "content": {"name": "E"}}
+        result = await call(caller, "execute_tool", server="files", tool="greet")
+        assert result["content"][0]["text"] == "Hello, E!"
+        assert caller.asked[0]["params"]["message"] == "What is your name?"
+        assert (await told(caller, "get_elicitations"))["elicitations"] == []
+
+
+async def test_a_stateless_caller_that_can_be_asked_is_asked_in_rounds(gateway: Gateway) -> None:
+    async with http_stateless(gateway, capabilities={"elicitation": {"form": {}}}, client="rounds") as caller:
+        params = {"name": "execute_tool", "arguments": {"server": "files", "tool": "greet"}}
+        asked = await caller.ask("tools/call", params)
+        assert asked["resultType"] == "input_required"
+        ((key, question),) = asked["inputRequests"].items()
+        assert question["params"]["message"] == "What is your name?"
+        answers = {key: {"action": "accept", "content": {"name": "F"}}}
+        again = {**params, "inputResponses": answers, "requestState": asked["requestState"]}
+        assert (await caller.ask("tools/call", again))["content"][0]["text"] == "Hello, F!"
+
+
+async def test_both_shows_the_servers_tools_beside_the_facade(gateway: Gateway) -> None:
+    async with http_session(gateway, "both") as caller:
+        names = await tool_names(caller)
+        assert "files__greet" in names
+        assert "execute_tool" in names
