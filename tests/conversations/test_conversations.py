@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -75,12 +74,11 @@ async def test_a_caller_runs_tools_as_tasks(
 async def test_a_caller_over_stdio_holds_every_conversation(
     gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any
 ) -> None:
-    config = tmp_path / "taskgate.yaml"
     own = Gateway(tmp_path, 0)
     own.write(
         configuration({"only": upstream.stdio()})
         | {"scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}}}
     )
-    command = ["env", f"TASKGATE_STATE_DIR={tmp_path}", sys.executable, "-m", "taskgate", "stdio", "-c", str(config)]
+    command = own.stdio_command()
     observations = await caller.play(script(), command=command)
     assert complaints(observations, BEHAVIOURS) == {}
