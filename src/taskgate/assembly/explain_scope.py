@@ -1,0 +1,127 @@
+"""What a scope of a configuration comes to: its servers, its tools, and why each other one is missing.
+
+Goes by the same plan, composition, gates and names as a serving gateway, but without one: `taskgate scopes` calls it. Servers are
+asked for their lists only when the caller wants that, because it starts programs and opens connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from taskgate.assembly.build import Ears, server_specs
+from taskgate.assembly.plan import build_plan
+from taskgate.config.load import LoadedConfig
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.catalog.names import NameTable
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.decision import Denied, Gate
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.explain import ExplainRow, explain
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
+from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
+from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.plan import Plan
+from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.server import Server
+from taskgate.upstreams.stdio.reaper import Reaper
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeSummary:
+    """One scope in a list."""
+
+    policy: ScopePolicy
+    servers: tuple[str, ...]
+    problems: tuple[ScopeProblem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Every server and tool, in or out, and under which name the tools are shown."""
+
+    policy: ScopePolicy
+    subset: Subset
+    rows: tuple[ExplainRow, ...]
+    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    problems: tuple[ScopeProblem, ...] = ()
+
+
+def list_scopes(loaded: LoadedConfig) -> list[ScopeSummary]:
+    """Every scope of a configuration, also those that are switched off."""
+    plan = build_plan(loaded)
+    policies = [*plan.scopes.values(), *(ScopePolicy(name, enabled=False) for name in sorted(plan.disabled_scopes))]
+    return [
+        ScopeSummary(policy, compose(plan.registry, policy).servers, check(policy, plan.registry))
+        for policy in policies
+    ]
+
+
+async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *, connect: bool) -> Explained:
+    """Raises CallerError for an unknown scope, and NotAllowed for a wish beyond it."""
+    plan = build_plan(loaded)
+    policy = plan.scopes.get(name)
+    if policy is None and name in plan.disabled_scopes:
+        policy = ScopePolicy(name, enabled=False)
+    if policy is None:
+        there = ", ".join(sorted(plan.scopes)) or "none"
+        raise CallerError("scope_refused", f"There is no scope {name[:80]!r}. There are: {there}.")
+    subset = compose(plan.registry, policy, wish)
+    problems = check(policy, plan.registry)
+    if not connect:
+        return Explained(policy, subset, explain(subset), problems=problems)
+    tools, failures = await _listed(loaded, plan, subset)
+    subset = subset.after_listing(failures)
+    names = _names(plan, policy, subset, tools)
+    rows = tuple(_judged(plan, names, row) for row in explain(subset, tools))
+    return Explained(policy, subset, rows, names.to_wire, problems)
+
+
+async def _listed(
+    loaded: LoadedConfig, plan: Plan, subset: Subset
+) -> tuple[dict[str, list[str]], dict[str, Exclusion]]:
+    """The tools of every server in the subset; a server that fails is noted and does not affect the others."""
+    http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
+    reaper, ears = Reaper(), Ears()
+    specs = server_specs(loaded.root)
+    servers = {name: Server(specs[name], ears, http, reaper) for name in subset.servers if name in specs}
+    catalogs = Catalogs(servers, plan.limits, lambda _server, _kinds: None)
+    try:
+        await catalogs.ready(servers)
+        tools: dict[str, list[str]] = {}
+        failures: dict[str, Exclusion] = {}
+        for name in servers:
+            offer, problem = catalogs.offer(name), catalogs.failure(name)
+            if offer is not None:
+                tools[name] = [entry.name for entry in offer.entries.get(EntryKind.TOOL, ())]
+            elif problem is not None:
+                late = problem.error_type == "upstream_timeout"
+                failures[name] = Exclusion(name, Reason.LIST_TIMEOUT if late else Reason.LIST_FAILED, problem.message)
+        return tools, failures
+    finally:
+        await catalogs.close()
+        await asyncio.gather(*(server.close() for server in servers.values()), return_exceptions=True)
+        await http.close()
+        await reaper.close()
+
+
+def _names(plan: Plan, policy: ScopePolicy, subset: Subset, tools: Mapping[str, list[str]]) -> NameTable:
+    seen = [(server, tool) for server, listed in tools.items() for tool in subset.admitted(server, listed)]
+    return NameTable.build(seen, policy.names, prefixes=plan.prefixes)
+
+
+def _judged(plan: Plan, names: NameTable, row: ExplainRow) -> ExplainRow:
+    """A tool of the subset may still be hidden by its server's expose list or a rule, or have no name of its own."""
+    if not row.seen or not row.tool:
+        return row
+    decision = decide(plan.gates, PatternKind.TOOL, row.server, row.tool)
+    if isinstance(decision, Denied):
+        reason = "hidden" if decision.gate is Gate.VISIBILITY else "rule_denied"
+        return replace(row, seen=False, reason=reason, detail=decision.reason)
+    if (row.server, row.tool) not in names.to_wire:
+        clash = next(c for c in names.refused if (row.server, row.tool) in c.pairs)
+        return replace(row, seen=False, reason=Reason.NAME_COLLISION.value, detail=str(clash))
+    return row

@@ -1,0 +1,142 @@
+"""`taskgate scopes list|explain`: what each scope of a configuration sees, and why not more.
+
+Works from the file alone; `--connect` also asks the servers for their tools. It never talks to a running gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.serve import ConfigOption, loaded_or_exit
+from taskgate.cli.target import Json
+
+if TYPE_CHECKING:
+    from taskgate.assembly.explain_scope import Explained, ScopeSummary
+
+Connect = Annotated[bool, typer.Option("--connect", help="Also ask the servers for their tools.")]
+Servers = Annotated[str | None, typer.Option("--servers", help="As a session would ask: comma list of servers.")]
+Tools = Annotated[str | None, typer.Option("--tools", help="As a session would ask: patterns, `-pattern` denies.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on the application."""
+    group = typer.Typer(no_args_is_help=True, help="What each scope sees, and why not more.")
+    group.command("list")(list_all)
+    group.command("explain")(explain)
+    app.add_typer(group, name="scopes")
+
+
+def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
+    """List the scopes of a configuration."""
+    from taskgate.assembly.explain_scope import list_scopes
+
+    summaries = list_scopes(loaded_or_exit(config))
+    if as_json:
+        for summary in summaries:
+            print(json.dumps(_summary(summary), ensure_ascii=False))
+        return
+    rows = [_summary(summary) for summary in summaries]
+    _table(
+        ["Scope", "Address", "Mode", "Names", "Servers"],
+        [[r["scope"], r["address"], r["mode"], r["names"], ", ".join(r["servers"]) or "none"] for r in rows],
+    )
+    for row in rows:
+        for problem in row["problems"]:
+            say.note(f"warning: {problem}")
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="The scope, as in the configuration file.")],
+    config: ConfigOption = None,
+    connect: Connect = False,
+    servers: Servers = None,
+    tools: Tools = None,
+    as_json: Json = False,
+) -> None:
+    """Say which servers and tools a scope sees, and the reason each other one fell out."""
+    from taskgate.assembly.explain_scope import explain_scope
+    from taskgate.core.errors import TaskgateError
+    from taskgate.core.scoping.request import SessionRequest
+    from taskgate.telemetry import logs
+
+    loaded = loaded_or_exit(config)
+    logs.set_up("error")
+    try:
+        wish = SessionRequest.parse(servers, tools)
+        found = asyncio.run(explain_scope(loaded, name, wish, connect=connect))
+    except TaskgateError as problem:
+        if as_json:
+            say.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
+        say.note(problem.message)
+        codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
+        raise typer.Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
+    _print(found, connect=connect, as_json=as_json)
+
+
+def _print(found: Explained, *, connect: bool, as_json: bool) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "server": row.server,
+            "tool": row.tool or None,
+            "seen": row.seen,
+            "name": found.names.get((row.server, row.tool)) if row.seen else None,
+            "reason": row.reason or None,
+            "detail": row.detail or None,
+        }
+        for row in found.rows
+    ]
+    if as_json:
+        for fact in rows:
+            print(json.dumps(fact, ensure_ascii=False))
+        return
+    count = len(found.subset.servers)
+    say.note(f"Scope {found.policy.name}: {count} server(s), revision {found.subset.revision}.")
+    _table(
+        ["", "Server", "Tool", "Shown as", "Reason"],
+        [
+            [
+                "yes" if row["seen"] else "no",
+                row["server"],
+                row["tool"] or "",
+                row["name"] or "",
+                ": ".join(str(part) for part in (row["reason"], row["detail"]) if part),
+            ]
+            for row in rows
+        ],
+    )
+    for problem in found.problems:
+        say.note(f"warning: {problem.message}")
+    if not connect:
+        say.note("The servers were not asked for their tools; add --connect for that.")
+
+
+def _summary(summary: ScopeSummary) -> dict[str, Any]:
+    policy = summary.policy
+    return {
+        "scope": policy.name,
+        "address": "/mcp" if policy.name == "default" else f"/mcp/{policy.name}",
+        "enabled": policy.enabled,
+        "mode": policy.mode.value if policy.enabled else "off",
+        "names": policy.names.value,
+        "servers": list(summary.servers),
+        "problems": [problem.message for problem in summary.problems],
+    }
+
+
+def _table(headings: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(say.one_line(cell)) for cell in row))
+    Console().print(table)

@@ -1,0 +1,188 @@
+"""Who sees and may call what: by address, token, query, headers and `_meta`, in both generations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.harness.gateway import Gateway, running_gateway
+from tests.scopes.talking import GENERATIONS, STATEFUL, STATELESS, opened, scope, server, talking
+
+ANN, OPS = "ann-token", "ops-token"
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+CONFIG: dict[str, Any] = {
+    "schema": 1,
+    "servers": {
+        "files": server("files", "read", "write", "delete"),
+        "git": server("git", "log", "push"),
+        "mail": server("mail", "send"),
+    },
+    "scopes": {
+        "review": scope("files", allowed_servers=["files", "git"], tool_denylist=["delete"]),
+        "post": scope("mail"),
+        "empty": scope("files", tool_allowlist=[]),
+        "closed": {"default_servers": ["*"], "enabled": False},
+    },
+    "tokens": [
+        {"id": "ann", "sha256": digest(ANN), "scope": "review"},
+        {"id": "ops", "sha256": digest(OPS), "roles": ["operator"]},
+    ],
+}
+REVIEW = ["files__read", "files__write"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    async with running_gateway(CONFIG) as running:
+        yield running
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_two_callers_on_one_gateway_see_and_call_different_sets(gateway: Gateway, version: str) -> None:
+    async with opened(f"{gateway.url}/review", version) as ann, opened(f"{gateway.url}/post", version) as bob:
+        assert await ann.tools() == REVIEW
+        assert await bob.tools() == ["mail__send"]
+        assert (await ann.call("files__read")).text == "files:read"
+        assert (await bob.call("mail__send")).text == "mail:send"
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+@pytest.mark.parametrize(
+    "guess",
+    [
+        "mail__send",
+        "git__log",
+        "files__delete",
+        "mcp.mail.send",
+        "mcp__bWFpbA__c2VuZA",
+        "send",
+        "nowhere__x",
+    ],
+)
+async def test_a_guessed_name_outside_the_subset_is_an_unknown_tool(gateway: Gateway, version: str, guess: str) -> None:
+    async with opened(f"{gateway.url}/review", version) as ann:
+        error = (await ann.call(guess)).error
+    assert error["code"] == -32602
+    assert error["data"]["error_type"] == "unknown_tool"
+    assert error["data"]["executed"] == "no"
+    assert error["message"] == f"There is no tool {guess!r} here. tools/list shows what can be called."
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_both_aliases_of_a_visible_tool_are_accepted(gateway: Gateway, version: str) -> None:
+    async with opened(f"{gateway.url}/review", version) as ann:
+        assert (await ann.call("mcp.files.read")).text == "files:read"
+        assert (await ann.call("mcp__ZmlsZXM__cmVhZA")).text == "files:read"
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_a_token_brings_its_scope_and_cannot_leave_it(gateway: Gateway, version: str) -> None:
+    async with opened(gateway.url, version, ANN) as ann:
+        assert await ann.tools() == REVIEW
+    async with talking(f"{gateway.url}/post", version, ANN) as ann:
+        assert (await ann.ask("tools/list")).status == 404
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_a_query_and_headers_narrow_together(gateway: Gateway, version: str) -> None:
+    async with opened(f"{gateway.url}/review?servers=git,files&tools=-write", version) as ann:
+        assert await ann.tools() == ["files__read", "git__log", "git__push"]
+    headers = {"X_Taskgate_Servers": "git", "X_Taskgate_Tools": "l*"}
+    async with opened(f"{gateway.url}/review?servers=git,files", version, **headers) as ann:
+        assert await ann.tools() == ["git__log"]
+        assert (await ann.call("git__push")).error["data"]["error_type"] == "unknown_tool"
+
+
+async def test_meta_on_initialize_narrows_a_session(gateway: Gateway) -> None:
+    async with talking(f"{gateway.url}/review", STATEFUL) as ann:
+        await ann.open({"taskgate/servers": ["git"], "taskgate/tools": "log"})
+        assert await ann.tools() == ["git__log"]
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+@pytest.mark.parametrize("wish", ["?servers=mail", "?servers=files,nowhere"])
+async def test_asking_beyond_the_limit_is_refused_with_the_reason(gateway: Gateway, version: str, wish: str) -> None:
+    async with talking(f"{gateway.url}/review{wish}", version) as ann:
+        said = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
+    assert said is not None
+    data = said.error["data"]
+    assert (said.error["code"], data["error_type"], data["reason"]) == (-32602, "not_allowed", "not_allowed")
+    assert data["executed"] == "no"
+    assert "mail" not in said.error["message"] or "mail" in wish
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+@pytest.mark.parametrize(
+    ("wish", "error_type"),
+    [
+        ("?tools=" + "a" * 9000, "bad_scope_request"),
+        ("?tools=%5Bx", "bad_pattern"),
+        ("?servers=%5B", "bad_pattern"),
+        ("?tools=" + "x," * 300, "bad_scope_request"),
+        ("?servers=%FF", "bad_scope_request"),
+    ],
+)
+async def test_a_wish_that_cannot_be_read_is_refused_clearly(
+    gateway: Gateway, version: str, wish: str, error_type: str
+) -> None:
+    async with talking(f"{gateway.url}/review{wish}", version) as ann:
+        said = await ann.open() if version == STATEFUL else await ann.ask("tools/list")
+    assert said is not None
+    assert said.error["data"]["error_type"] == error_type
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+@pytest.mark.parametrize("path", ["/revew", "/closed", "", "/v1", "/%2e%2e", "/re%00view"])
+async def test_an_unknown_scope_is_not_found_and_only_operators_get_a_hint(
+    gateway: Gateway, version: str, path: str
+) -> None:
+    async with (
+        talking(f"{gateway.url}{path}", version) as stranger,
+        talking(f"{gateway.url}{path}", version, OPS) as operator,
+    ):
+        refused, hinted = await stranger.ask("tools/list"), await operator.ask("tools/list")
+    assert (refused.status, hinted.status) == (404, 404)
+    assert refused.error["message"] == "There is nothing at this address."
+    assert len(hinted.error["message"]) > len(refused.error["message"])
+    if path == "/revew":
+        assert "'review'" in hinted.error["message"]
+    if path == "/closed":
+        assert "switched off" in hinted.error["message"]
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_an_empty_set_warns_and_serves_nothing(gateway: Gateway, version: str) -> None:
+    async with opened(f"{gateway.url}/empty", version) as ann:
+        assert await ann.tools() == []
+        assert (await ann.call("files__read")).error["data"]["error_type"] == "unknown_tool"
+    assert "scope is empty" in gateway.log
+    assert "deny_all" in gateway.log
+
+
+async def test_a_wrong_token_is_refused_before_anything_else(gateway: Gateway) -> None:
+    async with talking(f"{gateway.url}/review", STATELESS, "guess") as stranger:
+        assert (await stranger.ask("tools/list")).status == 401
+
+
+async def test_the_log_and_the_metrics_tell_the_effective_set(gateway: Gateway) -> None:
+    async with opened(f"{gateway.url}/review", STATEFUL) as ann:
+        await ann.tools()
+        metrics = (await ann.http.get(f"{gateway.base}/metrics")).text
+    assert '"event": "session opened"' in gateway.log or "session opened" in gateway.log
+    assert '"servers": ["files"]' in gateway.log
+    assert '"git": "not_selected"' in gateway.log
+    assert '"mail": "not_allowed"' in gateway.log
+    assert 'taskgate_mcp_injection_total{server_id="files",status="success"}' in metrics
+    assert 'taskgate_mcp_denied_reason_total{reason="not_allowed",server_id="mail"}' in metrics
+    assert 'taskgate_mcp_list_tools_latency_seconds_count{server_id="files"}' in metrics

@@ -1,0 +1,90 @@
+"""An upstream with the tools it is told to have, over standard input and output: `tool_server.py NAME TOOL ...`.
+
+Every tool answers with the server's name and its own. Some names do more: `slow` takes its time and tells how many ran
+beside it, `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists.
+Speaks MCP 2025-11-25; knows nothing of the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class ToolServer:
+    def __init__(self, name: str, tools: list[str]) -> None:
+        self.name, self.tools = name, tools
+        self.calls = self.running = self.most = 0
+        self.order: list[str] = []
+        self.answers: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        reader = asyncio.StreamReader(limit=8 << 20)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            message = json.loads(line)
+            if "id" in message and "method" in message:
+                task = asyncio.create_task(self.answer(message))
+                self.answers.add(task)
+                task.add_done_callback(self.answers.discard)
+
+    async def answer(self, message: dict[str, Any]) -> None:
+        params = message.get("params") or {}
+        match message["method"]:
+            case "initialize":
+                result: dict[str, Any] = {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": self.name, "version": "1"},
+                }
+            case "tools/list":
+                if "mute" in self.tools:
+                    return
+                result = {"tools": [self.describe(tool) for tool in self.tools]}
+            case "tools/call":
+                result = await self.call(params["name"], params.get("arguments") or {})
+            case _:
+                result = {}
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\n")
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()
+
+    def describe(self, tool: str) -> dict[str, Any]:
+        words = tool.replace("_", " ")
+        properties = {"path": {"type": "string", "description": "Where."}, "who": {"type": "string"}}
+        return {
+            "name": tool,
+            "description": f"{words.capitalize()} with {self.name}.",
+            "inputSchema": {"type": "object", "properties": properties},
+        }
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        self.calls += 1
+        text = f"{self.name}:{tool}"
+        if tool == "slow":
+            text = await self.slow(arguments)
+        elif tool == "big":
+            text = "é" * int(arguments["characters"])
+        elif tool == "count":
+            text = json.dumps({"calls": self.calls - 1, "most": self.most, "order": self.order})
+        elif tool == "touch":
+            Path(arguments["path"]).touch()
+        return {"content": [{"type": "text", "text": text}], "isError": False}
+
+    async def slow(self, arguments: dict[str, Any]) -> str:
+        self.order.append(str(arguments.get("who", "")))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(float(arguments.get("seconds", 0.2)))
+        finally:
+            self.running -= 1
+        return "done"
+
+
+if __name__ == "__main__":
+    asyncio.run(ToolServer(sys.argv[1], sys.argv[2:]).run())
