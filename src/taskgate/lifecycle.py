@@ -76,6 +76,7 @@ class Lifecycle:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(self._drain_s),
             server_header=False,
+            proxy_headers=False,
             date_header=False,
             backlog=4096,
             ws="none",
@@ -83,6 +84,7 @@ class Lifecycle:
         self._server = _QuietServer(config)
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
+        self.house.open_channels()
         await self.house.gateway.start()
         await self.house.gateway.tasks.recovery.take_over()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
@@ -131,6 +133,7 @@ class Lifecycle:
         await asyncio.gather(*(server.close() for server in self.house.servers.values()), return_exceptions=True)
         await self.house.close_retired()
         await self.house.http.close()
+        await self.house.outbound.close()
         await self.house.reaper.close()
         await self.house.store.close()
 
@@ -225,6 +228,8 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     name = scope or house.gateway.default_scope
     if not house.gateway.has_scope(name):
         raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")
+    house.open_channels()
+    await house.gateway.start()
     door = StdioDoor(house.gateway, Caller("local", scope=name), SessionRequest())
     serving = asyncio.create_task(door.serve())
     loop = asyncio.get_running_loop()
@@ -236,5 +241,6 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
         await house.gateway.close()
         await asyncio.gather(*(server.close() for server in house.servers.values()), return_exceptions=True)
         await house.http.close()
+        await house.outbound.close()
         await house.reaper.close()
         await house.store.close()

@@ -60,6 +60,25 @@ CODES: Final[dict[str, Code]] = {
     "result_too_large": Code(-32000, -32603, -32000),
     "outcome_unknown": Code(-32000, -32603, -32000),
     "input_refused": Code(-32602, -32602),
+    "invalid_arguments": Code(-32602, -32602),
+    "invalid_output": Code(-32603, -32603),
+    "unusable_schema": Code(-32603, -32603),
+    "invalid_param_header": Code(-32603, -32603),
+    "unsafe_url": Code(-32602, -32602),
+    "unknown_question": Code(-32602, -32602),
+    "unknown_request": Code(-32602, -32602),
+    "unknown_reference": Code(-32602, -32602, -32021),
+    "invalid_uri": Code(-32602, -32602, -32022),
+    "task_exists": Code(-32602, -32602, -32082),
+    "unknown_elicitation": Code(-32602, -32602),
+    "invalid_sampling_request": Code(-32602, -32602),
+    "invalid_model_preferences": Code(-32602, -32602, -32048),
+    "model_not_available": Code(-32603, -32603, -32049),
+    "sampling_failed": Code(-32603, -32603, -32046),
+    "sampling_timeout": Code(-32603, -32603, -32047),
+    "sampling_rate_limited": Code(-32603, -32603, -32050),
+    "sampling_budget_exceeded": Code(-32603, -32603, -32050),
+    "sampling_refused": Code(-1, -1),
     "store_unavailable": Code(-32603, -32603, status=503),
     "shutting_down": Code(-32603, -32603, status=503),
     "internal": Code(-32603, -32603),
@@ -87,11 +106,18 @@ def error_data(error: TaskgateError, correlation_id: str) -> dict[str, Any]:
 
 
 def error_object(
-    error: TaskgateError, generation: Generation, correlation_id: str, seed_task_codes: bool = False
+    error: TaskgateError,
+    generation: Generation,
+    correlation_id: str,
+    seed_task_codes: bool = False,
+    legacy_numbers: bool = False,
 ) -> bytes:
-    """The JSON-RPC error object for an error of ours."""
+    """The JSON-RPC error object for an error of ours. Older numbers, where asked for, are for stateful callers only."""
+    data = error_data(error, correlation_id)
     code = code_of(error.error_type)
     number = code.stateful if generation is Generation.STATEFUL else code.stateless
-    if seed_task_codes and generation is Generation.STATEFUL and error.error_type in SEED_TASK_TYPES:
-        number = code.legacy if code.legacy is not None else number
-    return wire.encode({"code": number, "message": error.message, "data": error_data(error, correlation_id)})
+    if generation is Generation.STATEFUL and (
+        legacy_numbers or (seed_task_codes and error.error_type in SEED_TASK_TYPES)
+    ):
+        number = data.get("legacy_code", number)
+    return wire.encode({"code": number, "message": error.message, "data": data})

@@ -46,20 +46,3 @@ def speaks_tasks(version: str) -> bool:
 def declares_tasks(capabilities: Mapping[str, Any]) -> bool:
     """A caller is task-aware when it declared any `tasks` capability."""
     return isinstance(capabilities.get("tasks"), Mapping)
-
-
-def upstream_supports_tasks(capabilities: Mapping[str, Any]) -> bool:
-    """Detect task support for tool calls, in MCP's form or the older flat one."""
-    tasks = capabilities.get("tasks")
-    requests = tasks.get("requests") if isinstance(tasks, Mapping) else None
-    if not isinstance(requests, Mapping):
-        return False
-    tools = requests.get("tools")
-    nested = isinstance(tools, Mapping) and isinstance(tools.get("call"), Mapping)
-    return nested or requests.get("tools/call") is True
-
-
-def upstream_sends_task_status(capabilities: Mapping[str, Any]) -> bool:
-    notifications = capabilities.get("notifications")
-    tasks = notifications.get("tasks") if isinstance(notifications, Mapping) else None
-    return isinstance(tasks, Mapping) and tasks.get("status") is True

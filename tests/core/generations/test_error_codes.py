@@ -1,0 +1,47 @@
+"""Which number an error bears on the wire."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.error_codes import CODES, code_of, error_object
+
+RESERVED = range(-32099, -32019)
+
+
+@pytest.mark.parametrize(("error_type", "code"), CODES.items())
+def test_the_stateless_wire_keeps_reserved_numbers_for_their_meaning(error_type: str, code: object) -> None:
+    number = code_of(error_type).stateless
+    allowed = {"header_mismatch": -32020, "missing_capability": -32021, "unsupported_version": -32022}
+    assert number not in RESERVED or allowed.get(error_type) == number
+
+
+def test_an_error_object_says_what_happened_and_whether_it_was_executed() -> None:
+    problem = UpstreamError("upstream_timeout", "too long", executed=Executed.MAYBE, gate="g", data={"tool": "t"})
+    stateful = json.loads(error_object(problem, Generation.STATEFUL, "c1"))
+    assert stateful["code"] == -32001
+    assert stateful["data"] == {
+        "error_type": "upstream_timeout",
+        "gate": "g",
+        "correlation_id": "c1",
+        "executed": "maybe",
+        "legacy_code": -32001,
+        "tool": "t",
+    }
+    assert json.loads(error_object(problem, Generation.STATELESS, "c1"))["code"] == -32603
+    assert "UpstreamError('upstream_timeout'" in repr(problem)
+
+
+def test_the_older_task_numbers_can_be_put_on_the_stateful_wire() -> None:
+    problem = CallerError("task_required", "t")
+    assert json.loads(error_object(problem, Generation.STATEFUL, "c", seed_task_codes=True))["code"] == -32009
+    assert json.loads(error_object(problem, Generation.STATELESS, "c", seed_task_codes=True))["code"] == -32601
+    assert json.loads(error_object(problem, Generation.STATEFUL, "c"))["code"] == -32601
+
+
+def test_an_unknown_kind_is_an_internal_error() -> None:
+    assert code_of("no such thing").stateful == -32603

@@ -1,0 +1,166 @@
+"""The envelope of the stateless generation, its headers, and its shape of results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import Generation, generation_of
+from taskgate.core.generations.stateless_2026 import (
+    CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    TASKS_EXTENSION,
+    VERSION,
+    cached_privately,
+    check_headers,
+    complete,
+    decode_header_value,
+    encode_header_value,
+    has_envelope,
+    input_required,
+    missing_capability,
+    name_header,
+    read_envelope,
+    stamp,
+    strip_result,
+    unstamp,
+)
+from taskgate.core.wire import Raw
+
+GOOD: dict[str, Any] = {VERSION: "2026-07-28", CAPABILITIES: {}}
+
+
+def test_revisions_belong_to_generations() -> None:
+    assert generation_of("2026-07-28") is Generation.STATELESS
+    assert generation_of("2025-06-18") is Generation.STATEFUL
+    assert generation_of("2024-11-05") is Generation.STATEFUL
+    assert generation_of("1999-01-01") is None
+
+
+def test_an_envelope_is_read_with_its_optional_parts() -> None:
+    meta = {**GOOD, CLIENT_INFO: {"name": "c"}, LOG_LEVEL: "info"}
+    envelope = read_envelope({"_meta": meta}, b"2026-07-28")
+    assert (envelope.client_info, envelope.log_level, envelope.wants_tasks) == ({"name": "c"}, "info", False)
+    assert has_envelope({"_meta": meta})
+    bare = read_envelope({"_meta": {**GOOD, CLIENT_INFO: 1, LOG_LEVEL: 2}})
+    assert (bare.client_info, bare.log_level) == (None, None)
+
+
+@pytest.mark.parametrize(("settings", "wants"), [({}, True), ({"x": 1}, False), (None, False)])
+def test_only_an_empty_settings_object_declares_tasks(settings: Any, wants: bool) -> None:
+    meta = {**GOOD, CAPABILITIES: {"extensions": {TASKS_EXTENSION: settings}}}
+    assert read_envelope({"_meta": meta}).wants_tasks is wants
+
+
+@pytest.mark.parametrize(
+    ("meta", "header", "error_type"),
+    [
+        ({}, None, "invalid_envelope"),
+        ({VERSION: 1}, None, "invalid_envelope"),
+        ({VERSION: "2026-07-28"}, None, "invalid_envelope"),
+        ({VERSION: "2031-01-01", CAPABILITIES: {}}, None, "unsupported_version"),
+        ({VERSION: "2031-01-01", CAPABILITIES: {}}, b"2026-07-28", "header_mismatch"),
+    ],
+)
+def test_a_broken_envelope_is_refused_by_its_kind(meta: dict[str, Any], header: bytes | None, error_type: str) -> None:
+    with pytest.raises(CallerError) as refused:
+        read_envelope({"_meta": meta}, header)
+    assert refused.value.error_type == error_type
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "name"),
+    [
+        ("tools/call", {"name": "t"}, "t"),
+        ("resources/read", {"uri": "a:b"}, "a:b"),
+        ("tasks/get", {"taskId": "x"}, "x"),
+        ("tools/list", {}, None),
+        ("tools/call", {"name": 5}, None),
+        ("tools/call", None, None),
+    ],
+)
+def test_the_name_header_says_what_is_called(method: str, params: Any, name: str | None) -> None:
+    assert name_header(method, params) == name
+
+
+HEADERS = {b"mcp-protocol-version": b"2026-07-28", b"mcp-method": b"tools/call", b"mcp-name": b"t"}
+
+
+def test_headers_that_repeat_the_body_are_fine() -> None:
+    check_headers("tools/call", {"name": "t"}, "2026-07-28", HEADERS)
+    check_headers("x", {}, "2026-07-28", {b"mcp-protocol-version": b"2026-07-28"}, is_request=False)
+    check_headers("tools/list", {}, "2026-07-28", {**HEADERS, b"mcp-method": b"tools/list"})
+
+
+@pytest.mark.parametrize("header", [b"mcp-protocol-version", b"mcp-method", b"mcp-name"])
+@pytest.mark.parametrize("value", [None, b"other", b"=?base64?!!?="])
+def test_a_missing_or_different_header_is_a_mismatch(header: bytes, value: bytes | None) -> None:
+    headers = {name: seen for name, seen in {**HEADERS, header: value}.items() if seen is not None}
+    with pytest.raises(CallerError) as refused:
+        check_headers("tools/call", {"name": "t"}, "2026-07-28", headers)
+    assert refused.value.error_type == "header_mismatch"
+
+
+@given(st.text())
+def test_any_value_survives_the_way_through_a_header(value: str) -> None:
+    encoded = encode_header_value(value) if value.isprintable() or True else b""
+    assert all(32 <= byte < 127 for byte in encoded)
+    assert decode_header_value(encoded) == value
+
+
+def test_a_header_that_is_not_ascii_cannot_be_read() -> None:
+    assert decode_header_value(b"\xff") is None
+
+
+def test_an_envelope_is_stamped_and_taken_off_again() -> None:
+    members = wire.members_of(b'{"name":"t","_meta":{"vendor/x":  1}}')
+    stamped = stamp(members, Raw(b"{}"), Raw(b'{"name":"c"}'), "debug")
+    meta = json.loads(wire.join(stamped))["_meta"]
+    assert meta == {
+        "vendor/x": 1,
+        VERSION: "2026-07-28",
+        CAPABILITIES: {},
+        CLIENT_INFO: {"name": "c"},
+        LOG_LEVEL: "debug",
+    }
+    assert json.loads(wire.join(unstamp(stamped))) == {"name": "t", "_meta": {"vendor/x": 1}}
+    assert "_meta" in stamp({}, Raw(b"{}"), None, None)
+
+
+def test_results_are_marked_complete_once() -> None:
+    assert json.loads(complete(b'{"a":1}')) == {"resultType": "complete", "a": 1}
+    assert complete(b'{"resultType":"task"}') == b'{"resultType":"task"}'
+    nested = json.loads(complete(b'{"a":{"resultType":"x"}}'))
+    assert nested == {"resultType": "complete", "a": {"resultType": "x"}}
+
+
+def test_our_lists_are_private_and_say_how_long_they_hold() -> None:
+    assert json.loads(cached_privately(b'{"tools":[],"cacheScope":"public"}')) == {
+        "tools": [],
+        "cacheScope": "private",
+        "resultType": "complete",
+        "ttlMs": 0,
+    }
+
+
+def test_a_stateless_result_loses_what_stateful_callers_do_not_know() -> None:
+    body = b'{"resultType":"complete","ttlMs":5,"cacheScope":"public","contents":[]}'
+    assert json.loads(strip_result(body, "resources/read")) == {"contents": []}
+    assert "ttlMs" in json.loads(strip_result(body, "tools/call"))
+
+
+def test_questions_and_state_are_handed_over_as_a_result() -> None:
+    asked = json.loads(input_required({"k": Raw(b'{"method":"m"}')}, "s"))
+    assert asked == {"resultType": "input_required", "inputRequests": {"k": {"method": "m"}}, "requestState": "s"}
+    assert json.loads(input_required({}, None)) == {"resultType": "input_required"}
+
+
+def test_a_missing_capability_names_what_is_required() -> None:
+    assert missing_capability({"sampling": {}}, "w").data == {"requiredCapabilities": {"sampling": {}}}

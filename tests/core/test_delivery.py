@@ -1,0 +1,55 @@
+"""Which rung of the delivery ladder a request stands on."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery, promoted_text, resets_on_progress
+from taskgate.core.generations import Generation
+
+OLD, NEW = Generation.STATEFUL, Generation.STATELESS
+
+
+@pytest.mark.parametrize(
+    ("generation", "wants_tasks", "token", "client", "rung"),
+    [
+        (NEW, True, False, "x", Delivery(8.0, False, Form.HANDLE)),
+        (NEW, True, True, "x", Delivery(8.0, True, Form.HANDLE)),
+        (NEW, False, False, "x", Delivery(45.0, False, Form.SENTENCE)),
+        (OLD, False, False, "x", Delivery(45.0, False, Form.SENTENCE)),
+        (OLD, False, True, "x", Delivery(45.0, True, Form.SENTENCE)),
+        (OLD, False, True, "claude-code", Delivery(300.0, True, Form.SENTENCE)),
+        (OLD, False, False, "claude-code", Delivery(45.0, False, Form.SENTENCE)),
+        (OLD, False, True, "my-agent 2", Delivery(300.0, True, Form.SENTENCE)),
+    ],
+)
+def test_the_rung_follows_from_what_the_caller_declared(
+    generation: Generation, wants_tasks: bool, token: bool, client: str, rung: Delivery
+) -> None:
+    settings = DeliverySettings(clients=("my-agent*",))
+    found = delivery(settings, generation, wants_tasks=wants_tasks, has_token=token, client=client)
+    assert found == rung
+
+
+def test_promotion_can_be_switched_off() -> None:
+    off = delivery(DeliverySettings(promote_after_s=0), OLD, wants_tasks=False, has_token=False, client="")
+    assert off.wait_s is None
+
+
+def test_known_clients_are_found_whatever_their_case() -> None:
+    assert resets_on_progress("Claude-Code/2.1")
+    assert not resets_on_progress("somebody")
+
+
+def test_the_sentence_names_the_task_and_what_to_do() -> None:
+    text = promoted_text("a__b", "tg_1", 45, helpers=True)
+    assert "tg_1" in text
+    assert "get_task_result" in text
+    assert "get_task_result" not in promoted_text("a__b", "tg_1", 45, helpers=False)
+
+
+def test_a_caller_that_waits_for_people_is_told_that_nothing_ran_yet() -> None:
+    text = promoted_text("a__b", "tg_1", 45, helpers=True, for_people=True)
+    assert "approval" in text
+    assert "not run yet" in text
+    assert "tg_1" in text

@@ -1,0 +1,64 @@
+"""What may be asked of whom, and how a question looks inside a stateless result."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from taskgate.core.questions import (
+    ELICIT,
+    ROOTS,
+    SAMPLE,
+    Question,
+    bare_params,
+    can_answer,
+    not_supported,
+    without_related_task,
+)
+from taskgate.core.wire import Raw
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "method", "params", "able"),
+    [
+        ({}, ROOTS, {}, False),
+        ({"roots": {}}, ROOTS, {}, True),
+        ({}, SAMPLE, {}, False),
+        ({"sampling": {}}, SAMPLE, {}, True),
+        ({"sampling": {}}, SAMPLE, {"tools": []}, False),
+        ({"sampling": {"tools": {}}}, SAMPLE, {"tools": []}, True),
+        ({}, ELICIT, {}, False),
+        ({"elicitation": {}}, ELICIT, {}, True),
+        ({"elicitation": {"form": {}}}, ELICIT, {"mode": "form"}, True),
+        ({"elicitation": {"url": {}}}, ELICIT, {}, False),
+        ({"elicitation": {}}, ELICIT, {"mode": "url"}, False),
+        ({"elicitation": {"url": {}}}, ELICIT, {"mode": "url"}, True),
+    ],
+)
+def test_a_caller_is_asked_only_what_it_declared(
+    capabilities: dict[str, Any], method: str, params: dict[str, Any], able: bool
+) -> None:
+    assert can_answer(capabilities, method, params) is able
+
+
+def test_bare_params_lose_what_belongs_to_the_other_generation() -> None:
+    params = Raw(b'{"message":"m","_meta":{"x":1},"task":{},"elicitationId":"e"}')
+    assert json.loads(bytes(bare_params(params, drop=("elicitationId",)))) == {"message": "m"}
+    assert bytes(bare_params(None)) == b"{}"
+
+
+def test_a_question_decodes_to_an_object_whatever_it_holds() -> None:
+    assert Question(ELICIT, Raw(b'{"a":1}'), "s").decoded() == {"a": 1}
+    assert Question(ELICIT, Raw(b"[]"), "s").decoded() == {}
+    assert Question(ELICIT, None, "s").decoded() == {}
+
+
+def test_an_unsupported_question_says_so() -> None:
+    assert json.loads(not_supported(SAMPLE).error or b"{}")["code"] == -32601
+
+
+def test_a_related_task_can_be_taken_out_again() -> None:
+    params = Raw(b'{"_meta":{"k":1,"z":2}}')
+    assert json.loads(bytes(without_related_task(params, "k"))) == {"_meta": {"z": 2}}

@@ -1,0 +1,135 @@
+"""Reading and writing JSON-RPC envelopes: strict for everyone, opaque for what we do not understand."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core import wire
+from taskgate.core.errors import TaskgateError
+from taskgate.core.wire import InvalidMessage, Kind, MalformedJson
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def test_a_request_keeps_the_exact_bytes_of_its_id_and_params() -> None:
+    message = wire.read(b'{"jsonrpc": "2.0", "id":  7, "method": "x", "params": {"a" : 12345678901234567890123}}')
+    assert message.kind is Kind.REQUEST
+    assert (message.id, message.method) == (b"7", "x")
+    assert message.params == {"a": 12345678901234567890123}
+    assert bytes(message.raw_params or b"") == b'{"a" : 12345678901234567890123}'
+
+
+def test_a_message_without_an_id_is_a_notification() -> None:
+    assert wire.read(b'{"jsonrpc":"2.0","method":"n"}').kind is Kind.NOTIFICATION
+
+
+def test_results_and_errors_are_responses() -> None:
+    answered = wire.read(b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}')
+    assert (answered.kind, bytes(answered.raw_result or b"")) == (Kind.RESPONSE, b'{"x":1}')
+    failed = wire.read(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}')
+    assert (failed.kind, failed.id) == (Kind.RESPONSE, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting"),
+        (b'{"a":1,"a":2}', "'a' appears twice"),
+        (b'{"x":{"b":1,"b":1}}', "'b' appears twice"),
+        (b'{"a":NaN}', "NaN"),
+        (b'{"a":-Infinity}', "Infinity"),
+        (b'{"a":"\\ud800"}', "surrogate"),
+        (b'{"a":"\xff"}', "UTF-8"),
+        (b"[" * 70 + b"]" * 70, "64 levels"),
+        (b"[" * 100_000, "64 levels"),
+        (b"[" + b"1," * 100_001 + b"1]", "100000 values"),
+        (b'{"a":' + b"9" * 5000 + b"}", "too many digits"),
+    ],
+)
+def test_json_that_two_parsers_may_read_differently_is_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(MalformedJson) as refused:
+        wire.parse_strictly(body)
+    assert reason in refused.value.message
+
+
+def test_a_surrogate_pair_and_an_escaped_backslash_are_fine() -> None:
+    assert wire.parse_strictly(b'{"a":"\\ud83d\\ude00"}') == {"a": "\U0001f600"}
+    assert wire.parse_strictly(b'{"a":"\\\\ud800"}') == {"a": "\\ud800"}
+
+
+def test_many_small_objects_within_the_limits_are_fine() -> None:
+    body = json.dumps([{"a": [1]}] * 100).encode()
+    assert len(wire.parse_strictly(body)) == 100
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "echoed"),
+    [
+        (b"[]", "object", None),
+        (b"1", "object", None),
+        (b'{"id":1,"method":"x"}', '"jsonrpc"', b"1"),
+        (b'{"jsonrpc":"1.0","id":1,"method":"x"}', '"jsonrpc"', b"1"),
+        (b'{"jsonrpc":"2.0","id":1}', "neither", b"1"),
+        (b'{"jsonrpc":"2.0","id":1,"method":5}', "method must be a string", b"1"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"x","result":{}}', "may not hold", b"1"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"x","params":[]}', "params must be an object", b"1"),
+        (b'{"jsonrpc":"2.0","id":null,"method":"x"}', "id must be", None),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"x"}', "id must be", None),
+        (b'{"jsonrpc":"2.0","id":true,"method":"x"}', "id must be", None),
+        (b'{"jsonrpc":"2.0","id":1,"result":{},"error":{}}', "not both", b"1"),
+        (b'{"jsonrpc":"2.0","result":{}}', "id of a response", None),
+        (b'{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"y"}}', "an error is an object", b"1"),
+    ],
+)
+def test_what_is_not_a_message_is_refused_with_the_id_if_it_can_be_read(
+    body: bytes, reason: str, echoed: bytes | None
+) -> None:
+    with pytest.raises(InvalidMessage) as refused:
+        wire.read(body)
+    assert reason in refused.value.message
+    assert refused.value.message_id == echoed
+
+
+def test_a_batch_is_read_message_by_message() -> None:
+    body = b' [{"jsonrpc":"2.0","id":1,"method":"a"}, {"jsonrpc":"2.0","method":"b"}]'
+    assert wire.is_batch(body)
+    assert [message.method for message in wire.read_batch(body)] == ["a", "b"]
+    assert not wire.is_batch(b"{}")
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]"])
+def test_an_empty_batch_or_none_at_all_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidMessage):
+        wire.read_batch(body)
+
+
+def test_messages_are_written_around_relayed_bytes() -> None:
+    assert json.loads(wire.success(b'"i"', b'{"a": 1}')) == {"jsonrpc": "2.0", "id": "i", "result": {"a": 1}}
+    assert json.loads(wire.failure(None, b'{"code":1,"message":""}'))["id"] is None
+    assert json.loads(wire.request(b"3", b'"m"', None)) == {"jsonrpc": "2.0", "id": 3, "method": "m"}
+    assert json.loads(wire.request(b"3", b'"m"', b"{}"))["params"] == {}
+    assert json.loads(wire.notification("n", None)) == {"jsonrpc": "2.0", "method": "n"}
+    assert json.loads(wire.notification("n", b'{"x":1}'))["params"] == {"x": 1}
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_from_outside_raise_anything_but_our_own_errors(body: bytes) -> None:
+    with contextlib.suppress(TaskgateError):
+        wire.read(body)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_members_taken_apart_and_joined_are_equal(value: dict[str, Any]) -> None:
+    body = json.dumps(value).encode()
+    assert json.loads(wire.join(wire.members_of(body))) == value
