@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.plan import build_plan
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
+from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
@@ -22,7 +25,7 @@ from taskgate.doors.operator import house_secret, operator_token
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Link
+from taskgate.ports.upstream import Link, LinkKey
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.metrics import Metrics
 from taskgate.upstreams.http.client import HttpClient
@@ -49,6 +52,10 @@ class Ears:
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if self.gateway is not None:
             self.gateway.on_closed(link, reason)
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        if self.gateway is not None:
+            self.gateway.on_server(server, kind, data, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +87,15 @@ class House:
     store: Store
     metrics: Metrics
     keys: Keys
+    outbound: Outbound = field(default_factory=Outbound)
     retired: list[Server] = field(default_factory=list)
 
     def reload(self, loaded: LoadedConfig) -> None:
         """Put a new configuration in force. Servers that did not change keep their conversations."""
         plan = build_plan(loaded, self.plan)
+        channels = None
+        if loaded.root.approval != self.loaded.root.approval:
+            channels = build_channels(loaded.root, self.gateway.approvals.public_base(plan), self.outbound)
         specs = server_specs(loaded.root)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
@@ -100,6 +111,13 @@ class House:
         self.guard = guard(loaded.root)
         self.doorkeeper = doorkeeper(loaded.root, self.keys)
         self.gateway.adopt(plan, fresh, frozenset(changed))
+        if channels is not None:
+            self.gateway.approvals.announcer.adopt(channels)
+
+    def open_channels(self) -> None:
+        """Once the address is known under which answers may come back."""
+        base = self.gateway.approvals.public_base(self.plan)
+        self.gateway.approvals.announcer.adopt(build_channels(self.loaded.root, base, self.outbound))
 
     async def close_retired(self) -> None:
         retired, self.retired = self.retired, []

@@ -57,9 +57,14 @@ def resets_on_progress(client: str, more: tuple[str, ...] = ()) -> bool:
     return any(Glob.compile(pattern).matches(client.lower()) for pattern in (*KNOWN_TO_RESET, *more))
 
 
-def promoted_text(tool: str, task_id: str, waited_s: float, helpers: bool) -> str:
+def promoted_text(tool: str, task_id: str, waited_s: float, helpers: bool, for_people: bool = False) -> str:
     """What a caller without tasks reads when its call became one."""
     after = f"`{tool}` is still running after {waited_s:g} s and goes on as task {task_id}. Nothing went wrong."
+    if for_people:
+        after = (
+            f"`{tool}` needs the approval of a person, which has not come within {waited_s:g} s. It was not run yet. "
+            f"The call waits as task {task_id} and runs by itself once it is approved; do not call it again."
+        )
     if helpers:
         return f"{after} Call get_task_result with this task_id to wait for the result, or get_task to look at it."
     return f"{after} Ask for it later with this task id."

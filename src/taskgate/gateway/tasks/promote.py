@@ -23,6 +23,7 @@ from taskgate.core.questions import Answer, Question
 from taskgate.core.tasks import stateful_face, stateless_face
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.happening import ErrorCame
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.request import Request
@@ -144,7 +145,8 @@ def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, wa
         return request.hand_over(task, waited_s)
     if rung.form is Form.HANDLE:
         return wire.encode(task_handle(request, task, desk))
-    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True)
+    for_people = task.state is TaskState.AWAITING_APPROVAL
+    text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, for_people=for_people)
     result = wire.encode({"content": [{"type": "text", "text": text}], "isError": False})
     return complete(result) if request.generation is Generation.STATELESS else result
 
