@@ -1,0 +1,98 @@
+"""From configured channels to the places where people are asked. Each library is loaded only if a workflow uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskgate.config.approvals import NotifyChannel, SlackChannel, WebhookChannel, Workflow
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.problems import ConfigError, Problem
+from taskgate.ports.approval_channel import ApprovalChannel
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class Outbound:
+    """One HTTP client for everything that is not a tool call, made when it is first needed: making one costs 50 ms."""
+
+    def __init__(self) -> None:
+        self._client: httpx2.AsyncClient | None = None
+
+    def client(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            import httpx2
+
+            self._client = httpx2.AsyncClient(follow_redirects=False, trust_env=False)
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def build_channels(root: GatewayFile, base_url: str, outbound: Outbound) -> dict[str, tuple[ApprovalChannel, ...]]:
+    """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter."""
+    return {name: _channels(name, workflow, base_url, outbound) for name, workflow in root.approval.items()}
+
+
+def _channels(name: str, workflow: Workflow, base_url: str, outbound: Outbound) -> tuple[ApprovalChannel, ...]:
+    made: list[ApprovalChannel] = []
+    for channel in workflow.channels:
+        try:
+            if isinstance(channel, WebhookChannel):
+                made.append(_webhook(channel, f"{base_url}/api/approvals/callback/{name}/{len(made)}", outbound))
+            elif isinstance(channel, SlackChannel):
+                made.append(_slack(channel))
+            elif isinstance(channel, NotifyChannel):
+                made.append(_notify(channel))
+        except ImportError as error:
+            raise _missing(name, channel.type, str(error)) from None
+        except ValueError as error:
+            raise ConfigError([Problem("", 0, 0, f"approval.{name}.channels", str(error))]) from None
+    return tuple(made)
+
+
+def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound) -> ApprovalChannel:
+    from taskgate.channels.webhook import WebhookChannel as Webhook
+    from taskgate.channels.webhook import WebhookSettings
+
+    return Webhook(
+        WebhookSettings(
+            str(channel.url),
+            channel.secret,
+            callback_url,
+            dict(channel.headers),
+            channel.timeout.total_seconds(),
+            channel.retries,
+        ),
+        outbound.client(),
+    )
+
+
+def _slack(channel: SlackChannel) -> ApprovalChannel:
+    from taskgate.channels.slack import SlackChannel as Slack
+    from taskgate.channels.slack import SlackSettings
+
+    return Slack(
+        SlackSettings(
+            channel=channel.channel,
+            bot_token=channel.bot_token,
+            app_token=channel.app_token if channel.mode == "socket" else None,
+            approvers=dict(channel.approvers),
+            poll_interval_s=channel.poll_interval.total_seconds(),
+            api_url=str(channel.api_url),
+        )
+    )
+
+
+def _notify(channel: NotifyChannel) -> ApprovalChannel:
+    from taskgate.channels.notify import NotifyChannel as Notify
+
+    return Notify(channel.urls)
+
+
+def _missing(workflow: str, kind: str, error: str) -> ConfigError:
+    hint = f'install it: pip install "taskgate[{kind}]"'
+    message = f"the channel {kind} needs a library that is not installed ({error})"
+    return ConfigError([Problem("", 0, 0, f"approval.{workflow}.channels", message, hint)])
