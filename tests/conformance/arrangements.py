@@ -60,7 +60,7 @@ class Arrangement:
             config = {
                 "schema": 1,
                 "servers": {"everything": entry},
-                "scopes": {"default": {"default_servers": ["*"], "names": "plain"}},
+                "scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}},
                 **(OWN_TASKS if self.own_tasks else {}),
             }
             async with running_gateway(config) as gateway:

@@ -12,8 +12,10 @@ import json
 import os
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 from taskgate.client import ClientError, Session, Tool, accept, connect
+from taskgate.client.oauth import OAuth
 
 SAMPLES = {"string": "text", "integer": 3, "number": 2, "boolean": True, "array": [], "object": {}, "null": None}
 
@@ -63,6 +65,18 @@ async def attempt(work: Any) -> None:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
 
 
+async def visit(address: str) -> str:
+    """The suite's authorization servers agree at once: take the redirect they answer with."""
+    parts = urlsplit(address)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(
+        f"GET {parts.path}?{parts.query} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode()
+    )
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode("latin-1")
+    writer.close()
+    return next(line[9:].strip() for line in head.split("\r\n") if line.lower().startswith("location:"))
+
+
 async def main(url: str) -> None:
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
@@ -73,6 +87,13 @@ async def main(url: str) -> None:
         "elicitation": lambda question: accept({}),
         "call_timeout": 20.0,
     }
+    settings["auth"] = OAuth(
+        visit,
+        "http://localhost:3000/callback",
+        metadata_url="https://conformance-test.local/client-metadata.json",
+        client_id=context.get("client_id"),
+        client_secret=context.get("client_secret"),
+    )
     async with connect(url, generation=generation, **settings) as session:
         await exercise(session, context.get("toolCalls") or [])
 

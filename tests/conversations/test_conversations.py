@@ -15,6 +15,7 @@ from tests.harness.peers import CALLERS, UPSTREAMS, Caller, Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 TRANSPORTS = ("http", "stdio")
+TRANSPARENT = {"names": "plain", "helper_tools": "never"}
 
 
 def pairings(callers: tuple[Caller, ...]) -> list[Any]:
