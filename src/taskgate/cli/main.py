@@ -10,7 +10,7 @@ import typer
 from taskgate import __version__
 from taskgate.cli.exit_codes import MEANINGS
 
-COMMANDS = ("serve", "import_clients", "install", "wrap", "approvals", "tools", "call", "tasks", "scopes")
+COMMANDS = ("serve", "demo", "doctor", "import_clients", "install", "wrap", "approvals", "tools", "call", "tasks", "scopes")
 
 
 def _epilog() -> str:

@@ -1,0 +1,162 @@
+"""`taskgate doctor`: what is wrong with this installation, and what to do about it. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import socket
+import sqlite3
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate import __version__
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.serve import ConfigOption
+
+if TYPE_CHECKING:
+    from taskgate.config.load import LoadedConfig
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_SQLITE = (3, 35)
+CONNECT_S = 15.0
+MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `fix` says what to do when it is not in order."""
+
+    verdict: str
+    about: str
+    said: str
+    fix: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Findings as a JSON array.")] = False,
+    connect: Annotated[bool, typer.Option(help="Also try to reach every server.")] = True,
+) -> None:
+    """Look at versions, configuration, variables, store, port and servers, and say how to fix what is wrong."""
+    findings = list(_examine(config, connect))
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        for finding in findings:
+            print(f"{MARKS[finding.verdict]} {finding.about}: {finding.said}")
+            if finding.fix:
+                print(f"     -> {finding.fix}")
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
+    from taskgate.config.load import find, load_or_default
+    from taskgate.config.problems import ConfigError
+
+    yield from _versions()
+    try:
+        loaded = load_or_default(config)
+    except ConfigError as error:
+        for problem in error.problems:
+            yield Finding("bad", "configuration", str(problem), "Correct the file; `taskgate check` reads it again.")
+        return
+    path = find(config)
+    said = f"{path} is in order" if path is not None else "no file found; the bundled demo server is used"
+    yield Finding("ok", "configuration", said)
+    yield from _warnings(loaded)
+    yield _store(loaded)
+    yield _port(loaded)
+    if connect:
+        yield from asyncio.run(_servers(loaded))
+
+
+def _versions() -> Iterator[Finding]:
+    python = platform.python_version()
+    old = sys.version_info < OLDEST_PYTHON
+    yield Finding(
+        "bad" if old else "ok", "taskgate", f"{__version__} on Python {python}", "Use Python 3.11." if old else ""
+    )
+    old = sqlite3.sqlite_version_info[:2] < OLDEST_SQLITE
+    fix = "Use a Python built with SQLite 3.35 or newer." if old else ""
+    yield Finding("bad" if old else "ok", "sqlite", sqlite3.sqlite_version, fix)
+
+
+def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
+    for warning in loaded.warnings:
+        yield Finding("note", "configuration", str(warning))
+    for gone in loaded.left_out:
+        fix = f"Set {gone.detail}." if gone.reason == "env_missing" else ""
+        yield Finding("note", f"server {gone.server}", f"left out: {gone.reason} {gone.detail}".strip(), fix)
+
+
+def _store(loaded: LoadedConfig) -> Finding:
+    from taskgate.assembly.build import store_path
+    from taskgate.core.errors import TaskgateError
+
+    try:
+        path = store_path(loaded)
+    except TaskgateError as problem:
+        return Finding("bad", "store", problem.message, "Set store.url to sqlite:///PATH.")
+    folder = next((parent for parent in path.parents if parent.exists()), Path("/"))
+    if not os.access(folder, os.W_OK):
+        return Finding(
+            "bad", "store", f"{folder} cannot be written to", "Set TASKGATE_STATE_DIR or store.url elsewhere."
+        )
+    return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be made)"))
+
+
+def _port(loaded: LoadedConfig) -> Finding:
+    host, port = loaded.root.listen.host, loaded.root.listen.port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as problem:
+            fix = "If that is your gateway, all is well; else use --port."
+            return Finding("note", "port", f"{host}:{port}: {problem.strerror}", fix)
+    return Finding("ok", "port", f"{host}:{port} is free")
+
+
+async def _servers(loaded: LoadedConfig) -> list[Finding]:
+    """Each server is really connected to, as `serve` would, and let go again."""
+    from taskgate.assembly.build import Ears, server_specs
+    from taskgate.upstreams.http.client import HttpClient
+    from taskgate.upstreams.server import Server
+    from taskgate.upstreams.stdio.reaper import Reaper
+
+    http, reaper, ears = HttpClient(), Reaper(), Ears()
+    servers = [Server(spec, ears, http, reaper) for spec in server_specs(loaded.root).values()]
+    try:
+        return list(await asyncio.gather(*(_reach(server) for server in servers)))
+    finally:
+        await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
+        await http.close()
+        await reaper.close()
+
+
+async def _reach(server: object) -> Finding:
+    from taskgate.core.errors import TaskgateError
+    from taskgate.upstreams.server import Server
+
+    assert isinstance(server, Server)
+    about = f"server {server.id}"
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            link = await server.listening_link()
+    except TimeoutError:
+        return Finding("bad", about, f"no answer within {CONNECT_S:g} s", "Is it running, and is its address right?")
+    except TaskgateError as problem:
+        return Finding("bad", about, problem.message, "Start it by hand to see what it says, or check its address.")
+    return Finding("ok", about, f"connected over {server.transport}, {link.generation.value} generation")
