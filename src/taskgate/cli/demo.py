@@ -147,4 +147,4 @@ async def _answer(question: Question) -> dict[str, object]:
 
 def _text(result: ToolResult) -> str:
     content = result.content
-    return " ".join(block.get("text", "") for block in content if isinstance(block, dict))
+    return " ".join(block.get("text", "") for block in content)
