@@ -15,9 +15,9 @@ from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, encode_header_value, stamp
-from taskgate.core.meta import with_meta
+from taskgate.core.meta import META, with_meta
 from taskgate.core.questions import with_inbox
-from taskgate.core.wire import Kind, Message, Raw
+from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.ports.upstream import (
     CallerFace,
     ErrorReply,
@@ -29,6 +29,8 @@ from taskgate.ports.upstream import (
     UpstreamRequest,
 )
 from taskgate.upstreams.flight import Flight, Wire, broke_protocol
+
+MAX_ENVELOPES = 1000
 
 
 class StatelessLink:
@@ -48,6 +50,7 @@ class StatelessLink:
         self._listener = listener
         self._numbers = itertools.count(1)
         self._flights: dict[int, Flight] = {}
+        self._envelopes: dict[int, tuple[CallerFace, Raw]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         line.attach(self)
         line.settle(NEWEST_STATELESS)
@@ -58,6 +61,9 @@ class StatelessLink:
         members = stamp({}, Raw(b"{}"), Raw(b'{"name":"taskgate","version":"0.1.0"}'), None)
         body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
+
+    async def round_trip(self, timeout_s: float) -> None:
+        await self.discover(timeout_s)
 
     def adopt(self, result: Mapping[str, Any]) -> None:
         capabilities, meta = result.get("capabilities"), result.get("_meta")
@@ -71,7 +77,7 @@ class StatelessLink:
         number = next(self._numbers)
         members = request.params
         if not request.keep_envelope:
-            members = _stamped(members, request.face.towards(self.keeps_questions))
+            members = self._stamped(members, request.face)
         elif request.face.inbox and self.keeps_questions:
             members = with_meta(members, {CAPABILITIES: wire.raw(with_inbox(request.face.capabilities))})
         if request.wants_progress:
@@ -91,6 +97,17 @@ class StatelessLink:
         finally:
             del self._flights[number]
         return self._reply(message)
+
+    def _stamped(self, members: Members, face: CallerFace) -> Members:
+        """The envelope of a session never changes, so it is rendered once and reused for each of its calls."""
+        if META in members:
+            return _stamp(members, face.towards(self.keeps_questions))
+        known = self._envelopes.get(id(face))
+        if known is None or known[0] is not face:
+            if len(self._envelopes) >= MAX_ENVELOPES:
+                self._envelopes.clear()
+            known = self._envelopes[id(face)] = (face, _stamp({}, face.towards(self.keeps_questions))[META])
+        return {**members, META: known[1]}
 
     def _reply(self, message: Message) -> Reply:
         if message.raw_error is not None:
@@ -168,7 +185,7 @@ class StatelessLink:
         await self._wire.close()
 
 
-def _stamped(members: dict[str, Raw], face: CallerFace) -> dict[str, Raw]:
+def _stamp(members: Members, face: CallerFace) -> Members:
     return stamp(members, wire.raw(face.capabilities), face.client_info, face.log_level)
 
 

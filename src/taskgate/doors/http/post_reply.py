@@ -22,7 +22,7 @@ class PostReply:
         self._primed = primed
         self._stream: EventStream | None = None
         self._pump: asyncio.Task[None] | None = None
-        self._paused = asyncio.Event()
+        self._paused = False
         self._retry_ms: int | None = None
         self.headers: Headers = []
         self.prefers_stream = False
@@ -50,7 +50,7 @@ class PostReply:
     def pause(self) -> None:
         """The upstream hung up for now and will be asked again: so will we. The stream stays, to be resumed."""
         if self._primed and self._stream is not None:
-            self._paused.set()
+            self._paused = True
             self._stream.nudge()
 
     async def finish(self, status: int, body: bytes, headers: Headers) -> None:
@@ -77,7 +77,7 @@ class PostReply:
         if self._primed:
             await self._body(stream.priming_frame(self._retry_ms))
         async for frame in stream.follow():
-            if self._paused.is_set():
+            if self._paused:
                 break
             await self._body(frame)
         await self._send({"type": "http.response.body", "body": b""})
