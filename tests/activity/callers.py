@@ -161,9 +161,12 @@ class Stdio:
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         number = next(self._ids)
-        self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
-        return result_of(await asyncio.wait_for(self._waiting.pop(number), PATIENCE_S))
+        try:
+            return result_of(await asyncio.wait_for(answer, PATIENCE_S))
+        finally:
+            del self._waiting[number]
 
     async def _read(self) -> None:
         assert self.process.stdout is not None

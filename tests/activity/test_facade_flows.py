@@ -49,6 +49,10 @@ async def caller(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Pat
             yield await stack.enter_async_context(stdio_session(tmp_path))
 
 
+def events_in(activity: dict[str, Any]) -> list[dict[str, Any]]:
+    return [event for group in activity["events"] for event in group["events"]]
+
+
 async def question_of(caller: Caller) -> dict[str, Any]:
     """Wait until a server asks; returns the question."""
     for _ in range(20):
@@ -84,12 +88,13 @@ async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller
 
 
 async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(caller: Caller) -> None:
-    promoted = await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=300)
+    await told(caller, "list_tools")
+    promoted = await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=2000)
     first, second = promoted["content"][:2]
     seen = read(promoted)
     task = seen["proxy_task"]
     assert first["text"] == (
-        f"Tool call exceeded timeout (300ms). Promoted to task {task['task_id']}. "
+        f"Tool call exceeded timeout (2000ms). Promoted to task {task['task_id']}. "
         "Use get_task_result to retrieve the result when ready."
     )
     assert second["type"] == "text"
@@ -115,7 +120,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     seen: dict[str, Any] = {}
     while "elicitation_request" not in kinds:
         seen = await told(caller, "await_activity", timeout_ms=4000)
-        kinds += [event["type"] for group in seen["events"] for event in group["events"]]
+        kinds += [event["type"] for event in events_in(seen)]
     promoted = read(await running)
     kinds += [event["type"] for event in promoted.get("events_since_last_response", [])]
     (waiting,) = seen["pending_client"]["elicitations"]
@@ -123,7 +128,7 @@ async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_ta
     await call(caller, "respond_to_elicitation", request_id=waiting["requestId"], action="decline")
     while "task_completed" not in kinds:
         seen = await told(caller, "await_activity", timeout_ms=4000)
-        kinds += [event["type"] for group in seen["events"] for event in group["events"]]
+        kinds += [event["type"] for event in events_in(seen)]
     assert seen["pending_server"] == []
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
     assert kinds.count("elicitation_request") == 1
@@ -156,7 +161,7 @@ async def test_several_concurrent_calls_are_followed_side_by_side(caller: Caller
 
 async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> None:
     promoted = read(await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
-    asked = promoted["pending_on_server"]["elicitations_for_server"][0]["request_id"]
+    asked = (await question_of(caller))["request_id"]
     for wrong, says in (
         ({"action": "accept"}, "content"),
         ({"action": "accept", "content": {"name": 7}}, "name"),
@@ -182,19 +187,18 @@ async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(call
     seen = await asyncio.gather(*waiting)
     trigger = [{"type": "event", "server": "", "eventType": "timer_expired"}]
     assert [one["triggers"] for one in seen] == [trigger] * 3
-    carried = [event for one in seen for group in one["events"] for event in group["events"]]
+    carried = [event for one in seen for event in events_in(one)]
     assert [event["data"]["message"] for event in carried] == ["tea"]
 
 
 async def test_everything_after_an_event_can_be_asked_for_again(caller: Caller) -> None:
-    for text in ("one", "two", "three"):
-        await told(caller, "set_timer", duration_ms=1, message=text)
     events: list[dict[str, Any]] = []
+    for text in ("one", "two", "three"):
+        events += (await told(caller, "set_timer", duration_ms=1, message=text)).get("events_since_last_response", [])
     while len(events) < 3:
-        seen = await told(caller, "await_activity", timeout_ms=4000)
-        events += [event for group in seen["events"] for event in group["events"]]
+        events += events_in(await told(caller, "await_activity", timeout_ms=4000))
     again = await told(caller, "await_activity", timeout_ms=1000, after=events[0]["id"])
-    assert [event["id"] for group in again["events"] for event in group["events"]] == [e["id"] for e in events[1:]]
+    assert [event["id"] for event in events_in(again)] == [e["id"] for e in events[1:]]
     assert again["lastEventId"] == events[-1]["id"]
     assert (await told(caller, "await_activity", timeout_ms=30))["events"] == []
 
@@ -251,8 +255,8 @@ async def test_an_expression_that_explodes_elsewhere_is_answered_at_once(gateway
 
 async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gateway) -> None:
     async with http_session(gateway) as one, http_session(gateway) as other:
-        promoted = read(await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200))
-        asked = promoted["pending_on_server"]["elicitations_for_server"][0]["request_id"]
+        await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200)
+        asked = (await question_of(one))["request_id"]
         assert (await told(other, "get_elicitations"))["elicitations"] == []
         stolen = await told(other, "respond_to_elicitation", request_id=asked, action="decline")
         assert stolen["isError"] is True

@@ -16,24 +16,29 @@ from typing import Any, Final
 import structlog
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
+from taskgate.core.activity.events import EventKind
+from taskgate.core.caller import OPERATOR, Caller
 from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.generations.stateful_2025 import read_opening
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions import ELICIT, Answer, Question
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
+from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.asker import Asker, session_key
 from taskgate.gateway.activity.task_questions import TaskInbox
+from taskgate.gateway.ask_models import Models
 from taskgate.gateway.budgets import CHARGED, Budgets
-from taskgate.gateway.call_tool import call_tool, unknown_tool
+from taskgate.gateway.call_tool import as_tool_result, call_tool, unknown_tool
 from taskgate.gateway.catalogs import Catalogs, Offer
+from taskgate.gateway.complete import complete
+from taskgate.gateway.completions import Completions
 from taskgate.gateway.context import Context
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
@@ -45,17 +50,19 @@ from taskgate.gateway.introduce import discover_result, initialize_result
 from taskgate.gateway.list_catalog import list_catalog
 from taskgate.gateway.own_tools.table import FACADE_MODES, call_own_tool, callable_families, own_tool
 from taskgate.gateway.plan import Limits, Plan
-from taskgate.gateway.read_things import complete, get_prompt, read_resource
+from taskgate.gateway.read_things import get_prompt, read_resource
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal
 from taskgate.gateway.sessions import Session, SessionTable
-from taskgate.gateway.subscriptions import UPDATED, Subscriptions, kinds_in
+from taskgate.gateway.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
+from taskgate.gateway.validate import Validation
 from taskgate.gateway.views import Views
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Link, RelayedError, Upstream
+from taskgate.ports.upstream import Link, LinkKey, RelayedError, Upstream
 from taskgate.telemetry.metrics import Metrics
 
 log = structlog.get_logger("taskgate")
@@ -91,6 +98,11 @@ class Gateway:
         self._asker = Asker(self.activity.inbox, lambda: self._plan)
         self._suspended.otherwise = self._asker.otherwise
         relay = Relay(seal, self._suspended, self._asker.ask_caller, self._asker.otherwise)
+        self.models = Models(lambda: self._plan.features, self._reviewed, store.record)
+        self.urls = UrlElicitations(lambda: self._plan.features, store.record)
+        self._asker.models, self._asker.urls, self._suspended.urls = self.models, self.urls, self.urls
+        self._asker.attended = lambda caller: self.activity.find(caller) is not None
+        relay.urls, relay.elicitation_over = self.urls, self._elicitation_over
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
         self.pins = Pins(store, catalogs, lambda: self._plan, self.approvals)
@@ -100,6 +112,7 @@ class Gateway:
         readings = HeldReadings(governor, self.tasks, lambda: self._plan)
         views = Views(catalogs, self._note, self._composed)
         self.budgets = Budgets(plan)
+        metrics.gauges += self.budgets.gauges()
         self.context = Context(
             plan,
             upstreams,
@@ -114,7 +127,10 @@ class Gateway:
             governor,
             by_url,
             readings,
+            Validation(lambda: self._plan.features.validate, metrics.schema_violations.add),
+            Completions(lambda: self._plan.features.learn),
         )
+        self.tasks.desk.check = self._check_output
         self.tasks.board.listeners.append(self.activity.task_changed)
         self.task_inbox = TaskInbox(self.activity, self._asker, self.tasks)
         self.when_session_ends(self.activity.forget_session)
@@ -273,6 +289,9 @@ class Gateway:
             return self.failure(problem, message.id, request.generation)
         except Exception as fault:
             return self._fault(fault, message, request.generation)
+        finally:
+            if not request.answered:
+                request.end_progress()
 
     def _relayed(self, request: Request, error: RelayedError) -> Reply:
         """An upstream's own error passes as it came, but for numbers that the caller's generation does not have."""
@@ -342,17 +361,42 @@ class Gateway:
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
         if method.endswith("/list_changed"):
             self.context.catalogs.changed(link.server, kinds_in(method))
-        elif method == "taskgate/server_reconnected":
-            log.info("server reconnected", server=link.server)
-            self.context.catalogs.changed(link.server)
+        elif method == COMPLETE:
+            self._elicitation_over(link.server, params)
         elif method == UPDATED:
-            self.subscriptions.updated(self.context.sessions, link.server, params)
+            own = self.context.sessions.get(link.key.session) if link.key.session else None
+            self.subscriptions.updated([own] if own is not None else self.context.sessions, link.server, params)
+            self.activity.resource_updated(link.server, params)
         elif method.startswith("taskgate/"):
             log.info("undelivered", server=link.server, detail=bytes(params or b"").decode("utf-8", "replace"))
         else:
             for session in self._sessions_on(link):
+                raw = bytes(params) if params is not None else None
+                feed = self.activity.of_session(session)
+                if feed is not None:
+                    self.activity.heard(feed, link.server, method, raw)
                 if method != "notifications/message" or session.wants_log(_level(params)):
-                    session.notify(method, bytes(params) if params is not None else None)
+                    session.notify(method, raw)
+
+    def _elicitation_over(self, server: str, params: Raw | None, request: Request | None = None) -> None:
+        """An address has done its work: only the caller that was given it hears of that."""
+        raw = bytes(params) if params is not None else None
+        own = request.session if request is not None and not request.answered else None
+        for session in self.context.sessions:
+            if self.urls.over(session, server, params):
+                if own is session and request is not None:
+                    request.notify(COMPLETE, raw)
+                else:
+                    session.notify(COMPLETE, raw)
+                return
+
+    async def _reviewed(self, server: str, text: str) -> bool:
+        """Show the operator what a model is asked or answers; only a clear yes lets it go on."""
+        schema = {"type": "object", "properties": {}}
+        params = wire.raw({"message": text, "requestedSchema": schema})
+        answer = await self.activity.inbox.ask(OPERATOR, Question(ELICIT, params, server))
+        said = wire.parse_strictly(answer.result) if answer.result is not None else {}
+        return bool(said.get("action") == "accept")
 
     async def on_question(self, link: Link, question: Question) -> Answer:
         """A question that belongs to no call we know of: put it to a session of the one the link is open for."""
@@ -361,6 +405,24 @@ class Gateway:
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:
             log.warning("server lost", server=link.server, why=reason.message)
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        """A server came, went or is not well: tell those in whose scope it is, or the one whose conversation it was."""
+        if kind is EventKind.SERVER_RECONNECTED:
+            log.info("server reconnected", server=server)
+            self.context.catalogs.changed(server)
+        told = dict(data)
+        own = self.context.sessions.get(key.session) if key is not None and key.session else None
+        if own is not None:
+            feed = self.activity.of_session(own)
+            if feed is not None:
+                feed.tell(kind, server, told)
+        elif key is None or key.session in ("", "listener"):
+            self.activity.tell_all(kind, server, told, lambda scope: self._in_scope(server, scope))
+
+    def _in_scope(self, server: str, scope: str) -> bool:
+        plan = self.context.plan
+        return scope in plan.scopes and server in self.context.views.subset(plan, scope, SessionRequest()).servers
 
     def _sessions_on(self, link: Link) -> list[Session]:
         own = self.context.sessions.get(link.key.session) if link.key.session else None
@@ -380,6 +442,19 @@ class Gateway:
         entry = next((entry for entry in entries if entry.name == tool), None)
         return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
 
+    def _check_output(self, task: Task, result: bytes) -> bytes:
+        """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
+        offer = self.context.catalogs.offer(task.server) if self.context.validation.on else None
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        entry = next((entry for entry in entries if entry.name == task.tool), None)
+        if entry is None or "outputSchema" not in entry.definition:
+            return result
+        try:
+            self.context.validation.output(entry, task.wire_name, result)
+        except UpstreamError as problem:
+            return as_tool_result(problem, task.generation)
+        return result
+
     def _lists_changed(self, server: str, kinds: frozenset[EntryKind]) -> None:
         def concerns(caller: Caller, narrowing: SessionRequest) -> bool:
             if caller.scope not in self.context.plan.scopes:
@@ -387,6 +462,10 @@ class Gateway:
             return server in self.context.views.subset(self.context.plan, caller.scope, narrowing).servers
 
         self.subscriptions.lists_changed(self.context.sessions, kinds, concerns)
+        for method in {LIST_CHANGED[kind][1] for kind in kinds}:
+            for feed in self.activity.feeds():
+                if self._in_scope(server, feed.scope):
+                    self.activity.heard(feed, server, method, None)
 
     def _composed(self, subset: Subset) -> None:
         """Someone's set of servers was worked out: once for each scope, wish and revision."""
@@ -456,6 +535,7 @@ class Gateway:
         await self.approvals.close()
         await self.tasks.close()
         await self._suspended.close()
+        await self.models.close()
         await self.activity.close()
         await self.context.catalogs.close()
         self.end_streams()

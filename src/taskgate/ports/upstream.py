@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
+from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation
-from taskgate.core.questions import Answer, Question, with_inbox
+from taskgate.core.questions import Answer, Question, with_inbox, with_models
 from taskgate.core.wire import Members, Raw
 
 
@@ -34,11 +35,14 @@ class CallerFace:
     inbox: bool = False
     """Questions that the caller cannot answer natively may wait for it, so they may be asked all the same."""
 
-    def towards(self, keeps_questions: bool) -> CallerFace:
-        """As a server sees it: one whose questions may wait is told that they can be asked."""
-        if not (self.inbox and keeps_questions):
-            return self
-        return replace(self, capabilities=with_inbox(self.capabilities))
+    def towards(self, keeps_questions: bool, asks_models: bool = False) -> CallerFace:
+        """As a server sees it: one whose questions may wait, or be answered by a model, is told that they can be asked."""
+        capabilities = self.capabilities
+        if self.inbox and keeps_questions:
+            capabilities = with_inbox(capabilities)
+        if asks_models:
+            capabilities = with_models(capabilities)
+        return self if capabilities is self.capabilities else replace(self, capabilities=capabilities)
 
 
 @dataclass(slots=True)
@@ -105,6 +109,10 @@ class Listener(Protocol):
     async def on_question(self, link: Link, question: Question) -> Answer: ...
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        """The server came, went, or is not well; with a key if that is about one conversation only."""
+        ...
 
 
 class Link(Protocol):

@@ -20,6 +20,11 @@ class Backoff:
         self.attempt += 1
         self.retry_at = now + random.uniform(0, bound)
 
+    def leave_alone(self, until: float) -> None:
+        """Not before this time, whatever the count says."""
+        self.attempt = max(1, self.attempt)
+        self.retry_at = max(self.retry_at, until)
+
     def succeeded(self) -> None:
         self.attempt = 0
         self.retry_at = 0.0

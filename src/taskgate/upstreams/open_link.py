@@ -114,6 +114,11 @@ class Opener:
         await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd), self._reaper)
         return line
 
+    def let_go(self, link: AnyLink) -> list[str]:
+        """The link is lost: forget its process, but not what it said last."""
+        line = self._children.pop(link, None)
+        return line.stderr_tail() if line is not None else []
+
     def stderr_of(self, link: AnyLink) -> list[str]:
         line = self._children.get(link)
         return line.stderr_tail() if line is not None else []

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question
 from taskgate.core.wire import Raw
 from taskgate.ports.upstream import CallerFace, Link, LinkKey, Listener, ServerState, ServerStatus
 from taskgate.upstreams.backoff import Backoff
+from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
 from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.health import HealthWatch
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.listening import Listening, SharedSubscriptions
 from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
+from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio.reaper import Reaper
 
@@ -47,13 +53,16 @@ class Server:
         self._subscriptions = SharedSubscriptions()
         self._returning: asyncio.Task[None] | None = None
         self._closed = False
+        self._health = HealthWatch(self._any_link, self._health_changed)
+        self._crashes = CrashLoop(spec.restart_limit, spec.restart_within_s)
+        self._last_words: tuple[str, ...] = ()
 
     async def link(self, caller: LinkKey, face: CallerFace) -> Link:
         key = self._key_for(caller)
         link = self._links.get(key)
         if link is not None and link.alive:
             return link
-        return await self._opened(key, face.towards(self.spec.keeps_questions))
+        return await self._opened(key, face.towards(self.spec.keeps_questions, self.spec.asks_models))
 
     def open_link(self, caller: LinkKey) -> Link | None:
         link = self._links.get(self._key_for(caller))
@@ -121,27 +130,55 @@ class Server:
         self._backoff.succeeded()
         self._last_error = None
         key = _SHARED if isinstance(link, StatelessLink) and self.spec.transport is not Transport.STDIO else link.key
+        first = not any(known.alive for known in self._links.values())
         self._links[key] = link
+        self._health.start()
+        if first and self._returning is None:
+            self.listener.on_server(self.id, EventKind.SERVER_CONNECTED, {})
         if isinstance(link, StatelessLink):
             link.keeps_questions = self.spec.keeps_questions
+            link.asks_models = self.spec.asks_models
             self._listening = Listening(link, self.listener)
             self._listening.start()
+
+    def _any_link(self) -> AnyLink | None:
+        known = self._links.get(self._listening_key())
+        if known is not None and known.alive:
+            return known
+        return next((link for link in self._links.values() if link.alive), None)
+
+    def _health_changed(self, answers: bool, why: str) -> None:
+        kind = EventKind.SERVER_HEALTH_RESTORED if answers else EventKind.SERVER_HEALTH_DEGRADED
+        self.listener.on_server(self.id, kind, {} if answers else {"reason": why})
 
     def _failed(self, problem: UpstreamError) -> None:
         self._backoff.failed(asyncio.get_running_loop().time())
         self._last_error = problem.message
         self._keep_trying()
 
+    def _crashed(self, why: str) -> None:
+        """A child process died. One that keeps dying is left alone for a while."""
+        now = asyncio.get_running_loop().time()
+        self.listener.on_server(self.id, EventKind.SERVER_PROCESS_CRASHED, {"reason": why})
+        if self._crashes.crashed(now):
+            self._backoff.leave_alone(now + LEFT_ALONE_S)
+            data = {"crashes": self._crashes.limit, "next_retry_ms": int(LEFT_ALONE_S * 1000)}
+            self.listener.on_server(self.id, EventKind.SERVER_RESTART_FAILED, data)
+
     def _keep_trying(self) -> None:
         if not self._closed and (self._returning is None or self._returning.done()):
             self._returning = asyncio.get_running_loop().create_task(self._come_back())
+            wait_ms = int(self._backoff.wait_s(asyncio.get_running_loop().time()) * 1000)
+            data = {"attempt": max(1, self._backoff.attempt), "next_retry_ms": wait_ms}
+            self.listener.on_server(self.id, EventKind.SERVER_RECONNECTING, data)
 
     async def _come_back(self) -> None:
         while not self._closed:
             await asyncio.sleep(self._backoff.wait_s(asyncio.get_running_loop().time()))
             with contextlib.suppress(UpstreamError):
                 await self.listening_link()
-                self.listener.on_notification(self._links[self._listening_key()], "taskgate/server_reconnected", None)
+                self.listener.on_server(self.id, EventKind.SERVER_RECONNECTED, {})
+                self._returning = None
                 return
 
     # The server is the first listener of its links, so that it notices when one is lost.
@@ -158,11 +195,19 @@ class Server:
         if reason is not None:
             for key in [key for key, known in self._links.items() if known is link]:
                 del self._links[key]
+            if isinstance(link, StatefulLink | StatelessLink):
+                self._last_words = tuple(self._opener.let_go(link)) or self._last_words
             self._opener.forget()
+            self.listener.on_server(self.id, EventKind.SERVER_DISCONNECTED, {"reason": reason.message}, link.key)
+            if self.spec.transport is Transport.STDIO:
+                self._crashed(reason.message)
             self._last_error = reason.message
             if not self._links or link.key == _LISTENER:
                 self._keep_trying()
         self.listener.on_closed(link, reason)
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        self.listener.on_server(server, kind, data, key)
 
     async def watch(self, uri: str) -> None:
         link = await self.listening_link()
@@ -188,10 +233,13 @@ class Server:
         if self._closed:
             return ServerStatus(ServerState.STOPPED, generation)
         if alive:
-            return ServerStatus(ServerState.CONNECTED, generation, stderr=self._stderr(alive))
+            state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
+            return ServerStatus(state, generation, stderr=self._stderr(alive))
         if self._backoff.attempt or self._last_error is not None:
             wait = int(self._backoff.wait_s(asyncio.get_running_loop().time()) * 1000)
-            return ServerStatus(ServerState.RECONNECTING, generation, self._backoff.attempt, wait, self._last_error)
+            return ServerStatus(
+                ServerState.RECONNECTING, generation, self._backoff.attempt, wait, self._last_error, self._last_words
+            )
         return ServerStatus(ServerState.CONNECTING if self._turn.locked() else ServerState.IDLE, generation)
 
     def stderr(self, caller: LinkKey) -> tuple[str, ...]:
@@ -203,6 +251,7 @@ class Server:
 
     async def close(self) -> None:
         self._closed = True
+        await self._health.close()
         if self._returning is not None:
             self._returning.cancel()
             await asyncio.gather(self._returning, return_exceptions=True)

@@ -138,6 +138,11 @@ class StatefulLink:
             self._reopening = asyncio.create_task(self.open(10.0))
         await asyncio.shield(self._reopening)
 
+    async def round_trip(self, timeout_s: float) -> None:
+        """A ping. Any answer will do: a server that does not know it is alive too."""
+        number = next(self._numbers)
+        await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
+
     async def notify(self, method: str, params: bytes | None) -> None:
         await self._wire.send(wire.notification(method, params))
 

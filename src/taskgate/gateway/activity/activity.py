@@ -18,6 +18,7 @@ from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.activity.inbox import Inbox
 from taskgate.gateway.request import Request
@@ -115,6 +116,14 @@ class Activity:
             return
         feed.notifications.append({"server": server, "method": method, "params": told, "timestamp": now})
         feed.tell(EventKind.NOTIFICATION, server, {"method": method, "params": told})
+
+    def resource_updated(self, server: str, params: Raw | None) -> None:
+        """Tell those who follow the resource with our tools."""
+        told = wire.parse_strictly(bytes(params)) if params is not None else {}
+        uri = told.get("uri") if type(told) is dict else None
+        for feed in self._feeds.values():
+            if type(uri) is str and feed.watched.get(uri) == server:
+                self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
 
     def task_changed(self, task: Task) -> None:
         feed = self._feeds.get(task.caller)

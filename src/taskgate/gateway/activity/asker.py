@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
+from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.gateway.activity.inbox import ANSWERABLE, Inbox
+from taskgate.gateway.ask_models import Models
 from taskgate.gateway.asking import ask_session
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.sessions import QUESTION_TIMEOUT_S, Session
 from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.url_elicitations import UrlElicitations
 
 
 class Asker:
     def __init__(self, inbox: Inbox, plan: Callable[[], Plan]) -> None:
+        self.models: Models | None = None
+        self.urls: UrlElicitations | None = None
+        self.attended: Callable[[str], bool] = lambda _caller: True
+        """Whether somebody looks into this inbox: a caller that never asked for news does not."""
         self._inbox = inbox
         self._plan = plan
 
@@ -26,27 +32,45 @@ class Asker:
         if self.refuses(question):
             return not_supported(question.method)
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
-            return await ask_session(session, question, request)
+            refused = self._url_refusal(session, question)
+            return refused or await ask_session(session, question, request, self._patience(question))
         return await self.otherwise(request, question)
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
         """The caller cannot be asked natively."""
-        if not request.inbox or not self.may_wait(question):
+        caller, waits = caller_key(request), request.inbox and self.may_wait(question)
+        if self.models is not None and self.models.answer_for(question) and not (waits and self.attended(caller)):
+            return await self.models.answer(question, request.caller.principal)
+        if not waits:
             return not_supported(question.method)
-        return await self._inbox.ask(caller_key(request), question, request)
+        refused = self.urls.refusal(request.caller.principal, question) if self.urls is not None else None
+        return refused or await self._inbox.ask(caller, question, request)
 
     async def ask_sessions(self, sessions: list[Session], question: Question) -> Answer:
         """A question that belongs to no call: natively to the first that can answer, else into the first inbox."""
         if self.refuses(question):
             return not_supported(question.method)
         for session in sessions:
-            answer = await ask_session(session, question)
+            able = can_answer(session.capabilities, question.method, question.decoded())
+            refused = self._url_refusal(session, question) if able else None
+            if refused is not None:
+                return refused
+            answer = await ask_session(session, question, None, self._patience(question))
             if answer.result is not None:
                 return answer
         for session in sessions:
             if session.face.inbox and self.may_wait(question):
                 return await self._inbox.ask(session_key(session), question)
         return not_supported(question.method)
+
+    def _url_refusal(self, session: Session, question: Question) -> Answer | None:
+        return self.urls.refusal(session.caller.principal, question, session) if self.urls is not None else None
+
+    def _patience(self, question: Question) -> float:
+        """An address is good for a shorter time than a form."""
+        if question.method == ELICIT and question.decoded().get("mode") == "url":
+            return self._plan().features.url_expiry_s
+        return QUESTION_TIMEOUT_S
 
     def refuses(self, question: Question) -> bool:
         return question.method == SAMPLE and question.server in self._plan().refuse_sampling
