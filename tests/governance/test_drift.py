@@ -1,0 +1,142 @@
+"""What people agreed to must still be what would be sent: any difference between approval and dispatch stops the call, unsent."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from tests.governance.stage import RULES, TOOLS, Stage, Stateful, a_stage, config, eventually, people, tool
+
+CALL = {"path": "/tmp/x"}
+
+
+async def approved(stage: Stage, name: str = "s__delete_it", token: str | None = None) -> tuple[Stateful, str]:
+    """A call that is approved and not yet sent, and its caller."""
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call(name, CALL, task={"ttl": 600000})
+    (row,) = await stage.open_approvals()
+    assert (await stage.approve(row["id"], token=token)).status_code == 200
+    return caller, made["result"]["taskId"]
+
+
+async def ends(stage: Stage, caller: Stateful, task_id: str) -> dict[str, Any]:
+    """The error a stopped call ends with; nothing went upstream."""
+    reply = await caller.ask("tasks/result", taskId=task_id)
+    assert stage.sent() == []
+    assert reply["error"]["data"]["executed"] == "no"
+    return dict(reply["error"])
+
+
+async def reloaded(stage: Stage, folder: Path, **more: Any) -> None:
+    before = stage.gateway.log.count("configuration reloaded")
+    await stage.gateway.reload(config(folder, **more))
+
+    async def done() -> bool | None:
+        return stage.gateway.log.count("configuration reloaded") > before or None
+
+    await eventually(done)
+
+
+async def test_a_definition_that_changed_after_the_approval_is_not_called(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller, task_id = await approved(stage)
+        stage.describe([tool("delete_it", "Now does something else.") if t["name"] == "delete_it" else t for t in TOOLS])
+        error = await ends(stage, caller, task_id)
+        assert error["data"]["error_type"] == "request_drift"
+        assert error["code"] == -32012
+
+
+async def test_a_policy_that_denies_now_stops_an_approved_call(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller, task_id = await approved(stage)
+        await reloaded(stage, tmp_path, governance={"rules": [{"match": "delete_*", "action": "deny"}]})
+        error = await ends(stage, caller, task_id)
+        assert error["data"]["error_type"] == "policy_drift"
+        assert error["code"] == -32011
+
+
+async def test_a_policy_that_asks_other_people_now_stops_an_approved_call(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller, task_id = await approved(stage)
+        rules = [{"match": "delete_*", "action": "approve", "approval": "money"}]
+        workflows = {"ops": {"channels": ["inbox"]}, "money": {"channels": ["inbox"]}}
+        await reloaded(stage, tmp_path, governance={"rules": rules}, approval=workflows)
+        assert (await ends(stage, caller, task_id))["data"]["error_type"] == "policy_drift"
+
+
+async def test_an_approver_who_lost_the_role_no_longer_counts(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller, task_id = await approved(stage, token="ann-token")
+        await reloaded(stage, tmp_path, tokens=people("bob"))
+        assert (await ends(stage, caller, task_id))["data"]["error_type"] == "policy_drift"
+
+
+async def test_a_reload_that_changes_nothing_about_it_lets_an_approved_call_go(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller, task_id = await approved(stage)
+        await reloaded(stage, tmp_path, governance={"rules": [*RULES, {"match": "other_*", "action": "deny"}]})
+        reply = await caller.ask("tasks/result", taskId=task_id)
+        assert "result" in reply
+        assert len(stage.sent()) == 1
+
+
+async def test_arguments_that_changed_in_the_store_are_not_sent(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        _, task_id = await approved(stage)
+        await stage.gateway.stop()
+        with sqlite3.connect(stage.gateway.state / "taskgate.db") as database:
+            (table,) = [
+                name
+                for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                if {"task_id", "arguments", "params_rest"} <= {c[1] for c in database.execute(f"PRAGMA table_info({name})")}
+            ]
+            changed = database.execute(f"UPDATE {table} SET arguments = ?", (b'{"path":"/"}',))  # noqa: S608
+            assert changed.rowcount == 1
+        await stage.gateway.start()
+        caller = await stage.stateful({"tasks": {}})
+        assert (await ends(stage, caller, task_id))["data"]["error_type"] == "request_drift"
+
+
+async def test_open_approvals_on_a_changed_definition_die(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller = await stage.stateful({"tasks": {}})
+        made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
+        (row,) = await stage.open_approvals()
+        stage.describe([tool("delete_it", "Poisoned.") if t["name"] == "delete_it" else t for t in TOOLS])
+        await caller.call("s__delete_two", {}, task={"ttl": 600000})
+        other = next(r for r in await stage.open_approvals(2) if r["name"] == "delete_two")
+        await stage.approve(other["id"])
+        # Sending the other call looks at the server's list again, and so finds the change.
+        second = await caller.ask("tasks/list")
+        for listed in second["result"]["tasks"]:
+            await caller.ask("tasks/get", taskId=listed["taskId"])
+
+        async def over() -> dict[str, Any] | None:
+            detail = (await stage.api("GET", f"/api/approvals/{row['id']}")).json()
+            return detail if detail["state"] != "open" else None
+
+        assert (await eventually(over))["state"] == "invalid"
+        reply = await caller.ask("tasks/result", taskId=made["result"]["taskId"])
+        assert reply["error"]["data"]["error_type"] == "request_drift"
+        assert [sent["name"] for sent in stage.sent()] == ["delete_two"]
+
+
+async def test_a_grant_answers_for_people_until_it_is_revoked(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller = await stage.stateful({"tasks": {}})
+        made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
+        (row,) = await stage.open_approvals()
+        given = await stage.approve(row["id"], token="ann-token", grant={"minutes": 5})
+        grant = given.json()["grant"]
+        await caller.ask("tasks/result", taskId=made["result"]["taskId"])
+        again = await caller.call("s__delete_it", {"path": "/other"}, task={"ttl": 600000})
+        assert "result" in await caller.ask("tasks/result", taskId=again["result"]["taskId"])
+        assert len(stage.sent()) == 2
+        assert (await stage.api("GET", "/api/approvals")).json() == []
+        assert [g["id"] for g in (await stage.api("GET", "/api/grants")).json()] == [grant["id"]]
+        await stage.api("POST", f"/api/grants/{grant['id']}/revoke", {})
+        await caller.call("s__delete_it", CALL, task={"ttl": 600000})
+        assert len(await stage.open_approvals()) == 1
+        too_long = await stage.approve((await stage.open_approvals())[0]["id"], grant={"minutes": 600})
+        assert too_long.status_code == 400
