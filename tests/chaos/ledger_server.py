@@ -1,0 +1,197 @@
+"""An upstream that keeps books: every execution of a tool is written to a ledger and synced before anything else happens.
+
+It speaks both generations over HTTP, so that the crash tests can ask it afterwards, from a file that no crash of the gateway
+can touch, how often each call really ran. Tools whose name ends in `_task` run as tasks of this server.
+
+ledger_server.py PORT LEDGER [2025|2026]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httptools
+
+ENVELOPE = "io.modelcontextprotocol/protocolVersion"
+EXTENSION = "io.modelcontextprotocol/tasks"
+WHEN = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}
+TOOLS = ("once", "read", "repeatable", "keyed", "once_task", "read_task")
+
+
+class Ledger:
+    """One line for the beginning and one for the end of every execution, each synced."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._numbers = itertools.count(1)
+
+    def begin(self, tool: str, call: str) -> int:
+        number = next(self._numbers)
+        self._write(what="begin", number=number, tool=tool, call=call, at=time.time())
+        return number
+
+    def end(self, number: int) -> None:
+        self._write(what="end", number=number, at=time.time())
+
+    def note(self, what: str, **more: Any) -> None:
+        self._write(what=what, at=time.time(), **more)
+
+    def _write(self, **line: Any) -> None:
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+        os.fsync(self._file)
+
+
+class Books:
+    """What the tools do, and the tasks of this server."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._runs: dict[str, asyncio.Task[dict[str, Any]]] = {}
+
+    async def run(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        number = self._ledger.begin(tool, arguments["call"])
+        await asyncio.sleep(arguments.get("seconds", 0))
+        self._ledger.end(number)
+        text = f"{arguments['call']} ran as execution {number}, receipt {secrets.token_hex(8)}"
+        return {"content": [{"type": "text", "text": text}], "isError": False}
+
+    def begin(self, tool: str, arguments: dict[str, Any]) -> str:
+        task_id = f"book-{secrets.token_hex(8)}"
+        self._runs[task_id] = asyncio.create_task(self.run(tool, arguments))
+        return task_id
+
+    def shown(self, task_id: str, stateless: bool) -> dict[str, Any] | None:
+        run = self._runs.get(task_id)
+        if run is None:
+            return None
+        ttl, interval = ("ttlMs", "pollIntervalMs") if stateless else ("ttl", "pollInterval")
+        status = "cancelled" if run.done() and run.cancelled() else "completed" if run.done() else "working"
+        shown = {"taskId": task_id, "status": status, **WHEN, ttl: None, interval: 250}
+        if stateless and status == "completed":
+            shown["result"] = run.result()
+        return shown
+
+    async def result(self, task_id: str) -> dict[str, Any] | None:
+        run = self._runs.get(task_id)
+        return await asyncio.shield(run) if run is not None else None
+
+    def cancel(self, task_id: str) -> None:
+        self._ledger.note("cancel", task=task_id)
+        if task_id in self._runs:
+            self._runs[task_id].cancel()
+
+
+class Answers:
+    def __init__(self, books: Books, ledger: Ledger, stateless: bool) -> None:
+        self._books, self._ledger, self._stateless = books, ledger, stateless
+
+    async def to(self, method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any] | None:
+        if method == "server/discover" and self._stateless:
+            extensions = {EXTENSION: {}}
+            return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "extensions": extensions}}
+        if method == "initialize" and not self._stateless:
+            capabilities = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+            info = {"name": "ledger", "version": "1"}
+            return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+        if method == "tools/list":
+            return {"tools": [self._tool(name) for name in TOOLS], "ttlMs": 60_000, "cacheScope": "public"}
+        if method == "tools/call":
+            return await self._call(params, stateless)
+        if method.startswith("tasks/"):
+            return await self._task(method, params, stateless)
+        return None
+
+    def _tool(self, name: str) -> dict[str, Any]:
+        tool: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
+        if name.endswith("_task") and not self._stateless:
+            tool["execution"] = {"taskSupport": "optional"}
+        return tool
+
+    async def _call(self, params: dict[str, Any], stateless: bool) -> dict[str, Any]:
+        name, arguments = params["name"], params["arguments"]
+        declared = (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities") or {}
+        wanted = EXTENSION in (declared.get("extensions") or {}) if stateless else "task" in params
+        if not (name.endswith("_task") and wanted):
+            return await self._books.run(name, arguments)
+        task = self._books.shown(self._books.begin(name, arguments), stateless)
+        assert task is not None
+        return {**task, "resultType": "task"} if stateless else {"task": task}
+
+    async def _task(self, method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any] | None:
+        task_id = params.get("taskId", "")
+        if method == "tasks/get":
+            return self._books.shown(task_id, stateless)
+        if method == "tasks/result":
+            return await self._books.result(task_id)
+        if method == "tasks/cancel":
+            self._books.cancel(task_id)
+            return {} if stateless else self._books.shown(task_id, stateless)
+        return {"tasks": []} if method == "tasks/list" else None
+
+
+class Connection(asyncio.Protocol):
+    """One HTTP connection; a request is answered when its tool is done."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._running: set[asyncio.Task[None]] = set()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.parser = httptools.HttpRequestParser(self)
+        self.body = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
+
+    def on_message_complete(self) -> None:
+        body, self.body = self.body, b""
+        if self.parser.get_method() != b"POST":
+            self.transport.write(b"HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n")
+            return
+        # A lost connection does not end the work: that is what makes a crash dangerous.
+        running = asyncio.get_running_loop().create_task(self._answer(json.loads(body)))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+
+    async def _answer(self, message: dict[str, Any]) -> None:
+        if "id" not in message:
+            self.transport.write(b"HTTP/1.1 202 Yes\r\ncontent-length: 0\r\n\r\n")
+            return
+        params = message.get("params") or {}
+        stateless = ENVELOPE in (params.get("_meta") or {})
+        result = await self._answers.to(message["method"], params, stateless)
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if result is None:
+            code = -32602 if message["method"].startswith("tasks/") else -32601
+            reply["error"] = {"code": code, "message": "not known here"}
+        else:
+            reply["result"] = {"resultType": "complete", **result} if stateless else result
+        out = json.dumps(reply).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(out)
+        if not self.transport.is_closing():
+            self.transport.write(head + out)
+
+
+async def main(port: int, path: Path, generation: str) -> None:
+    ledger = Ledger(path)
+    answers = Answers(Books(ledger), ledger, generation == "2026")
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Connection(answers), "127.0.0.1", port, backlog=4096
+    )
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "2025"))

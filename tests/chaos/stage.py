@@ -1,0 +1,128 @@
+"""The stage of the crash tests: a ledger, a gateway that may be doomed, and bare callers of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.harness.gateway import Gateway
+from tests.harness.programs import free_port, listening, running, start, until_ready
+
+HERE = Path(__file__).resolve().parent
+CLASSES = {
+    "once": {"class": "once"},
+    "read": {"class": "read"},
+    "repeatable": {"class": "repeatable"},
+    "keyed": {"class": "keyed", "key_argument": "call"},
+    "once_task": {"class": "once"},
+    "read_task": {"class": "read"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run of a tool, as the upstream wrote it down. `ended` is None while it never ended."""
+
+    tool: str
+    call: str
+    began: float
+    ended: float | None
+
+
+@dataclass(slots=True)
+class LedgerFile:
+    path: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def executions(self) -> dict[str, list[Execution]]:
+        """Every execution, by the call that it was for."""
+        begun: dict[int, dict[str, Any]] = {}
+        ended: dict[int, float] = {}
+        for line in self.lines():
+            if line["what"] == "begin":
+                begun[line["number"]] = line
+            elif line["what"] == "end":
+                ended[line["number"]] = line["at"]
+        found: dict[str, list[Execution]] = {}
+        for number, line in begun.items():
+            run = Execution(line["tool"], line["call"], line["at"], ended.get(number))
+            found.setdefault(line["call"], []).append(run)
+        return found
+
+    def count(self, call: str) -> int:
+        return len(self.executions().get(call, ()))
+
+    def cancels(self) -> int:
+        return sum(1 for line in self.lines() if line["what"] == "cancel")
+
+
+@dataclass(slots=True)
+class DoomedGateway(Gateway):
+    """A gateway that can be started so that it dies at a named moment; without one it is the real thing."""
+
+    moment: str | None = None
+    limit_bytes: int | None = field(default=None)
+
+    async def start(self) -> None:
+        program = ["-m", "taskgate"] if self.moment is None else [str(HERE / "doomed_gateway.py"), self.moment]
+        command: list[str | Path] = [sys.executable, *program, "serve", "-c", self.config]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        env = {"TASKGATE_STATE_DIR": str(self.state), "PYTHONPATH": str(HERE.parent.parent), **self.env}
+        self.program = await start(command, env, self.folder / "gateway.log")
+        await until_ready(self.program, self.is_ready)
+
+    async def died(self) -> None:
+        """Wait until it has ended itself."""
+        assert self.program is not None
+        await self.program.process.wait()
+
+    async def reborn(self, moment: str | None = None) -> None:
+        self.moment = moment
+        await self.start()
+
+
+@dataclass(slots=True)
+class Stage:
+    gateway: DoomedGateway
+    ledger: LedgerFile
+
+
+def configuration(port: int, **tasks: Any) -> dict[str, Any]:
+    """Short waits, so that every rung of the ladder is climbed within a test."""
+    return {
+        "schema": 1,
+        "servers": {"books": {"url": f"http://127.0.0.1:{port}/mcp", "tools": CLASSES}},
+        "tasks": {"grace_ms": 150, "promote_after_ms": 150, "poll_interval_ms": 100, **tasks},
+        "limits": {"open_tasks_per_caller": 5000},
+    }
+
+
+@asynccontextmanager
+async def set_stage(
+    folder: Path, moment: str | None = None, generation: str = "2025", more: dict[str, Any] | None = None
+) -> AsyncIterator[Stage]:
+    """An upstream with a ledger and a gateway in front of it, each in its own process."""
+    port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
+    upstream = [sys.executable, HERE / "ledger_server.py", str(port), ledger.path, generation]
+    async with running(upstream, listening(port)):
+        gateway = DoomedGateway(folder, free_port(), moment=moment)
+        gateway.state.mkdir(exist_ok=True)
+        gateway.write({**configuration(port), **(more or {})})
+        try:
+            await gateway.start()
+            yield Stage(gateway, ledger)
+        finally:
+            if gateway.program is not None and gateway.program.alive:
+                os.kill(gateway.pid, signal.SIGKILL)
+                await gateway.program.process.wait()

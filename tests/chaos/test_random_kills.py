@@ -1,0 +1,96 @@
+"""The gateway is killed again and again at random moments, under load of every class and every kind of caller.
+
+Afterwards nothing that was acknowledged is lost, nothing that may run once ran twice, unknown is said only where it is true, and
+an ending once read stays the same. The short run is part of `make test`; `make chaos` kills two hundred times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import pytest
+from tests.chaos.checker import Promise, complaints
+from tests.chaos.load import Load
+from tests.chaos.stage import Execution, set_stage
+
+KILLS_PER_STORE = 25
+
+
+async def torment(folder: Path, kills: int, callers: int, seed: int, moment: str | None = None) -> list[str]:
+    """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
+    chance = random.Random(seed)
+    async with set_stage(folder, moment, "2026" if seed % 2 else "2025") as stage:
+        load, died = Load(stage.gateway, seed), []
+        busy = asyncio.create_task(load.run(callers))
+        for _ in range(kills):
+            await asyncio.sleep(chance.uniform(0.05, 1.2))
+            died.append(time.time())
+            await stage.gateway.kill()
+            await stage.gateway.reborn(moment)
+        load.stop()
+        await asyncio.wait_for(busy, 60)
+        await asyncio.wait_for(load.settle(), 120)
+        await stage.gateway.kill()
+        await stage.gateway.reborn(moment)
+        await asyncio.wait_for(load.settle(), 120)
+        settled = [promise for promise in load.promises if promise.task_id is not None]
+        told = sum(1 for promise in settled if promise.unknown)
+        print(f"{kills} kills, {len(load.promises)} calls, {len(settled)} acknowledged tasks, {told} unknown")
+        assert len(settled) > kills
+        return complaints(load.promises, stage.ledger.executions(), died)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_nothing_acknowledged_is_lost_and_nothing_runs_twice(tmp_path: Path) -> None:
+    assert await torment(tmp_path, kills=4, callers=8, seed=1) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(8))
+async def test_two_hundred_kills(tmp_path: Path, seed: int) -> None:
+    assert await torment(tmp_path, kills=KILLS_PER_STORE, callers=16, seed=100 + seed) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("moment", "expected"), [("no-intent", "may run once"), ("early-reply", "acknowledged as")], ids=str
+)
+async def test_the_checker_notices_a_sabotaged_build(tmp_path: Path, moment: str, expected: str) -> None:
+    found = await torment(tmp_path, kills=6, callers=12, seed=7, moment=moment)
+    assert any(expected in complaint for complaint in found), found
+
+
+def run(began: float, ended: float | None = None) -> Execution:
+    return Execution("once", "c1", began, ended)
+
+
+def promise(tool: str = "once", status: str = "completed", *answers: str, task_id: str | None = "tg_1") -> Promise:
+    return Promise("c1", tool, "2025 task", 100.0, task_id, status, list(answers))
+
+
+@pytest.mark.parametrize(
+    ("given", "runs", "expected"),
+    [
+        pytest.param(promise("once", "completed", "a", "a"), [run(101, 102)], None, id="all is well"),
+        pytest.param(promise("once", "completed", "a"), [run(101), run(103)], "may run once", id="ran twice"),
+        pytest.param(promise("once", "completed", "a", "b"), [run(101)], "changed", id="bytes changed"),
+        pytest.param(promise("once", "completed", "a"), [], "never ran", id="invented"),
+        pytest.param(promise("once", "working"), [], "never ended", id="forgotten"),
+        pytest.param(
+            promise("read", "failed", "Outcome unknown"), [run(101)], "may be repeated", id="needless unknown"
+        ),
+        pytest.param(promise("once", "failed", "Outcome unknown"), [run(101, 102)], "had arrived", id="late unknown"),
+        pytest.param(promise("once", "failed", "Outcome unknown"), [run(109)], None, id="honest unknown"),
+        pytest.param(promise("read", "failed", "no"), [run(101)], "without need", id="gave up early"),
+        pytest.param(promise("once", "failed", task_id=None), [run(101)], None, id="nothing was promised"),
+    ],
+)
+def test_the_checker_knows_right_from_wrong(given: Promise, runs: list[Execution], expected: str | None) -> None:
+    found = complaints([given], {"c1": runs}, kills=[110.0])
+    assert [expected in text for text in found] == ([True] if expected else [])
