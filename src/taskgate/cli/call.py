@@ -14,7 +14,18 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task, interrupts
-from taskgate.cli.target import Gateway, GenerationChoice, Json, Scope, TakesCommand, Target, Token, Url, choose_target
+from taskgate.cli.target import (
+    Gateway,
+    GenerationChoice,
+    Json,
+    Login,
+    Scope,
+    TakesCommand,
+    Target,
+    Token,
+    Url,
+    choose_target,
+)
 
 if TYPE_CHECKING:
     from taskgate.client import Session
@@ -59,11 +70,12 @@ def call(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     generation: GenerationChoice = None,
     as_json: Json = False,
 ) -> None:
     """Call a tool of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
-    target = choose_target(ctx, gateway, url, scope, token, generation)
+    target = choose_target(ctx, gateway, url, scope, token, generation, login=login)
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
     # A task may outlive this command, and some servers end the tasks of a session that is ended.
@@ -98,7 +110,7 @@ async def _call(target: Target, wish: Wish, display: Display, settings: dict[str
     from taskgate.client import ClientError, connect
 
     try:
-        async with connect(target.address, token=target.token, generation=target.generation, **settings) as session:
+        async with connect(target.address, **target.settings(), **settings) as session:
             # A stateless server decides by itself whether a call becomes a task, so there the answer may be either.
             may_become_task = session.generation == "stateless" and session.supports_tasks
             if wish.as_task or may_become_task:

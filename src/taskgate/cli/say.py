@@ -81,6 +81,8 @@ def failure(error: ClientError, *, as_json: bool) -> ExitCode:
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
         note(f"{_headline(code)}: {clean(error)}")
+        if getattr(error, "status", None) == 401:
+            note("The server wants to know who you are: give --token, or --login to log in with your browser.")
     return code
 
 
@@ -91,7 +93,7 @@ def exit_code_for(error: ClientError) -> ExitCode:
     match error:
         case client.CannotConnect() | client.VersionUnsupported():
             return ExitCode.CANNOT_CONNECT
-        case client.Unauthorized() | client.InputNeeded() | client.Refused():
+        case client.Unauthorized() | client.LoginFailed() | client.InputNeeded() | client.Refused():
             return ExitCode.REFUSED
         case client.HttpRefusal() if error.status in (429, 503):
             return ExitCode.REFUSED

@@ -30,6 +30,7 @@ Token = Annotated[
 GenerationChoice = Annotated[
     str | None, typer.Option("--generation", help="Force `stateful` (2025-11-25) or `stateless` (2026-07-28).")
 ]
+Login = Annotated[bool, typer.Option("--login", help="Log in with the browser if the server wants it.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts: one object a line.")]
 
 
@@ -51,6 +52,16 @@ class Target:
     address: str | list[str]
     token: str | None
     generation: str | None
+    login: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments for `connect` besides the address."""
+        settings: dict[str, Any] = {"token": self.token, "generation": self.generation}
+        if self.login:
+            from taskgate.cli.logins import browser_auth
+
+            settings["auth"] = browser_auth()
+        return settings
 
     @property
     def name(self) -> str:
@@ -64,6 +75,8 @@ def choose_target(
     scope: str | None,
     token: str | None,
     generation: str | None,
+    *,
+    login: bool = False,
 ) -> Target:
     """The one server the options name, or the default gateway."""
     command: list[str] = ctx.meta.get(_COMMAND, [])
@@ -75,9 +88,10 @@ def choose_target(
         return Target(command, None, generation)
     token = token or os.environ.get("TASKGATE_TOKEN") or None
     if url is not None:
-        return Target(url, token, generation)
+        return Target(url, token, generation, login)
     address = gateway or os.environ.get("TASKGATE_URL") or DEFAULT_GATEWAY
-    return Target(gateway_address(address, scope), token or _operator_token(address), generation)
+    token = token or (None if login else _operator_token(address))
+    return Target(gateway_address(address, scope), token, generation, login)
 
 
 def gateway_address(address: str, scope: str | None) -> str:

@@ -13,7 +13,7 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task
-from taskgate.cli.target import Gateway, GenerationChoice, Json, Scope, Target, Token, Url, choose_target
+from taskgate.cli.target import Gateway, GenerationChoice, Json, Login, Scope, Target, Token, Url, choose_target
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task
@@ -37,11 +37,12 @@ def list_(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     as_json: Json = False,
 ) -> None:
     """List the tasks this caller may see."""
     # Only the stateful generation has a list of tasks.
-    target = choose_target(ctx, gateway, url, scope, token, "stateful")
+    target = choose_target(ctx, gateway, url, scope, token, "stateful", login=login)
 
     async def work(session: Session) -> ExitCode:
         _print_list(await session.list_tasks(), as_json=as_json)
@@ -57,6 +58,7 @@ def show(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     generation: GenerationChoice = None,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +68,7 @@ def show(
         _print_one(await session.get_task(task_id), as_json=as_json)
         return ExitCode.OK
 
-    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
+    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json)
 
 
 def watch(
@@ -77,6 +79,7 @@ def watch(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     generation: GenerationChoice = None,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +91,7 @@ def watch(
         return await follow_task(await session.resume_task(task_id), display, as_json=as_json, timeout=timeout)
 
     settings = {"elicitation": answerer(display)} if interactive else {}
-    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json, **settings)
+    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json, **settings)
 
 
 def result(
@@ -99,6 +102,7 @@ def result(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     generation: GenerationChoice = None,
     as_json: Json = False,
 ) -> None:
@@ -107,7 +111,7 @@ def result(
     async def work(session: Session) -> ExitCode:
         return say.result(await session.get_task_result(task_id, timeout), as_json=as_json)
 
-    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
+    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json)
 
 
 def cancel(
@@ -117,6 +121,7 @@ def cancel(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     generation: GenerationChoice = None,
     as_json: Json = False,
 ) -> None:
@@ -126,7 +131,7 @@ def cancel(
         _print_one(await session.cancel_task(task_id), as_json=as_json)
         return ExitCode.OK
 
-    _run(choose_target(ctx, gateway, url, scope, token, generation), work, as_json=as_json)
+    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json)
 
 
 def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
@@ -134,7 +139,7 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
         from taskgate.client import ClientError, connect
 
         try:
-            async with connect(target.address, token=target.token, generation=target.generation, **settings) as session:
+            async with connect(target.address, **target.settings(), **settings) as session:
                 return await work(session)
         except ClientError as error:
             return say.failure(error, as_json=as_json)

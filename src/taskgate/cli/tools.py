@@ -10,7 +10,18 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.target import Gateway, GenerationChoice, Json, Scope, TakesCommand, Target, Token, Url, choose_target
+from taskgate.cli.target import (
+    Gateway,
+    GenerationChoice,
+    Json,
+    Login,
+    Scope,
+    TakesCommand,
+    Target,
+    Token,
+    Url,
+    choose_target,
+)
 
 if TYPE_CHECKING:
     from taskgate.client import Tool
@@ -29,6 +40,7 @@ def tools(
     url: Url = None,
     scope: Scope = None,
     token: Token = None,
+    login: Login = False,
     generation: GenerationChoice = None,
     output: Format = "table",
     as_json: Json = False,
@@ -36,7 +48,7 @@ def tools(
     """List the tools of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
     if output not in ("table", "openai"):
         raise typer.BadParameter("--format is `table` or `openai`")
-    target = choose_target(ctx, gateway, url, scope, token, generation)
+    target = choose_target(ctx, gateway, url, scope, token, generation, login=login)
     raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json)))
 
 
@@ -44,7 +56,7 @@ async def _list(target: Target, output: str, *, as_json: bool) -> ExitCode:
     from taskgate.client import ClientError, connect, openai_tools
 
     try:
-        async with connect(target.address, token=target.token, generation=target.generation) as session:
+        async with connect(target.address, **target.settings()) as session:
             listed = await session.list_tools()
     except ClientError as error:
         return say.failure(error, as_json=as_json)

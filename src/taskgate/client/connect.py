@@ -16,7 +16,7 @@ from taskgate.client.generations.stateful import Stateful
 from taskgate.client.negotiate import negotiate
 from taskgate.client.options import Generation, Options
 from taskgate.client.session import Session
-from taskgate.client.transport.carrier import Carrier
+from taskgate.client.transport.carrier import Carrier, Login
 from taskgate.client.transport.stdio import Stdio
 from taskgate.client.transport.streamable import StreamableHttp
 
@@ -30,17 +30,19 @@ async def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     tls: ssl.SSLContext | None = None,
+    auth: Login | None = None,
     ticket: Mapping[str, Any] | None = None,
     generation: Generation | str | None = None,
     **settings: Any,
 ) -> AsyncIterator[Session]:
     """A session with the server at a URL (a string) or behind a command (a sequence of strings).
 
-    `token` is sent as a bearer token. `tls` replaces the usual checks of certificates, for a private authority.
-    `env` is added to the few variables a child process inherits. `generation` forces `stateful` (2025-11-25 and
-    older) or `stateless` (2026-07-28); by default both are tried, the newer one first. `settings` are the fields
-    of `Options`: `elicitation`, `sampling` and `roots` say how the server's questions are answered,
-    `on_notification` and `on_expiry` tell what happens, the rest are deadlines and limits.
+    `token` is sent as a bearer token; `auth` logs in where the server wants it (`taskgate.client.oauth`). `tls`
+    replaces the usual checks of certificates, for a private authority. `env` is added to the few variables a child
+    process inherits. `generation` forces `stateful` (2025-11-25 and older) or `stateless` (2026-07-28); by default
+    both are tried, the newer one first. `settings` are the fields of `Options`: `elicitation`, `sampling` and
+    `roots` say how the server's questions are answered, `on_notification` and `on_expiry` tell what happens, the
+    rest are deadlines and limits.
     """
     options = Options(generation=None if generation is None else Generation(generation), **settings)
     session = Session(options)
@@ -48,7 +50,7 @@ async def connect(
     try:
         if isinstance(target, str):
             bearer = {"authorization": f"Bearer {token}"} if token else {}
-            carrier = StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver, tls)
+            carrier = StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver, tls, auth)
         else:
             carrier = await _start(target, env, cwd, options, session)
         dialect = _rejoin(carrier, ticket) if ticket is not None else await negotiate(carrier, options)

@@ -56,6 +56,10 @@ class Unauthorized(HttpRefusal):
     """HTTP 401 or 403: the server wants other credentials, or does not let this caller in."""
 
 
+class LoginFailed(ClientError):
+    """The server wants a login and it did not come about; nothing was executed."""
+
+
 class SessionExpired(HttpRefusal):
     """HTTP 404 for a session id: the server forgot the session and a new handshake is needed."""
 

@@ -26,6 +26,14 @@ class Outgoing:
     long: bool = False
 
 
+class Login(Protocol):
+    """Something that can answer a server's demand for a token."""
+
+    def token(self, url: str) -> str | None: ...
+
+    async def answer(self, url: str, header: str, used: str | None) -> str: ...
+
+
 class Carrier(Protocol):
     """A way to talk to one server."""
 

@@ -22,7 +22,7 @@ from taskgate.client.errors import (
     DeadlineExceeded,
 )
 from taskgate.client.options import Options
-from taskgate.client.transport.carrier import Deliver, Outgoing
+from taskgate.client.transport.carrier import Deliver, Login, Outgoing
 from taskgate.client.transport.connection import HttpReply
 from taskgate.client.transport.http import HttpPool
 from taskgate.client.transport.replies import MessageStream, read_answer, refusal
@@ -31,7 +31,9 @@ from taskgate.client.wire import Message
 # A silent standalone stream is reopened after this long, so that a half-dead connection is noticed.
 STREAM_SECONDS = 3600.0
 # How long a new session waits for its standalone stream; a few servers send its head only with the first event.
-LISTENER_SECONDS = 0.2
+LISTENER_SECONDS = 1.0
+# How often one request may lead to a login: once for a token, once more for a wider one.
+MOST_LOGINS = 2
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 _REDIRECTS = (307, 308)
 
@@ -46,6 +48,7 @@ class StreamableHttp:
         options: Options,
         deliver: Deliver,
         tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -53,6 +56,7 @@ class StreamableHttp:
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 80)
         self._url, self._options, self._deliver = url, options, deliver
+        self._server, self._login, self._token = url, login, login.token(url) if login else None
         self._common = _common_lines(parts.netloc.rpartition("@")[2], headers)
         self._set_path(url)
         self._pool = HttpPool(
@@ -138,7 +142,20 @@ class StreamableHttp:
         reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
         if reply.status in _REDIRECTS and self._follow(reply):
             reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
+        for _ in range(MOST_LOGINS):
+            if reply.status not in (401, 403) or not await self._log_in(reply):
+                break
+            reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
         return reply
+
+    async def _log_in(self, reply: HttpReply) -> bool:
+        """Get a better token, where the refusal is about tokens and there is a way to log in."""
+        header = reply.headers.get(b"www-authenticate", b"").decode("latin-1")
+        if self._login is None or (reply.status == 403 and "insufficient_scope" not in header):
+            return False
+        self._token = await self._login.answer(self._server, header, self._token)
+        self._write_head()
+        return True
 
     async def _resume(self, stream: MessageStream, deadline: float) -> Message:
         """The stream ended without our response: ask for the rest of it, if the server made that possible."""
@@ -211,7 +228,8 @@ class StreamableHttp:
 
     def _write_head(self) -> None:
         session = f"mcp-session-id: {self.session_id}\r\n".encode("latin-1") if self.session_id else b""
-        self._head = b"POST %b HTTP/1.1\r\n%b%b%b" % (self._path, self._common, self._version_line, session)
+        bearer = f"authorization: Bearer {self._token}\r\n".encode("latin-1") if self._token else b""
+        self._head = b"POST %b HTTP/1.1\r\n%b%b%b%b" % (self._path, self._common, bearer, self._version_line, session)
 
 
 def _common_lines(host: str, headers: Mapping[str, str]) -> bytes:

@@ -1,0 +1,182 @@
+"""One login to one MCP server: sends the user to the authorization server and keeps the tokens that come of it.
+
+The transport shows it each refusal; it answers with a new token or with an error. Logins are serialised, so many
+requests that fail at once cause one. Tokens go to the server they were asked for and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from taskgate.client.errors import LoginFailed
+from taskgate.client.oauth.challenge import Challenge
+from taskgate.client.oauth.credentials import Credentials, Introduction, obtain
+from taskgate.client.oauth.discovery import Authority, discover_authority
+from taskgate.client.oauth.fetch import Fetcher, read_object
+
+Visit = Callable[[str], Awaitable[str]]
+
+
+class OAuth:
+    """How this program logs in.
+
+    `visit` gets the address the user must open and returns the address the browser was sent back to (which begins
+    with `redirect_uri`); `browser_login()` does that with the user's browser. A program registered beforehand
+    gives `client_id` (and `client_secret`); one that publishes its own description gives `metadata_url`; others
+    are registered on the way. `storage` is any mapping that keeps tokens between runs, by server; what it holds is
+    secret.
+    """
+
+    def __init__(
+        self,
+        visit: Visit,
+        redirect_uri: str,
+        *,
+        client_name: str = "taskgate-client",
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        metadata_url: str | None = None,
+        storage: MutableMapping[str, Any] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._visit = visit
+        self._introduction = Introduction(client_name, redirect_uri, metadata_url, client_id, client_secret)
+        self._storage = storage if storage is not None else {}
+        self._fetcher = Fetcher(tls)
+        self._lock = asyncio.Lock()
+        self._given_to: str | None = None
+
+    def token(self, url: str) -> str | None:
+        """The access token for this server, if there is one."""
+        token = self._kept(url).get("access_token")
+        return token if isinstance(token, str) else None
+
+    async def answer(self, url: str, header: str, used: str | None) -> str:
+        """A token that may do better than the one `used`, after the server refused with this `WWW-Authenticate`
+        header.
+        """
+        async with self._lock:
+            present = self.token(url)
+            challenge = Challenge.from_header(header)
+            if present is not None and present != used:
+                return present  # another request was refused before us and logged in already
+            return await self._login(url, challenge)
+
+    async def _login(self, url: str, challenge: Challenge) -> str:
+        authority = await discover_authority(self._fetcher, url, challenge)
+        kept = self._kept(url)
+        known = kept if kept.get("issuer") == authority.issuer else {}
+        credentials = await self._credentials(authority, known)
+        scope = wanted_scope(authority, challenge, known.get("scope"))
+        if known.get("refresh_token") and challenge.error != "insufficient_scope":
+            tokens = await self._refresh(authority, credentials, str(known["refresh_token"]))
+        else:
+            tokens = None
+        if tokens is None:
+            tokens = await self._authorize(authority, credentials, scope)
+        return self._keep(url, authority, credentials, tokens, scope)
+
+    async def _credentials(self, authority: Authority, known: dict[str, Any]) -> Credentials:
+        if isinstance(known.get("client"), dict):
+            return Credentials(**known["client"])
+        if self._introduction.client_id is not None:
+            if self._given_to not in (None, authority.issuer):
+                raise LoginFailed(
+                    f"the given client id belongs to {self._given_to}; it is not shown to {authority.issuer}"
+                )
+            self._given_to = authority.issuer
+        return await obtain(self._fetcher, authority, self._introduction)
+
+    async def _authorize(self, authority: Authority, credentials: Credentials, scope: str | None) -> dict[str, Any]:
+        verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
+        digest = hashlib.sha256(verifier.encode()).digest()
+        asked = {
+            "response_type": "code",
+            "client_id": credentials.client_id,
+            "redirect_uri": self._introduction.redirect_uri,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge_method": "S256",
+            "state": state,
+            "resource": authority.resource,
+        } | ({"scope": scope} if scope else {})
+        joint = "&" if urlsplit(authority.authorization_endpoint).query else "?"
+        returned = await self._visit(f"{authority.authorization_endpoint}{joint}{urlencode(asked)}")
+        form = {
+            "grant_type": "authorization_code",
+            "code": read_code(returned, state, authority),
+            "redirect_uri": self._introduction.redirect_uri,
+            "code_verifier": verifier,
+        }
+        tokens = await self._ask_for_tokens(authority, credentials, form)
+        if tokens is None:
+            raise LoginFailed(f"{authority.issuer} gave no token for the code")
+        return tokens
+
+    async def _refresh(self, authority: Authority, credentials: Credentials, token: str) -> dict[str, Any] | None:
+        form = {"grant_type": "refresh_token", "refresh_token": token}
+        tokens = await self._ask_for_tokens(authority, credentials, form)
+        return {"refresh_token": token, **tokens} if tokens is not None else None
+
+    async def _ask_for_tokens(
+        self, authority: Authority, credentials: Credentials, form: dict[str, str]
+    ) -> dict[str, Any] | None:
+        form["resource"] = authority.resource
+        headers = credentials.sign(form)
+        reply = await self._fetcher.post_form(authority.token_endpoint, form, headers)
+        tokens = read_object(reply) if reply.status == 200 else None
+        return tokens if tokens is not None and isinstance(tokens.get("access_token"), str) else None
+
+    def _kept(self, url: str) -> dict[str, Any]:
+        kept = self._storage.get(url)
+        return kept if isinstance(kept, dict) else {}
+
+    def _keep(
+        self, url: str, authority: Authority, credentials: Credentials, tokens: dict[str, Any], scope: str | None
+    ) -> str:
+        self._storage[url] = {
+            "issuer": authority.issuer,
+            "client": asdict(credentials),
+            "access_token": tokens["access_token"],
+            "refresh_token": tokens.get("refresh_token"),
+            "scope": tokens.get("scope") or scope,
+        }
+        return str(tokens["access_token"])
+
+
+def wanted_scope(authority: Authority, challenge: Challenge, granted: Any) -> str | None:
+    """What to ask for: what the server demands, else all it lists; more than before when it wants more, never less."""
+    if challenge.scope:
+        scopes = challenge.scope.split()
+    elif authority.resource_scopes is not None:
+        scopes = list(authority.resource_scopes)
+    else:
+        return None
+    if challenge.error == "insufficient_scope" and isinstance(granted, str):
+        scopes = [*granted.split(), *scopes]
+    if "offline_access" in authority.own_scopes:
+        scopes.append("offline_access")  # that is how these servers give refresh tokens
+    return " ".join(dict.fromkeys(scopes)) or None
+
+
+def read_code(returned: str, state: str, authority: Authority) -> str:
+    """The code in the address the browser came back to, if it really answers our request (RFC 9207, RFC 6749)."""
+    answer = {name: values[0] for name, values in parse_qs(urlsplit(returned).query).items()}
+    if not hmac.compare_digest(answer.get("state", "").encode(), state.encode()):
+        raise LoginFailed("the login came back with another state than it began with")
+    issuer = answer.get("iss")
+    if (authority.sends_issuer or issuer is not None) and issuer != authority.issuer:
+        raise LoginFailed(f"the login came back from {issuer!r}, not from {authority.issuer!r}")
+    if "error" in answer:
+        raise LoginFailed(f"the login was refused: {answer.get('error_description') or answer['error']}")
+    if not answer.get("code"):
+        raise LoginFailed("the login came back without a code")
+    return answer["code"]
