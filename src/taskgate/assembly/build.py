@@ -172,6 +172,7 @@ def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
         Instances(server.instances),
         root.limits.result_bytes,
         keeps_questions=server.questions == "inbox",
+        asks_models=server.sampling == "provider" and bool(root.providers),
         restart_limit=server.restart.limit,
         restart_within_s=server.restart.within.total_seconds(),
     )

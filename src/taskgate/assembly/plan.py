@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskgate.assembly.features import build_features
 from taskgate.assembly.governing import approval_policy, build_gates, build_governing, load_policy
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -56,6 +57,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         frozenset(name for name, server in root.servers.items() if server.questions == "refuse"),
         frozenset(name for name, server in root.servers.items() if server.sampling == "refuse"),
         root.facade.add_server,
+        features=build_features(root, before.features if before is not None else None),
     )
 
 

@@ -51,3 +51,6 @@ class Limits(Section):
     drain_timeout: Duration = Field(default=timedelta(seconds=25), description="Time for open requests at shutdown.")
     url_elicitations_per_minute: Count = Field(default=10, description="URL elicitations of one caller.")
     url_elicitation_expiry: Duration = Field(default=timedelta(minutes=5), description="How long such a link is good.")
+    url_elicitation_loopback: bool = Field(
+        default=False, description="Whether a server's link may be plain http to this machine."
+    )

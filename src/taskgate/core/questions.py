@@ -80,6 +80,14 @@ def with_inbox(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def with_models(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What may be declared where a model answers for a caller that cannot: sampling, with tools."""
+    if isinstance(capabilities.get("sampling"), Mapping) and "tools" in capabilities["sampling"]:
+        return capabilities
+    sampling = capabilities.get("sampling")
+    return {**capabilities, "sampling": {**(sampling if isinstance(sampling, Mapping) else {}), "tools": {}}}
+
+
 def bare_params(params: Raw | None, drop: tuple[str, ...] = ()) -> Raw:
     """Params as they travel inside a stateless result: without `_meta`, `task` and whatever else is named."""
     if params is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.questions import ELICIT, Answer, Question, can_answer, not_supported
+from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.core.wire import Raw
 from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.sessions import QUESTION_TIMEOUT_S, Session
 
 _GAVE_UP: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
 _numbers = itertools.count(1)
@@ -24,17 +25,32 @@ async def ask_caller(request: Request, question: Question) -> Answer:
     return await ask_session(session, question, request)
 
 
-async def ask_session(session: Session, question: Question, request: Request | None = None) -> Answer:
+async def ask_session(
+    session: Session, question: Question, request: Request | None = None, timeout_s: float = QUESTION_TIMEOUT_S
+) -> Answer:
     decoded = question.decoded()
     if not can_answer(session.capabilities, question.method, decoded):
         return not_supported(question.method)
     params = bytes(question.params) if question.params is not None else None
     if question.method == ELICIT and params is not None:
         params = _complete_elicitation(params, decoded)
+    elif question.method == SAMPLE and "includeContext" in decoded:
+        params = _without_context(params or b"{}", session.capabilities)
     try:
-        return await session.ask(question.method, params, request.outlet if request is not None else None)
+        return await session.ask(question.method, params, request.outlet if request is not None else None, timeout_s)
     except TimeoutError:
         return _GAVE_UP
+
+
+def _without_context(params: bytes, capabilities: Mapping[str, Any]) -> bytes:
+    """A server may not have other servers' context read to a model; only a caller that offers context is asked for any."""
+    members = wire.members_of(params)
+    sampling = capabilities.get("sampling")
+    offers = isinstance(sampling, Mapping) and "context" in sampling
+    wished = bytes(members["includeContext"])
+    if wished != b'"none"' and not (offers and wished == b'"thisServer"'):
+        del members["includeContext"]
+    return wire.join(members)
 
 
 def _complete_elicitation(params: bytes, decoded: dict[str, object]) -> bytes:

@@ -25,6 +25,7 @@ from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
+from taskgate.gateway.completions import MAX_NOTED_BYTES
 from taskgate.gateway.context import Context
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
@@ -50,6 +51,10 @@ async def call_tool(context: Context, request: Request) -> bytes:
     check, approval = TaskCheck.SYNC, None
     if type(decision) is Denied:
         context.governor.for_tool(request, tool)
+    if tool.entry is not None and context.validation.on:
+        context.validation.arguments(tool.entry, tool.wire, arguments)
+    if arguments and context.plan.features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
+        context.completions.note(caller_key(request), tool.server, tool.name, arguments)
     if "task" in request.params or tool.forced or governed:
         check = task_contract(context, request, tool)
     if governed or "requestState" in request.params:
@@ -224,13 +229,19 @@ async def _carried(context: Context, request: Request, tool: ToolRef, arguments:
     """The result, within the budgets of its server: in its turn, and no longer than allowed."""
     line = context.budgets.lines.get(tool.server)
     if line is None:
-        result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+        result = _checked(context, tool, await context.relay.carry(request, _errand(context, request, tool, arguments)))
         return context.budgets.cut(tool.server, result) if context.budgets.outputs else result
     promotion.in_line = True
     async with line.slot(caller_key(request), context.plan.plain_timeout_of(tool.server)):
         await promotion.through()
-        result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+        result = _checked(context, tool, await context.relay.carry(request, _errand(context, request, tool, arguments)))
         return context.budgets.cut(tool.server, result)
+
+
+def _checked(context: Context, tool: ToolRef, result: bytes) -> bytes:
+    if tool.entry is not None and "outputSchema" in tool.entry.definition and context.validation.on:
+        context.validation.output(tool.entry, tool.wire, result)
+    return result
 
 
 def refuse_if_full(context: Context, request: Request, tool: ToolRef) -> None:

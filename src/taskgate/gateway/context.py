@@ -10,6 +10,7 @@ import structlog
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.completions import Completions
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
@@ -18,6 +19,7 @@ from taskgate.gateway.relay import Relay
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import SessionTable
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.validate import Validation
 from taskgate.gateway.views import View, Views
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.metrics import Metrics
@@ -40,6 +42,8 @@ class Context:
     governor: Governor
     by_url: ByUrl
     held_readings: HeldReadings
+    validation: Validation
+    completions: Completions
 
     def view_of(self, request: Request) -> View:
         """The view a request was found in; only to be asked for after the view was built."""

@@ -102,6 +102,7 @@ class Gateway:
         self.urls = UrlElicitations(lambda: self._plan.features, store.record)
         self._asker.models, self._asker.urls, self._suspended.urls = self.models, self.urls, self.urls
         self._asker.attended = lambda caller: self.activity.find(caller) is not None
+        self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         relay.urls, relay.elicitation_over = self.urls, self._elicitation_over
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
@@ -307,7 +308,10 @@ class Gateway:
         log.info(
             "refused", error_type=problem.error_type, correlation_id=correlation_id, executed=problem.executed.value
         )
-        body = error_object(problem, generation, correlation_id, self.context.plan.calls.seed_task_codes)
+        plan = self.context.plan
+        body = error_object(
+            problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers
+        )
         code = code_of(problem.error_type)
         return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s)
 
@@ -516,9 +520,11 @@ class Gateway:
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
         self.budgets.adopt(plan)
+        self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         if before.gates is not plan.gates:
             self.pins.adopt()
             self.annotations.adopt()
+            self.approvals.warn_of_loose_ends()
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
 

@@ -16,6 +16,7 @@ from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.tasks.classes import ToolClass, fix_class
+from taskgate.gateway.features import Features
 from taskgate.ports.policy_engine import PolicyEngine
 
 MIB = 1024 * 1024
@@ -116,6 +117,7 @@ class Plan:
     refuse_sampling: frozenset[str] = frozenset()
     add_server: str | None = None
     """Whether callers may add servers: off, session or on; None where the door decides."""
+    features: Features = field(default_factory=Features)
 
     @property
     def prefixes(self) -> dict[str, str]:

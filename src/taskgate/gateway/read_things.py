@@ -1,4 +1,4 @@
-"""A caller reads a resource, fetches a prompt, or asks for completions: find the owner, let the gates decide, carry it."""
+"""A caller reads a resource or fetches a prompt: find the owner, let the gates decide, carry it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from taskgate.gateway.context import Context
 from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.views import View
 
 
@@ -63,40 +64,12 @@ async def get_prompt(context: Context, request: Request) -> bytes:
     if prompt is None or not permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
         raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
     await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)
+    arguments = request.params.get("arguments")
+    if type(arguments) is dict and arguments and context.plan.features.learn:
+        context.completions.note(caller_key(request), prompt.server, prompt.name, arguments)
     errand = _errand(context, request, prompt.server, prompt.name)
     errand.params["name"] = wire.raw(prompt.name)
     return await context.relay.carry(request, errand)
-
-
-async def complete(context: Context, request: Request) -> bytes:
-    """Completion belongs to whoever owns the prompt or the resource template."""
-    ref = request.params.get("ref")
-    if type(ref) is not dict or type(request.params.get("argument")) is not dict:
-        raise CallerError("invalid_params", 'completion/complete needs "ref" and "argument".')
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    server, renamed = _owner_of_ref(context, view, ref)
-    errand = _errand(context, request, server, "")
-    if renamed is not None:
-        members = wire.members_of(errand.params["ref"])
-        members["name"] = wire.raw(renamed)
-        errand.params["ref"] = wire.Raw(wire.join(members))
-    if "completions" not in view.capabilities.get(server, {}):
-        return b'{"completion":{"values":[]}}'
-    return await context.relay.carry(request, errand)
-
-
-def _owner_of_ref(context: Context, view: View, ref: dict[str, Any]) -> tuple[str, str | None]:
-    if ref.get("type") == "ref/prompt":
-        prompt = view.prompt(str(ref.get("name")))
-        if prompt is not None and permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
-            return prompt.server, prompt.name
-    elif ref.get("type") == "ref/resource":
-        uri = str(ref.get("uri"))
-        template = view.template(uri)
-        server = template.server if template is not None else view.owner_of(uri)
-        if server is not None:
-            return server, None
-    raise CallerError("invalid_params", "The ref names no prompt or resource template that is offered here.")
 
 
 def _text(params: dict[str, Any], key: str, method: str) -> str:

@@ -14,13 +14,15 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, UpstreamError
-from taskgate.core.generations import PROGRESS_TOKEN, Generation
+from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Members, Raw
+from taskgate.gateway.progress import readdressed
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
 from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
     ErrorReply,
@@ -35,7 +37,6 @@ from taskgate.ports.upstream import (
 )
 
 MAX_ROUNDS: Final = 32
-_URL_REQUIRED: Final = -32042
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
 
 Asker = Callable[[Request, Question], Awaitable[Answer]]
@@ -57,6 +58,8 @@ class Relay:
     def __init__(self, seal: Seal, suspended: SuspendedCalls, ask: Asker, ask_otherwise: Asker) -> None:
         self._seal = seal
         self._suspended = suspended
+        self.urls: UrlElicitations | None = None
+        self.elicitation_over: Callable[[str, Raw | None, Request], None] = lambda _server, _params, _request: None
         self._ask = ask
         self._ask_otherwise = ask_otherwise
 
@@ -80,7 +83,7 @@ class Relay:
             errand.params,
             request.face,
             errand.timeout_s,
-            lambda method, params: heard(request, method, params),
+            lambda method, params: self._heard(request, errand.upstream.id, method, params),
             lambda question: self._put(request, question),
             name=errand.name,
             wants_progress=request.progress_token is not None,
@@ -88,6 +91,12 @@ class Relay:
             headers=errand.headers,
             on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),
         )
+
+    def _heard(self, request: Request, server: str, method: str, params: Raw | None) -> None:
+        if method == COMPLETE:
+            self.elicitation_over(server, params, request)
+        else:
+            heard(request, method, params)
 
     async def _put(self, request: Request, question: Question) -> Answer:
         if request.stand_in is not None:
@@ -97,10 +106,16 @@ class Relay:
     def _same_generation(self, request: Request, errand: Errand, reply: Reply) -> bytes:
         if isinstance(reply, InputRequired):
             return self._pass_questions(request, errand, reply)
+        if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and self.urls is not None:
+            self.urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, request.session)
         return unwrap(reply)
 
     def _pass_questions(self, request: Request, errand: Errand, reply: InputRequired) -> bytes:
         """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
+        if self.urls is not None and b'"url"' in reply.raw:
+            asked = (question_in(raw, errand.upstream.id) for raw in reply.requests.values())
+            urls = [question.decoded() for question in asked if question.method == ELICIT]
+            self.urls.admit_all(request.caller.principal, errand.upstream.id, [u for u in urls if u.get("mode") == "url"])
         if reply.state is None:
             return reply.raw
         members = wire.members_of(reply.raw)
@@ -174,12 +189,14 @@ class Relay:
             members = wire.members_of(outcome.raw)
             members["requestState"] = wire.raw(self._closed(request, errand, "held", body))
             return wire.join(members)
-        if isinstance(outcome, ErrorReply) and outcome.code == _URL_REQUIRED:
+        if isinstance(outcome, ErrorReply) and outcome.code == URL_REQUIRED:
             return self._url_first(request, errand, outcome)
         return up_to_stateless(unwrap(outcome), errand.method)
 
     def _url_first(self, request: Request, errand: Errand, reply: ErrorReply) -> bytes:
         """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
+        if self.urls is not None:
+            self.urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, None)
         error = wire.parse_strictly(reply.raw)
         asked = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
         if type(asked) is not list or not asked:
@@ -254,19 +271,13 @@ def heard(request: Request, method: str, params: Raw | None) -> None:
         token = request.progress_token
         if token is None or params is None:
             return
-        members = wire.members_of(params)
-        members[PROGRESS_TOKEN] = token
-        request.last_progress = max(request.last_progress, _number(members.get("progress")))
-        request.notify(method, wire.join(members))
+        update = readdressed(params, token)
+        if update is not None:
+            request.pace.offer(*update)
         return
     if method == "notifications/message" and not request.wants_log(_level_of(params)):
         return
     request.notify(method, params)
-
-
-def _number(raw: Raw | None) -> float:
-    value = wire.parse_strictly(bytes(raw)) if raw is not None else None
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _level_of(params: Raw | None) -> str:

@@ -16,6 +16,7 @@ from taskgate.core.questions import Answer, Question
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Message, Raw
+from taskgate.gateway.progress import PacedProgress
 from taskgate.gateway.sessions import Session, passes_log_level
 from taskgate.ports.outlet import Outlet
 from taskgate.ports.upstream import CallerFace, LinkKey
@@ -34,6 +35,7 @@ class StandIn(Protocol):
 class Request:
     __slots__ = (
         "_face",
+        "_pace",
         "_token",
         "answered",
         "caller",
@@ -44,7 +46,6 @@ class Request:
         "headers",
         "inbox",
         "inner",
-        "last_progress",
         "message",
         "narrowing",
         "on_settled",
@@ -86,7 +87,7 @@ class Request:
         self.hand_over: Callable[[Task, float], bytes] | None = None
         self.on_settled: Callable[[bool], None] | None = None
         self.reachable: Callable[[], bool] | None = None
-        self.last_progress = 0.0
+        self._pace: PacedProgress | None = None
         self._token: Raw | None = None
         self._face: CallerFace | None = None
 
@@ -107,11 +108,24 @@ class Request:
                 self._token = wire.raw(token)
         return self._token
 
+    @property
+    def pace(self) -> PacedProgress:
+        """How progress reaches the caller; made when there is some."""
+        if self._pace is None:
+            self._pace = PacedProgress(lambda params: self.notify("notifications/progress", params))
+        return self._pace
+
+    def end_progress(self) -> None:
+        """The reply comes next: what progress is held goes out now, and none after it."""
+        if self._pace is not None:
+            self._pace.end()
+
     async def answer_early(self, result: bytes) -> None:
         """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
         assert self.respond is not None
         assert self.message.id is not None
         self.answered = True
+        self.end_progress()
         if self.detach is not None:
             self.detach()
         if self.session is not None:

@@ -43,6 +43,8 @@ class Session:
         self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)))
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
+        self.url_elicitations: dict[tuple[str, str], float] = {}
+        """Addresses that this caller was given to open, by server and id, and until when they are good."""
         self.outlet: Outlet | None = None
         self.last_used = 0.0
         self.open_requests = 0

@@ -18,6 +18,7 @@ from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer, not_supported
 from taskgate.core.wire import Raw
 from taskgate.gateway.request import Request
+from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamRequest
 
 HOLD_S: Final = 600.0
@@ -42,6 +43,7 @@ class SuspendedCalls:
     def __init__(self) -> None:
         self.otherwise: Callable[[Request, Question], Awaitable[Answer]] = _refuse
         """Asked what the caller itself cannot answer."""
+        self.urls: UrlElicitations | None = None
         self._held: dict[str, HeldCall] = {}
 
     def __len__(self) -> int:
@@ -83,6 +85,9 @@ class SuspendedCalls:
             return await request.stand_in.ask(question)
         if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
             return await self.otherwise(request, question)
+        refused = self.urls.refusal(held.principal, question) if self.urls is not None else None
+        if refused is not None:
+            return refused
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         held.rounds += 1
         held.asked[f"q{held.rounds}"] = (question, answer)

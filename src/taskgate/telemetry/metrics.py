@@ -59,6 +59,9 @@ class Metrics:
         self.validation_errors = Counter(
             "taskgate_task_validation_errors", "Calls that broke a tool's task contract.", ("error",)
         )
+        self.schema_violations = Counter(
+            "taskgate_schema_violations", "Arguments and outputs that do not fit their tool's schema.", ("error_type",)
+        )
         self.transitions = Counter("taskgate_task_transitions", "Task state changes, by new state.", ("state",))
         self.approvals = Counter("taskgate_approvals", "Approvals, by what became of them.", ("outcome",))
         self.injection = Counter("taskgate_mcp_injection", "Server lists fetched, by status.", ("server_id", "status"))

@@ -38,5 +38,7 @@ class ServerSpec:
     probe_timeout_s: float = 3.0
     keeps_questions: bool = True
     """Questions that a caller cannot answer natively may wait in its inbox; otherwise they are refused."""
+    asks_models: bool = False
+    """A model may answer this server's sampling where its caller cannot."""
     restart_limit: int = 5
     restart_within_s: float = 60.0

@@ -16,7 +16,6 @@ from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, encode_header_value, stamp
 from taskgate.core.meta import META, with_meta
-from taskgate.core.questions import with_inbox
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.ports.upstream import (
     CallerFace,
@@ -46,6 +45,7 @@ class StatelessLink:
         self.version = NEWEST_STATELESS
         self.alive = False
         self.keeps_questions = False
+        self.asks_models = False
         self._wire = line
         self._listener = listener
         self._numbers = itertools.count(1)
@@ -78,8 +78,9 @@ class StatelessLink:
         members = request.params
         if not request.keep_envelope:
             members = self._stamped(members, request.face)
-        elif request.face.inbox and self.keeps_questions:
-            members = with_meta(members, {CAPABILITIES: wire.raw(with_inbox(request.face.capabilities))})
+        elif (request.face.inbox and self.keeps_questions) or self.asks_models:
+            face = request.face.towards(self.keeps_questions, self.asks_models)
+            members = with_meta(members, {CAPABILITIES: wire.raw(face.capabilities)})
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
@@ -101,12 +102,12 @@ class StatelessLink:
     def _stamped(self, members: Members, face: CallerFace) -> Members:
         """The envelope of a session never changes, so it is rendered once and reused for each of its calls."""
         if META in members:
-            return _stamp(members, face.towards(self.keeps_questions))
+            return _stamp(members, face.towards(self.keeps_questions, self.asks_models))
         known = self._envelopes.get(id(face))
         if known is None or known[0] is not face:
             if len(self._envelopes) >= MAX_ENVELOPES:
                 self._envelopes.clear()
-            known = self._envelopes[id(face)] = (face, _stamp({}, face.towards(self.keeps_questions))[META])
+            known = self._envelopes[id(face)] = (face, _stamp({}, face.towards(self.keeps_questions, self.asks_models))[META])
         return {**members, META: known[1]}
 
     def _reply(self, message: Message) -> Reply:

@@ -78,6 +78,8 @@ class Waiting:
 class Inbox:
     def __init__(self, tell: Tell) -> None:
         self.expiry_s = EXPIRY_S
+        self.url_expiry_s = EXPIRY_S
+        """An address is good for a shorter time than a form."""
         self._tell = tell
         self._waiting: dict[str, dict[str, Waiting]] = {}
         self._settled: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -121,6 +123,8 @@ class Inbox:
             return None
         now = time.time_ns() // 1_000_000
         drop = ("elicitationId",) if question.method == ELICIT else ()
+        is_url = question.method == ELICIT and question.decoded().get("mode") == "url"
+        expiry_s = min(self.expiry_s, self.url_expiry_s) if is_url else self.expiry_s
         waiting = Waiting(
             ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
             caller,
@@ -128,13 +132,13 @@ class Inbox:
             question.method,
             wire.parse_strictly(bytes(bare_params(question.params, drop))),
             now,
-            now + int(self.expiry_s * 1000),
+            now + int(expiry_s * 1000),
             answered,
             request,
             task_id,
         )
         own[waiting.id] = waiting
-        waiting.timer = asyncio.get_running_loop().call_later(self.expiry_s, self._expire, waiting)
+        waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
         kind = EventKind.ELICITATION_REQUEST if question.method == ELICIT else EventKind.SAMPLING_REQUEST
         self._tell(caller, kind, waiting.server, _told(waiting))
         return waiting

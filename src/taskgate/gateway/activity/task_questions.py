@@ -14,6 +14,7 @@ from taskgate.core.wire import raw
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.asker import Asker
 from taskgate.gateway.activity.inbox import Waiting
+from taskgate.gateway.ask_models import Models
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.questions import asked_message, stored_question
@@ -30,11 +31,22 @@ class TaskInbox:
     def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
         """Show a task's question in the inbox, unless its caller sees it natively."""
         declared = self._tasks.runs.declared(task.id)
-        if _sees_it_natively(task, declared, question) or not self._asker.may_wait(question):
+        if _sees_it_natively(task, declared, question):
+            return _nothing
+        models, waits = self._asker.models, self._asker.may_wait(question)
+        if models is not None and models.answer_for(question) and not (waits and self._asker.attended(task.caller)):
+            self._activity.spawn(self._by_model(models, task, question, answered))
+            return _nothing
+        if not waits:
             return _nothing
         inbox = self._activity.inbox
         waiting = inbox.put(task.caller, question, answered, task_id=task.id)
         return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
+
+    async def _by_model(
+        self, models: Models, task: Task, question: Question, answered: Callable[[Answer], bool]
+    ) -> None:
+        answered(await models.answer(question, task.principal))
 
     def adopt(self, task: Task, request: Request) -> None:
         """The call became a task while questions of it waited: the task shows them from now on."""

@@ -63,6 +63,8 @@ class TaskDesk:
         self.open_tasks = 0
         self.cut: Callable[[str, bytes], bytes] = lambda _server, result: result
         """What is kept of a result: no more than its server's budget."""
+        self.check: Callable[[Task, bytes], bytes] | None = None
+        """Looks at what a tool gave before it is kept."""
 
     async def accept(
         self,

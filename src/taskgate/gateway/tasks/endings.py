@@ -19,8 +19,12 @@ async def record_reply(desk: TaskDesk, task_id: str, reply: Reply) -> None:
     if isinstance(reply, ErrorReply):
         await desk.advance(task_id, ErrorCame(reply.raw, error_message(reply.raw), Executed.YES))
     else:
-        failed = is_error(reply.raw)
-        await desk.advance(task_id, ResultCame(reply.raw, failed, first_text(reply.raw) if failed else None))
+        raw = reply.raw
+        task = await desk.store.get(task_id) if desk.check is not None else None
+        if task is not None and desk.check is not None:
+            raw = desk.check(task, raw)
+        failed = is_error(raw)
+        await desk.advance(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
 
 
 async def lose_contact(desk: TaskDesk, task: Task, problem: UpstreamError) -> None:

@@ -20,6 +20,7 @@ from taskgate.core.tasks.happening import Noted
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.asking import ask_session
+from taskgate.gateway.progress import PacedProgress
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import TaskDesk
@@ -30,7 +31,7 @@ class Followers:
     def __init__(self, desk: TaskDesk, methods: TaskMethods) -> None:
         self._desk = desk
         self._methods = methods
-        self._tokens: dict[str, tuple[Session, Raw]] = {}
+        self._progress: dict[str, tuple[Raw, PacedProgress]] = {}
         self._waiting: dict[str, list[Request]] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self.sessions: Callable[[], Iterable[Session]] = lambda: ()
@@ -38,8 +39,10 @@ class Followers:
 
     def joined(self, task: Task, request: Request) -> None:
         """Remember the caller's progress token: it is good for the task's whole life."""
-        if request.session is not None and request.progress_token is not None:
-            self._tokens[task.id] = (request.session, request.progress_token)
+        session, token = request.session, request.progress_token
+        if session is not None and token is not None:
+            pace = PacedProgress(lambda params: session.notify("notifications/progress", params))
+            self._progress[task.id] = (token, pace)
 
     def waiting(self, task_id: str, request: Request, begin: bool) -> None:
         """A `tasks/result` is open: its stream can carry the task's questions."""
@@ -70,21 +73,22 @@ class Followers:
         return None
 
     def progressed(self, task_id: str, noted: Noted) -> None:
-        known = self._tokens.get(task_id)
+        known = self._progress.get(task_id)
         if known is None or noted.progress is None:
             return
-        session, token = known
+        token, pace = known
         params: dict[str, Any] = {PROGRESS_TOKEN: token, "progress": noted.progress}
         if noted.total is not None:
             params["total"] = noted.total
         if noted.message is not None:
             params["message"] = noted.message
         params["_meta"] = {RELATED_TASK: {"taskId": task_id}}
-        session.notify("notifications/progress", wire.encode(params))
+        pace.offer(noted.progress, wire.encode(params))
 
     def changed(self, task: Task) -> None:
-        if task.state.is_terminal:
-            self._tokens.pop(task.id, None)
+        ended = self._progress.pop(task.id, None) if task.state.is_terminal else None
+        if ended is not None:
+            ended[1].end()
         params = None
         for session in self._sessions_of(task):
             if speaks_tasks(session.version) and session.task_aware:

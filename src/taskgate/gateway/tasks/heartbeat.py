@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.gateway.request import Request
-
-STEP: Final = 0.001
 
 
 class Heartbeat:
@@ -37,12 +34,8 @@ class Heartbeat:
         token = request.progress_token
         if request.answered or token is None:
             return
-        request.last_progress += STEP
-        waited = time.monotonic() - self._started
-        params = {
-            PROGRESS_TOKEN: token,
-            "progress": request.last_progress,
-            "message": f"{self._text} ({waited:.0f} s)",
-        }
-        request.notify("notifications/progress", wire.encode(params))
+        text = f"{self._text} ({time.monotonic() - self._started:.0f} s)"
+        request.pace.beat(
+            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
+        )
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)

@@ -1,0 +1,129 @@
+"""Arguments and structured output against the schemas of the tool definition in force.
+
+Arguments are checked before anybody is asked to approve them and before they are sent. Each schema is compiled once for each
+definition; what a server lists anew is compiled anew. `warn` says so in the log, at most once a minute for each tool, and lets it
+pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from taskgate.core import wire
+from taskgate.core.catalog.entry import Entry
+from taskgate.core.catalog.schema_check import (
+    InvalidArguments,
+    InvalidOutput,
+    SchemaCheck,
+    UnusableSchema,
+    Violation,
+)
+from taskgate.core.errors import TaskgateError
+from taskgate.core.wire import Raw
+from taskgate.gateway.features import Validate
+
+log = structlog.get_logger("taskgate")
+
+QUIET_S: Final = 60.0
+MAX_COMPILED: Final = 20_000
+_MISSING: Final = Violation("", "there is none, though the tool declares an output schema")
+
+
+class Checks:
+    """The two schemas of one definition, compiled when first needed."""
+
+    __slots__ = ("arguments", "entry", "output", "told")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.arguments = _compiled(entry.input_schema)
+        self.output = _compiled(entry.definition.get("outputSchema"))
+        self.told = 0.0
+
+
+def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:
+    if schema is None:
+        return None
+    try:
+        return SchemaCheck.compile(schema)
+    except UnusableSchema as problem:
+        return problem
+
+
+class Validation:
+    def __init__(self, mode: Callable[[], Validate], count: Callable[[str], None]) -> None:
+        self._mode = mode
+        self._count = count
+        self._checks: dict[tuple[str, str], Checks] = {}
+
+    @property
+    def on(self) -> bool:
+        return self._mode() is not Validate.OFF
+
+    def arguments(self, entry: Entry, shown: str, arguments: Any) -> None:
+        """Raises InvalidArguments or UnusableSchema where that is enforced."""
+        checks = self._of(entry)
+        check = checks.arguments
+        if check is None:
+            return
+        try:
+            if isinstance(check, UnusableSchema):
+                raise check.with_traceback(None)
+            violations = check.violations(arguments if arguments is not None else {})
+            if violations:
+                raise InvalidArguments(shown, violations)
+        except (InvalidArguments, UnusableSchema) as problem:
+            self._found(checks, shown, problem)
+            if self._mode() is Validate.ENFORCE:
+                raise
+
+    def output(self, entry: Entry, shown: str, result: bytes) -> None:
+        """Raises InvalidOutput where that is enforced. Errors and questions need not fit."""
+        checks = self._of(entry)
+        check = checks.output
+        if check is None:
+            return
+        members = wire.members_of(result)
+        if not _is_plain_result(members):
+            return
+        structured = members.get("structuredContent")
+        try:
+            if isinstance(check, UnusableSchema):
+                raise check.with_traceback(None)
+            violations = (_MISSING,) if structured is None else check.violations(wire.parse_strictly(bytes(structured)))
+            if violations:
+                raise InvalidOutput(shown, violations)
+        except InvalidOutput as problem:
+            self._found(checks, shown, problem)
+            if self._mode() is Validate.ENFORCE:
+                raise
+        except UnusableSchema as problem:
+            # The tool has run; what it gave is not withheld because its server describes it badly.
+            self._found(checks, shown, problem)
+
+    def _of(self, entry: Entry) -> Checks:
+        key = (entry.server, entry.name)
+        checks = self._checks.get(key)
+        if checks is None or checks.entry is not entry:
+            if len(self._checks) >= MAX_COMPILED:
+                self._checks.clear()
+            checks = self._checks[key] = Checks(entry)
+        return checks
+
+    def _found(self, checks: Checks, shown: str, problem: TaskgateError) -> None:
+        self._count(problem.error_type)
+        now = time.monotonic()
+        if now - checks.told >= QUIET_S or not checks.told:
+            checks.told = now
+            log.warning("does not fit the schema", tool=shown, error_type=problem.error_type, why=problem.message)
+
+
+def _is_plain_result(members: dict[str, Raw]) -> bool:
+    kind = members.get("resultType")
+    if kind is not None and bytes(kind) != b'"complete"':
+        return False
+    return bytes(members.get("isError", Raw(b"false"))) != b"true" and "task" not in members
