@@ -19,7 +19,7 @@ import uvicorn
 from taskgate.assembly.build import House, open_house
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.core.caller import Caller
+from taskgate.core.caller import OPERATOR, Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.dashboard.site import Dashboard
@@ -113,6 +113,11 @@ class Lifecycle:
             lambda headers: self.house.guard.refuses(headers),
         )
         return self.dashboard
+
+    def login_url(self) -> str:
+        """A link that logs the operator into the pages, once."""
+        operator = self.house.plan.governing.approvers[OPERATOR]
+        return self.dashboard.api.login_url(operator)
 
     def stop(self) -> None:
         self._stop.set()

@@ -49,7 +49,7 @@ def _channels(name: str, workflow: Workflow, base_url: str, outbound: Outbound) 
         except ImportError as error:
             raise _missing(name, channel.type, str(error)) from None
         except ValueError as error:
-            raise ConfigError([Problem("", 0, 0, f"approval.{name}.channels", str(error))]) from None
+            raise ConfigError([Problem("configuration", 0, 0, f"approval.{name}.channels", str(error))]) from None
     return tuple(made)
 
 
@@ -95,4 +95,4 @@ def _notify(channel: NotifyChannel) -> ApprovalChannel:
 def _missing(workflow: str, kind: str, error: str) -> ConfigError:
     hint = f'install it: pip install "taskgate[{kind}]"'
     message = f"the channel {kind} needs a library that is not installed ({error})"
-    return ConfigError([Problem("", 0, 0, f"approval.{workflow}.channels", message, hint)])
+    return ConfigError([Problem("configuration", 0, 0, f"approval.{workflow}.channels", message, hint)])

@@ -52,7 +52,7 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     try:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
-        raise ConfigError([Problem("", 0, 0, "approval", str(error), "name a workflow of `approval`")]) from None
+        raise ConfigError([Problem("configuration", 0, 0, "approval", str(error), "name a workflow of `approval`")]) from None
     return gates
 
 
@@ -105,7 +105,7 @@ def _placed(problem: str) -> Problem:
     file, _, line = place.rpartition(":")
     if separator and line.isdigit():
         return Problem(file, int(line), 1, "cedar.policies", text, "correct the policy")
-    return Problem("", 0, 0, "cedar", problem, "correct the policies or the entities")
+    return Problem("configuration", 0, 0, "cedar", problem, "correct the policies or the entities")
 
 
 def _entities(path: str | None) -> list[Mapping[str, Any]]:
@@ -164,4 +164,4 @@ def _refuse_reserved(roles: Mapping[str, frozenset[str]]) -> None:
     for name in (OPERATOR, ANONYMOUS):
         if name in roles:
             message = f'the id "{name}" is taken by Taskgate itself'
-            raise ConfigError([Problem("", 0, 0, "tokens", message, "give this token another id")])
+            raise ConfigError([Problem("configuration", 0, 0, "tokens", message, "give this token another id")])

@@ -32,6 +32,7 @@ def serve(
     """Serve the gateway over HTTP. Without a configuration file it serves a bundled demo server."""
     import uvloop
 
+    from taskgate.config.problems import ConfigError
     from taskgate.lifecycle import Lifecycle
     from taskgate.telemetry import logs
 
@@ -41,10 +42,14 @@ def serve(
     number = loaded.root.listen.port if port is None else port
 
     async def run() -> None:
-        await Lifecycle(loaded).serve(address, number, lambda h, p: announce(loaded, h, p))
+        life = Lifecycle(loaded)
+        await life.serve(address, number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     try:
         uvloop.run(run())
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
     except OSError as problem:
         typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. Try --port 0 for a free port.", err=True)
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
@@ -57,6 +62,7 @@ def stdio(
     """Serve the gateway on standard input and output, for clients that start their servers themselves."""
     import uvloop
 
+    from taskgate.config.problems import ConfigError
     from taskgate.core.errors import TaskgateError
     from taskgate.lifecycle import serve_stdio
     from taskgate.telemetry import logs
@@ -65,6 +71,9 @@ def stdio(
     logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
     try:
         uvloop.run(serve_stdio(loaded, scope))
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
     except TaskgateError as problem:
         typer.echo(problem.message, err=True)
         raise typer.Exit(ExitCode.USAGE) from None
@@ -73,9 +82,14 @@ def stdio(
 def check(config: ConfigOption = None) -> None:
     """Build everything that `serve` would start, and say whether it is in order."""
     from taskgate.assembly.build import build_for_check
+    from taskgate.config.problems import ConfigError
 
     loaded = loaded_or_exit(config)
-    count = build_for_check(loaded)
+    try:
+        count = build_for_check(loaded)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for left_out in loaded.left_out:
@@ -95,8 +109,11 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
         raise typer.Exit(ExitCode.USAGE) from None
 
 
-def announce(loaded: LoadedConfig, host: str, port: int) -> None:
-    """Tell a person what to do next: the address, and a block to paste into a client."""
+def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
+    """Tell a person what to do next: the address, and a block to paste into a client.
+
+    The login link opens the inbox once. It is for the person at this terminal only, never for a log.
+    """
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/mcp"
     print(f"Taskgate is serving at {url}", flush=True)
@@ -105,3 +122,5 @@ def announce(loaded: LoadedConfig, host: str, port: int) -> None:
     if sys.stdout.isatty() or loaded.path is None:
         block = json.dumps({"mcpServers": {"taskgate": {"type": "http", "url": url}}})
         print(f"Paste into your client's configuration:\n  {block}", flush=True)
+    if sys.stdout.isatty() and login_url:
+        print(f"Approvals, in your browser (this link works once):\n  {login_url}", flush=True)

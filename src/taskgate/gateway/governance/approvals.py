@@ -35,7 +35,7 @@ from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import NeedsApproval
 from taskgate.core.governance.digest import AmbiguousJson, parse_strict
 from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
-from taskgate.core.governance.pipeline import workflow_named
+from taskgate.core.governance.pipeline import Profile, workflow_named
 from taskgate.core.governance.recheck import REQUEST_DRIFT
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import TaskState
@@ -95,9 +95,23 @@ class Approvals:
     async def start(self) -> None:
         """At start: know the standing grants, open the channels, and announce what was left open, once."""
         self.grants = await self._store.grants()
+        self.warn_of_loose_ends()
         await self.announcer.start(self.hear)
         if any(self.announcer.channels.values()):
             await self._announce_again()
+
+    def warn_of_loose_ends(self) -> None:
+        """Whatever makes governance weaker than it looks is said aloud, and recorded."""
+        gates = self._plan().gates
+        if gates.profile is Profile.DEVELOPMENT:
+            log.warning(
+                "DEVELOPMENT PROFILE: rules, policies and approvals are not enforced, only logged. Not for production."
+            )
+            self._store.record(Entry(0, "profile_development", policy_revision=gates.revision))
+        for workflow in gates.workflows.values():
+            if workflow.on_timeout is OnTimeout.APPROVE:
+                log.warning("UNSAFE WORKFLOW: silence approves calls", workflow=workflow.name)
+                self._store.record(Entry(0, "unsafe_workflow", reason=workflow.name, policy_revision=gates.revision))
 
     async def _announce_again(self) -> None:
         after: str | None = None
@@ -362,8 +376,11 @@ class Approvals:
         )
 
     def page_url(self, approval_id: str) -> str:
-        base = self._plan().governing.public_url or self.base_url
-        return f"{base}/approvals/{approval_id}"
+        return f"{self.public_base(self._plan())}/approvals/{approval_id}"
+
+    def public_base(self, plan: Plan) -> str:
+        """The address under which people reach this gateway."""
+        return plan.governing.public_url or self.base_url
 
     def workflow(self, name: str) -> Workflow:
         return workflow_named(self._plan().gates, name)
