@@ -10,7 +10,23 @@ import typer
 from taskgate import __version__
 from taskgate.cli.exit_codes import MEANINGS
 
-COMMANDS = ("serve", "demo", "doctor", "import_clients", "install", "wrap", "approvals", "tools", "call", "tasks", "scopes")
+COMMANDS = (
+    "serve",
+    "demo",
+    "doctor",
+    "import_clients",
+    "install",
+    "wrap",
+    "approvals",
+    "tools",
+    "call",
+    "tasks",
+    "scopes",
+    "token",
+    "pins",
+    "audit",
+    "policy",
+)
 
 
 def _epilog() -> str:

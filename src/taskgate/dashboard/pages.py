@@ -26,6 +26,10 @@ from taskgate.gateway.governance.approvals import GrantWish
 HERE: Final = Path(__file__).parent
 FIRST_LOOK: Final = 20_000
 """So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
+_THANKS: Final = {
+    "approve": "Your approval is noted.",
+    "deny": "Denied. The tool will not run, and the caller is told.",
+}
 _REFRESH: Final = ((b"refresh", b"15"),)
 
 
@@ -88,6 +92,8 @@ class Pages:
         shown = await self._inbox.shown(approval_id, who)
         if shown is None:
             return self.message(request, who, 404, "No such approval", "It may have been forgotten after a while.")
+        if note is None and request.query.get("said") in _THANKS:
+            note, note_kind = _THANKS[request.query["said"]], ""
         return self._page(
             "show.html", request, who, status=status, note=note, note_kind=note_kind, **self._parts(request, shown)
         )

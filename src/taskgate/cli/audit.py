@@ -1,0 +1,141 @@
+"""`taskgate audit`: walk the chain of the audit log, or write it out as JSON lines. Reads the database, changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.serve import ConfigOption, loaded_or_exit
+
+if TYPE_CHECKING:
+    from taskgate.core.audit import Row
+
+_PAGE = 2_000
+
+ExportFile = Annotated[
+    Path | None, typer.Option("--file", help="Verify an export (JSON lines) instead of the database.")
+]
+Head = Annotated[
+    str | None, typer.Option("--head", metavar="N:HASH", help="A row you noted earlier; it must still be there.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="Verify and export the audit log.", no_args_is_help=True)
+    group.command("verify")(verify)
+    group.command("export")(export)
+    app.add_typer(group, name="audit")
+
+
+def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = None, as_json: Json = False) -> None:
+    """Check that no row was changed, removed or inserted. Note the printed head to notice a shortened log later."""
+    from taskgate.core.audit import Whole
+    from taskgate.core.audit import verify as walk
+
+    watched = _Watch(head)
+    try:
+        found = walk(watched.each(_exported(file) if file is not None else _stored(config)))
+    except ValueError as error:
+        say.note(f"The log cannot be read: {error}")
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
+    problem = watched.problem()
+    if isinstance(found, Whole) and problem is None:
+        if as_json:
+            print(json.dumps({"whole": True, "rows": found.rows, "head": f"{found.rows}:{found.head}"}))
+        else:
+            print(f"The chain is whole: {found.rows} rows. Head {found.rows}:{found.head}")
+        return
+    number = watched.number if isinstance(found, Whole) else found.number
+    text = problem if isinstance(found, Whole) else found.problem
+    if as_json:
+        print(json.dumps({"whole": False, "row": number, "problem": text}))
+    else:
+        say.note(f"The chain is broken at row {number}: {text}.")
+    raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def export(
+    config: ConfigOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; default: standard output.")
+    ] = None,
+    after: Annotated[int, typer.Option("--after", help="Only rows after this number.")] = 0,
+) -> None:
+    """Write the log as JSON lines. Each line carries its hash, so an export can be verified by itself."""
+    from taskgate.core.audit import export_line
+
+    sink = sys.stdout.buffer if output is None else output.open("wb")
+    count = 0
+    try:
+        for row in _stored(config, after):
+            sink.write(export_line(row))
+            count += 1
+        sink.flush()
+    finally:
+        if output is not None:
+            sink.close()
+    say.note(f"{count} rows.")
+
+
+class _Watch:
+    """Looks out for a row noted earlier while the chain is walked."""
+
+    def __init__(self, head: str | None) -> None:
+        number, _, digest = (head or "").partition(":")
+        if head is not None and not (number.isdigit() and digest):
+            raise typer.BadParameter("write --head as verify printed it: NUMBER:HASH")
+        self.number = int(number) if number else 0
+        self._digest = digest
+        self._found = ""
+
+    def each(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            if row.number == self.number:
+                self._found = row.hash
+            yield row
+
+    def problem(self) -> str | None:
+        if not self.number:
+            return None
+        if not self._found:
+            return f"row {self.number}, which you noted, is gone"
+        return None if self._found == self._digest else f"row {self.number} is not the one you noted"
+
+
+def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
+    """The rows in the database, also while a gateway has it open."""
+    from taskgate.assembly.build import store_path
+    from taskgate.store.sqlite.connection import connect_reader
+    from taskgate.store.sqlite.reader import Reader
+
+    path = store_path(loaded_or_exit(config))
+    if not path.exists():
+        say.note(f"There is no database at {path}; has the gateway been started with this configuration?")
+        raise typer.Exit(ExitCode.NOT_FOUND)
+    reader = Reader(connect_reader(path))
+    try:
+        while rows := reader.audit_rows(after, _PAGE):
+            yield from rows
+            after = rows[-1].number
+    finally:
+        reader.close()
+
+
+def _exported(file: Path) -> Iterator[Row]:
+    from taskgate.core.audit import from_export
+
+    with file.open("rb") as lines:
+        for line in lines:
+            try:
+                yield from_export(json.loads(line))
+            except (KeyError, TypeError) as problem:
+                raise ValueError(f"a line is not a row of the log ({problem})") from None
