@@ -166,6 +166,7 @@ class Lifecycle:
         """Around one background loop: a store in trouble must not end the house-keeping."""
         tasks = self.house.gateway.tasks
         try:
+            self.house.gateway.write_down_calls()
             await tasks.recovery.enforce_clocks()
             if rounds % REAP_EVERY == 0:
                 await self.house.gateway.reap()

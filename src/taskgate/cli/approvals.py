@@ -160,7 +160,9 @@ def _table(rows: list[dict[str, Any]]) -> None:
             row["rule"],
         )
         table.add_row(*(Text(say.one_line(cell)) for cell in cells))
-    Console().print(table)
+    console = Console()
+    # Somebody who pipes this wants whole ids, not a column of pieces.
+    Console(width=console.width if console.is_terminal else 200).print(table)
 
 
 def _page(detail: dict[str, Any]) -> str:

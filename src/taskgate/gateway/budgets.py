@@ -18,6 +18,7 @@ from taskgate.core.budgets import BucketLevel, FairQueue, Place, TokenBucket, ta
 from taskgate.core.errors import CallerError
 from taskgate.core.wire import Raw
 from taskgate.gateway.plan import Plan
+from taskgate.telemetry.metrics import Gauge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -131,6 +132,23 @@ class Budgets:
                 self.lines[server] = Line(server, count, limits.queue_per_server)
             else:
                 line.resize(count, limits.queue_per_server)
+
+    def gauges(self) -> list[Gauge]:
+        """How full the lines are, for whoever looks."""
+        return [
+            Gauge(
+                "taskgate_line_running",
+                "Calls that hold a slot of a server with max_concurrency.",
+                ("server_id",),
+                lambda: [((server,), line.running) for server, line in self.lines.items()],
+            ),
+            Gauge(
+                "taskgate_line_waiting",
+                "Calls that wait for a slot of a server with max_concurrency.",
+                ("server_id",),
+                lambda: [((server,), line.waiting) for server, line in self.lines.items()],
+            ),
+        ]
 
     def charge(self, principal: str) -> None:
         """Count one call of this caller. Raises `rate_limited` when it comes too soon.

@@ -17,7 +17,7 @@ from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
 from taskgate.core.catalog.param_headers import header_values, mismatch
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.delivery import Form
-from taskgate.core.errors import CallerError, TaskgateError, UpstreamError
+from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.stateful_2025 import speaks_tasks
@@ -30,6 +30,7 @@ from taskgate.gateway.context import Context
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
+from taskgate.gateway.tasks.endings import is_error
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.views import ToolRef, View
@@ -205,6 +206,8 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
         if task is not None:
             await promotion.fail(task, problem)
             return b"{}"
+        executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
+        context.call_log.note(request, tool, "error", executed)
         if isinstance(problem, UpstreamError):
             return as_tool_result(problem, request.generation)
         raise
@@ -222,6 +225,7 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     handle = upstream_task(request, tool, result)
     if handle is not None:
         return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
+    context.call_log.note(request, tool, "error" if is_error(result) else "ok", Executed.YES)
     return result
 
 

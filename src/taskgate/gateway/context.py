@@ -12,6 +12,7 @@ from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.completions import Completions
 from taskgate.gateway.governance.by_url import ByUrl
+from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.plan import Plan
@@ -42,6 +43,7 @@ class Context:
     governor: Governor
     by_url: ByUrl
     held_readings: HeldReadings
+    call_log: CallLog
     validation: Validation
     completions: Completions
 

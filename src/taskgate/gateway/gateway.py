@@ -43,6 +43,7 @@ from taskgate.gateway.context import Context
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.by_url import ByUrl
+from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.pins import Pins
@@ -128,6 +129,7 @@ class Gateway:
             governor,
             by_url,
             readings,
+            CallLog(store),
             Validation(lambda: self._plan.features.validate, metrics.schema_violations.add),
             Completions(lambda: self._plan.features.learn),
         )
@@ -508,6 +510,10 @@ class Gateway:
         self.pins.inspect(server, offer)
         self.annotations.look(server, offer)
 
+    def write_down_calls(self) -> None:
+        """Plain calls of the last second go into the audit log."""
+        self.context.call_log.flush(self.context.plan.gates.revision)
+
     async def reap(self) -> None:
         now = asyncio.get_running_loop().time()
         await self.context.sessions.reap(now)
@@ -537,6 +543,7 @@ class Gateway:
     async def close(self) -> None:
         self.stopping = True
         self.subscriptions.end_all()
+        self.write_down_calls()
         await self.pins.close()
         await self.approvals.close()
         await self.tasks.close()

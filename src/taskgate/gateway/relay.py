@@ -22,6 +22,7 @@ from taskgate.gateway.progress import readdressed
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
 from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
@@ -89,6 +90,7 @@ class Relay:
             wants_progress=request.progress_token is not None,
             keep_envelope=request.generation is Generation.STATELESS,
             headers=errand.headers,
+            asker=caller_key(request),
             on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),
         )
 

@@ -410,7 +410,8 @@ def _refused(why: Refusal, approval: Approval) -> str:
     if why is not Refusal.ALREADY_DECIDED:
         return _WHY[why]
     by = ", ".join(dict.fromkeys(vote.approver for vote in approval.votes))
-    return f"This call is {approval.state.value} already{f' (by {by})' if by else ''}."
+    state = "approved and sent" if approval.state is State.USED else approval.state.value
+    return f"This call is {state} already{f' (by {by})' if by else ''}."
 
 
 def _accepted(approval: Approval, workflow: Workflow, grant: Grant | None) -> str:

@@ -25,7 +25,7 @@ from taskgate.gateway.governance.judge import Asked, judge, tell_note
 from taskgate.gateway.governance.last_look import LastLook
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.tasks.desk import arguments_digest, caller_key
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.views import ToolRef
 from taskgate.ports.approval_store import ApprovalRequest
@@ -89,6 +89,7 @@ class Governor:
             asked.server,
             asked.name,
             asked.kind.value,
+            arguments_digest(asked.arguments),
             rule=rule,
             decision=decision,
             policy_revision=self._plan().gates.revision,

@@ -210,6 +210,7 @@ class Runs:
             lambda question: self._questions.ask(task.id, question),
             name=task.tool,
             wants_progress=True,
+            asker=task.caller,
         )
 
     def _heard(self, task_id: str, method: str, raw: Raw | None) -> None:
