@@ -1,0 +1,54 @@
+"""What an upstream does wrong is told to the one caller it concerns, with what is known about execution; nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.harness.gateway import Gateway
+from tests.harness.raw_client import Answer, RawClient
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def verdict(answer: Answer) -> tuple[str, str]:
+    """The kind of failure and what it says about execution, in a result or in an error."""
+    data = answer.result["_meta"]["taskgate/error"] if "result" in answer.reply else answer.error["data"]
+    return data["error_type"], data["executed"]
+
+
+@pytest.mark.parametrize("server", ["old", "new"])
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("garbage", ("upstream_protocol", "maybe")),
+        ("duplicate keys", ("upstream_protocol", "maybe")),
+        ("deep", ("upstream_protocol", "maybe")),
+        ("nothing", ("upstream_protocol", "maybe")),
+        ("huge", ("result_too_large", "yes")),
+    ],
+)
+async def test_an_unreadable_answer_is_a_result_that_says_so(
+    gateway: Gateway, server: str, how: str, expected: tuple[str, str]
+) -> None:
+    async with RawClient(gateway.url) as caller:
+        broken, good = await asyncio.gather(
+            caller.call(f"{server}__break", {"value": how}), caller.call(f"{server}__mirror", {"value": how})
+        )
+    assert verdict(broken) == expected
+    assert broken.result["isError"] is True
+    assert good.result["vendor/extra"] == how
+
+
+@pytest.mark.parametrize("server", ["old", "new", "pipe"])
+@pytest.mark.parametrize("how", ["twice", "foreign id"])
+async def test_answers_to_nobody_and_second_answers_are_dropped(gateway: Gateway, server: str, how: str) -> None:
+    async with RawClient(gateway.url) as caller:
+        assert (await caller.call(f"{server}__break", {"value": how})).result["vendor/extra"] == how
+        assert (await caller.call(f"{server}__mirror", {"value": 1})).result["vendor/extra"] == 1
+
+
+async def test_a_message_too_large_for_a_pipe_fails_its_call_and_the_pipe_goes_on(gateway: Gateway) -> None:
+    async with RawClient(gateway.url) as caller:
+        assert verdict(await caller.call("pipe__break", {"value": "huge"}))[1] in ("maybe", "yes")
+        assert (await caller.call("pipe__mirror", {"value": 2})).result["vendor/extra"] == 2
