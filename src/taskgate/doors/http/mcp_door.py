@@ -211,7 +211,8 @@ class McpDoor:
         if reply is None:
             return
         try:
-            await outlet.finish(200 if reply.status in (400, 404) else reply.status, reply.body, _retry_after(reply))
+            # Stateful clients read a JSON-RPC error only out of a 200: some end their session at any other status.
+            await outlet.finish(200, reply.body, _retry_after(reply))
         finally:
             request.settled(_still_there(scope))
 

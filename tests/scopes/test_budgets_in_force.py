@@ -1,0 +1,234 @@
+"""Budgets under real load: a slow upstream in its own process, many callers at once, in both generations."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from tests.harness.gateway import running_gateway
+from tests.harness.peers import CALLERS, Caller
+from tests.scopes.talking import GENERATIONS, STATEFUL, Talker, opened, scope, server
+
+GREEDY, POLITE = "greedy-token", "polite-token"
+
+
+def config(budgets: dict[str, Any], limits: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "servers": {"work": server("work", "slow", "big", "count", budgets=budgets), "free": server("free", "read")},
+        "scopes": {"default": scope("*")},
+        "tokens": [
+            {"id": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
+            for name, token in (("greedy", GREEDY), ("polite", POLITE))
+        ],
+        "limits": limits or {},
+        **more,
+    }
+
+
+async def counted(talker: Talker) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await talker.call("work__count")).text)
+    return found
+
+
+async def until_running(talker: Talker, calls: int) -> None:
+    """Until so many calls run or wait at the server, as the metrics tell."""
+    async with asyncio.timeout(20):
+        while True:
+            metrics = (await talker.http.get(talker.url.replace("/mcp", "/metrics"))).text
+            found = re.search(r'taskgate_line_running\{server_id="work"\} (\d+)', metrics)
+            waits = re.search(r'taskgate_line_waiting\{server_id="work"\} (\d+)', metrics)
+            if found and waits and int(found.group(1)) + int(waits.group(1)) >= calls:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_no_more_calls_run_at_once_than_the_budget_allows_and_all_are_answered() -> None:
+    async with (
+        running_gateway(config({"max_concurrency": 2})) as gateway,
+        opened(gateway.url, GENERATIONS[0], GREEDY) as one,
+        opened(gateway.url, GENERATIONS[1]) as two,
+    ):
+        calls = [talker.call("work__slow", seconds=0.1) for talker in (one, two) for _ in range(6)]
+        assert [said.text for said in await asyncio.gather(*calls)] == ["done"] * 12
+        assert await counted(one) == {"calls": 12, "most": 2, "order": [""] * 12}
+
+
+async def test_a_polite_caller_does_not_wait_behind_everything_a_greedy_one_sent() -> None:
+    async with (
+        running_gateway(config({"max_concurrency": 1})) as gateway,
+        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+        opened(gateway.url, STATEFUL, POLITE) as polite,
+    ):
+        many = [asyncio.create_task(greedy.call("work__slow", seconds=0.1, who="greedy")) for _ in range(10)]
+        await until_running(greedy, 10)
+        assert (await polite.call("work__slow", seconds=0.1, who="polite")).text == "done"
+        await asyncio.gather(*many)
+        order = (await counted(polite))["order"]
+    assert len(order) == 11
+    assert order.index("polite") <= 3
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_a_full_line_refuses_at_once_and_nothing_was_executed(version: str) -> None:
+    async with (
+        running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
+        opened(gateway.url, version, GREEDY) as greedy,
+        opened(gateway.url, version, POLITE) as polite,
+    ):
+        running = []
+        for number, talker in enumerate((greedy, greedy, polite), start=1):
+            running.append(asyncio.create_task(talker.call("work__slow", seconds=1)))
+            await until_running(greedy, number)
+        began = time.monotonic()
+        refused = await polite.call("work__slow", seconds=1)
+        took = time.monotonic() - began
+        other = await polite.call("free__read")
+        await asyncio.gather(*running)
+        seen = await counted(greedy)
+    data = refused.error["data"]
+    assert (data["error_type"], data["executed"], data["gate"]) == ("overloaded", "no", "budget")
+    assert refused.error["code"] == (-32013 if version == STATEFUL else -32603)
+    assert refused.headers["retry-after"] == "1"
+    assert took < 0.5
+    assert other.text == "free:read"
+    assert seen["calls"] == 3
+
+
+async def test_tasks_stand_in_the_same_line_and_a_full_line_refuses_them_before_anything_is_promised() -> None:
+    async with (
+        running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
+        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+    ):
+        params = {"name": "work__slow", "arguments": {"seconds": 0.5}, "task": {"ttl": 60000}}
+        made = [await greedy.ask("tools/call", params) for _ in range(2)]
+        await until_running(greedy, 2)
+        refused = await greedy.ask("tools/call", params)
+        assert refused.error["data"]["error_type"] == "overloaded"
+        for task in made:
+            result = await greedy.ask("tasks/result", {"taskId": task.result["task"]["taskId"]})
+            assert result.text == "done"
+        assert await counted(greedy) == {"calls": 2, "most": 1, "order": ["", ""]}
+
+
+async def test_a_call_that_waits_too_long_becomes_a_task_that_runs_once() -> None:
+    tasks = {"promote_after_ms": 300}
+    async with (
+        running_gateway(config({"max_concurrency": 1}, tasks=tasks)) as gateway,
+        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+    ):
+        first = asyncio.create_task(greedy.call("work__slow", seconds=1))
+        await until_running(greedy, 1)
+        second = await greedy.call("work__slow", seconds=0.05)
+        task_id = re.search(r"[0-9A-Za-z_-]{20,}", second.text)
+        assert task_id is not None, second.text
+        result = await greedy.ask("tasks/result", {"taskId": task_id.group(0)})
+        assert result.text == "done"
+        await first
+        assert (await counted(greedy))["calls"] == 2
+
+
+async def test_a_caller_who_gives_up_frees_its_place_in_the_line() -> None:
+    async with (
+        running_gateway(config({"max_concurrency": 1}, {"queue_per_server": 2})) as gateway,
+        opened(gateway.url, GENERATIONS[1], GREEDY) as greedy,
+        opened(gateway.url, STATEFUL) as watcher,
+    ):
+        first = asyncio.create_task(greedy.call("work__slow", seconds=0.6))
+        await until_running(watcher, 1)
+        gives_up = asyncio.create_task(greedy.call("work__slow", seconds=5, who="gives up"))
+        await until_running(watcher, 2)
+        gives_up.cancel()
+        await asyncio.gather(gives_up, return_exceptions=True)
+        await first
+        seen = await counted(watcher)
+    assert seen == {"calls": 1, "most": 1, "order": [""]}
+
+
+async def test_a_reload_that_allows_more_lets_the_waiting_go() -> None:
+    async with (
+        running_gateway(config({"max_concurrency": 1})) as gateway,
+        opened(gateway.url, STATEFUL, GREEDY) as greedy,
+    ):
+        first = asyncio.create_task(greedy.call("work__slow", seconds=2))
+        rest = [asyncio.create_task(greedy.call("work__slow", seconds=0.05)) for _ in range(3)]
+        await until_running(greedy, 4)
+        await gateway.reload(config({"max_concurrency": 4}))
+        await asyncio.wait_for(asyncio.gather(*rest), 1.9)
+        assert not first.done()
+        await first
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_a_long_result_is_cut_with_a_marker_and_stays_a_valid_result(version: str) -> None:
+    async with (
+        running_gateway(config({"max_tool_output_bytes": 4096})) as gateway,
+        opened(gateway.url, version) as caller,
+    ):
+        small = await caller.call("work__big", characters=100)
+        large = await caller.call("work__big", characters=100_000)
+    assert small.text == "é" * 100
+    assert len(json.dumps(large.result, ensure_ascii=False).encode()) <= 4096 + 200
+    assert large.result["content"][0]["text"].startswith("ééé")
+    assert "cut by the gateway" in large.result["content"][-1]["text"]
+    assert large.result["_meta"]["taskgate/truncated"]["limitBytes"] == 4096
+    assert large.result["isError"] is False
+
+
+async def test_the_result_of_a_task_is_cut_too() -> None:
+    async with (
+        running_gateway(config({"max_tool_output_bytes": 4096})) as gateway,
+        opened(gateway.url, STATEFUL) as caller,
+    ):
+        params = {"name": "work__big", "arguments": {"characters": 100_000}, "task": {"ttl": 60000}}
+        made = await caller.ask("tools/call", params)
+        result = await caller.ask("tasks/result", {"taskId": made.result["task"]["taskId"]})
+    assert "cut by the gateway" in result.result["content"][-1]["text"]
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_a_call_beyond_its_time_is_ended_and_says_so(version: str) -> None:
+    async with running_gateway(config({"tool_timeout_ms": 200})) as gateway, opened(gateway.url, version) as caller:
+        said = await caller.call("work__slow", seconds=30)
+    assert said.result["isError"] is True
+    assert said.result["_meta"]["taskgate/error"]["error_type"] == "upstream_timeout"
+
+
+@pytest.mark.parametrize("version", GENERATIONS)
+async def test_a_caller_that_calls_too_often_is_told_when_to_come_back(version: str) -> None:
+    limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 3}
+    async with (
+        running_gateway(config({}, limits)) as gateway,
+        opened(gateway.url, version, GREEDY) as greedy,
+        opened(gateway.url, version, POLITE) as polite,
+    ):
+        said = await asyncio.gather(*(greedy.call("free__read") for _ in range(12)))
+        refused = [one for one in said if "error" in one.message]
+        assert refused
+        assert [one.text for one in said if one not in refused] == ["free:read"] * (12 - len(refused))
+        error = refused[0].error
+        assert (error["data"]["error_type"], error["data"]["executed"]) == ("rate_limited", "no")
+        assert error["data"]["legacy_code"] == -32009
+        assert 0 < error["data"]["retry_after_ms"] <= 1000
+        assert refused[0].headers["retry-after"] == "1"
+        assert refused[0].status == (200 if version == STATEFUL else 429)
+        assert (await polite.call("free__read")).text == "free:read"
+        assert len(await greedy.tools()) == 4
+        await asyncio.sleep(error["data"]["retry_after_ms"] / 1000)
+        assert (await greedy.call("free__read")).text == "free:read"
+
+
+@pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
+async def test_a_real_client_survives_being_refused_for_its_rate(caller: Caller) -> None:
+    limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 1}
+    call = {"op": "call", "name": "free__read", "arguments": {}}
+    async with running_gateway(config({}, limits)) as gateway:
+        first, refused, after = await caller.play([call, call, {"op": "tools"}], url=gateway.url)
+    assert "free:read" in str(first["value"])
+    assert "too often" in str(refused["error"])
+    assert "free__read" in after["value"]
