@@ -34,12 +34,12 @@ class Caller(Protocol):
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
 
-async def call(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:
+async def call(caller: Caller, name: str, /, **arguments: Any) -> dict[str, Any]:
     """Call a tool and return its whole result."""
     return await caller.ask("tools/call", {"name": name, "arguments": arguments})
 
 
-async def told(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:
+async def told(caller: Caller, name: str, /, **arguments: Any) -> dict[str, Any]:
     """Call a tool of the gateway and read its JSON blocks as one object."""
     return read(await call(caller, name, **arguments))
 

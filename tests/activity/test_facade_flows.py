@@ -37,8 +37,18 @@ async def gateway() -> AsyncIterator[Gateway]:
         yield running
 
 
+@pytest_asyncio.fixture(loop_scope="module", params=KINDS[:2])
+async def caller(request: pytest.FixtureRequest, gateway: Gateway) -> AsyncIterator[Caller]:
+    if request.param == KINDS[0]:
+        async with http_session(gateway) as session:
+            yield session
+    else:
+        async with http_stateless(gateway, client=request.node.name) as stateless:
+            yield stateless
+
+
 @pytest_asyncio.fixture(loop_scope="module", params=KINDS)
-async def caller(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Path) -> AsyncIterator[Caller]:
+async def any_caller(request: pytest.FixtureRequest, gateway: Gateway, tmp_path: Path) -> AsyncIterator[Caller]:
     async with AsyncExitStack() as stack:
         if request.param == KINDS[0]:
             yield await stack.enter_async_context(http_session(gateway))
@@ -73,8 +83,8 @@ async def result_of(caller: Caller, task_id: str) -> dict[str, Any]:
     raise AssertionError("it never ended")
 
 
-async def test_only_the_facade_is_listed_and_callable_in_a_facade_scope(caller: Caller) -> None:
-    names = await tool_names(caller)
+async def test_only_the_facade_is_listed_and_callable_in_a_facade_scope(any_caller: Caller) -> None:
+    names = await tool_names(any_caller)
     assert "execute_tool" in names
     assert "await_activity" in names
     assert not [name for name in names if name.startswith("files")]
@@ -87,9 +97,9 @@ async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller
     assert (await told(caller, "list_tasks", include_completed=True))["tasks"] == []
 
 
-async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(caller: Caller) -> None:
-    await told(caller, "list_tools")
-    promoted = await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=2000)
+async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any_caller: Caller) -> None:
+    await told(any_caller, "list_tools")
+    promoted = await call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=2000)
     first, second = promoted["content"][:2]
     seen = read(promoted)
     task = seen["proxy_task"]
@@ -104,36 +114,36 @@ async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(cal
     (asked,) = seen["pending_on_server"]["elicitations_for_server"]
     assert asked["params"]["message"] == "What is your name?"
     assert seen["pending_client_action"]["elicitations"][0]["request_id"] == asked["request_id"]
-    state = await told(caller, "get_task", task_id=task["task_id"])
+    state = await told(any_caller, "get_task", task_id=task["task_id"])
     assert state["task"]["status"] == "working"
     assert [row["request_id"] for row in state["pending_elicitations_for_server"]] == [asked["request_id"]]
     answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
-    assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
-    result = await result_of(caller, task["task_id"])
+    assert (await told(any_caller, "respond_to_elicitation", **answer))["success"] is True
+    result = await result_of(any_caller, task["task_id"])
     assert result["content"][0] == {"type": "text", "text": "Hello, Ann!"}
-    assert (await told(caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
+    assert (await told(any_caller, "get_task", task_id=task["task_id"]))["task"]["status"] == "completed"
 
 
-async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_task(caller: Caller) -> None:
-    running = asyncio.create_task(call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
+async def test_waiting_for_activity_wakes_for_a_question_and_for_the_end_of_a_task(any_caller: Caller) -> None:
+    running = asyncio.create_task(call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
     kinds: list[str] = []
     seen: dict[str, Any] = {}
     while "elicitation_request" not in kinds:
-        seen = await told(caller, "await_activity", timeout_ms=4000)
+        seen = await told(any_caller, "await_activity", timeout_ms=4000)
         kinds += [event["type"] for event in events_in(seen)]
     promoted = read(await running)
     kinds += [event["type"] for event in promoted.get("events_since_last_response", [])]
     (waiting,) = seen["pending_client"]["elicitations"]
     assert (waiting["server"], waiting["message"]) == ("files", "What is your name?")
-    await call(caller, "respond_to_elicitation", request_id=waiting["requestId"], action="decline")
+    await call(any_caller, "respond_to_elicitation", request_id=waiting["requestId"], action="decline")
     while "task_completed" not in kinds:
-        seen = await told(caller, "await_activity", timeout_ms=4000)
+        seen = await told(any_caller, "await_activity", timeout_ms=4000)
         kinds += [event["type"] for event in events_in(seen)]
     assert seen["pending_server"] == []
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
     assert kinds.count("elicitation_request") == 1
     assert kinds.count("task_completed") == 1
-    result = await result_of(caller, promoted["proxy_task"]["task_id"])
+    result = await result_of(any_caller, promoted["proxy_task"]["task_id"])
     assert "rather not say" in result["content"][0]["text"]
 
 
@@ -145,18 +155,20 @@ async def test_nothing_new_is_a_timeout_with_empty_lists(caller: Caller) -> None
     assert seen["pending_client"] == {"elicitations": [], "sampling_requests": []}
 
 
-async def test_several_concurrent_calls_are_followed_side_by_side(caller: Caller) -> None:
+async def test_several_concurrent_calls_are_followed_side_by_side(any_caller: Caller) -> None:
     replies = await asyncio.gather(
-        call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200),
-        call(caller, "execute_tool", server="files", tool="list_files"),
-        call(caller, "execute_tool", server="files", tool="slow_report", args={"seconds": 0.6}, timeout_ms=200),
+        call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=200),
+        call(any_caller, "execute_tool", server="files", tool="list_files"),
+        call(any_caller, "execute_tool", server="files", tool="slow_report", args={"seconds": 0.6}, timeout_ms=200),
     )
     first, third = read(replies[0])["proxy_task"], read(replies[2])["proxy_task"]
     assert "notes.txt" in replies[1]["content"][0]["text"]
-    asked = await question_of(caller)
-    await call(caller, "respond_to_elicitation", request_id=asked["request_id"], action="accept", content={"name": "B"})
-    assert (await result_of(caller, first["task_id"]))["content"][0]["text"] == "Hello, B!"
-    assert "words in" in (await result_of(caller, third["task_id"]))["content"][0]["text"]
+    asked = await question_of(any_caller)
+    await call(
+        any_caller, "respond_to_elicitation", request_id=asked["request_id"], action="accept", content={"name": "B"}
+    )
+    assert (await result_of(any_caller, first["task_id"]))["content"][0]["text"] == "Hello, B!"
+    assert "words in" in (await result_of(any_caller, third["task_id"]))["content"][0]["text"]
 
 
 async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> None:

@@ -63,6 +63,9 @@ class UpstreamRequest:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """`Mcp-Param-*` headers for a stateless HTTP upstream."""
     on_sent: Callable[[], None] | None = None
+    asker: str = ""
+    """Whose call this is: a question that no stream ties to one call goes to the caller of all calls in flight, if they
+    have but one."""
     on_stream: Callable[[StreamNews, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import (
     NEWEST_STATEFUL,
@@ -30,6 +31,10 @@ from taskgate.ports.upstream import CallerFace, ErrorReply, LinkKey, Listener, R
 from taskgate.upstreams.flight import Flight, SessionGone, Wire, broke_protocol
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
+_WHOSE: Final = Answer(
+    error=wire.encode({"code": -32603, "message": "Several callers have calls open, and nothing says whom this is for."})
+)
+"""Better no answer than one from the wrong caller. `instances: per_session` keeps callers apart."""
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 OUR_INFO: Final = {"name": "taskgate", "version": "0.1.0"}
 
@@ -200,11 +205,23 @@ class StatefulLink:
     def _only_flight(self) -> Flight | None:
         return next(iter(self._flights.values())) if len(self._flights) == 1 else None
 
+    def _callers(self) -> frozenset[str]:
+        return frozenset(flight.request.asker for flight in self._flights.values() if flight.request is not None)
+
+    def _flight_of_the_only_caller(self) -> Flight | None:
+        """Several calls of one caller: whichever of them asked, it is this caller's to answer."""
+        if len(self._callers()) != 1:
+            return None
+        return next(flight for flight in reversed(self._flights.values()) if flight.request is not None)
+
     async def _answer(self, message: Message, flight: Flight | None) -> None:
         question = Question(message.method, message.raw_params, self.server, _related_task(message.params))
         try:
+            flight = flight or self._flight_of_the_only_caller()
             if flight is not None and flight.request is not None:
                 answer = await flight.request.on_question(question)
+            elif len(self._callers()) > 1 and not self.key.session and self.key.principal in ("", ANONYMOUS):
+                answer = _WHOSE
             else:
                 answer = await self._listener.on_question(self, question)
         finally:

@@ -28,6 +28,7 @@ MAX_OPEN_SHOWN: Final = 1_000
 class Feed:
     __slots__ = (
         "_dirty",
+        "_ended",
         "_store",
         "_syncing",
         "_waiting",
@@ -58,6 +59,8 @@ class Feed:
         self._waiting: list[asyncio.Future[None]] = []
         self._syncing: asyncio.Task[None] | None = None
         self._dirty = False
+        # News of one task may overtake each other on the way here: what has ended does not begin again.
+        self._ended: deque[str] = deque(maxlen=100)
 
     @property
     def has_waiters(self) -> bool:
@@ -73,7 +76,8 @@ class Feed:
             self._take_in(event, handed_over=event.number <= cursor)
         self.durable_last = max(page.last, cursor, self.durable_last)
         for task in (await store.page(self.caller, limit=MAX_OPEN_SHOWN, states=OPEN)).tasks:
-            self.open_tasks.setdefault(task.id, task)
+            if task.id not in self._ended:
+                self.open_tasks.setdefault(task.id, task)
 
     def _take_in(self, stored: StoredEvent, handed_over: bool = False) -> None:
         if stored.number <= self.durable_last:
@@ -98,9 +102,13 @@ class Feed:
                 future.set_result(None)
 
     def task_changed(self, task: Task) -> None:
+        known = self.open_tasks.get(task.id)
         if task.state.is_terminal:
             self.open_tasks.pop(task.id, None)
-        elif task.id in self.open_tasks or len(self.open_tasks) < MAX_OPEN_SHOWN:
+            self._ended.append(task.id)
+        elif known is not None:
+            self.open_tasks[task.id] = task if task.revision > known.revision else known
+        elif task.id not in self._ended and len(self.open_tasks) < MAX_OPEN_SHOWN:
             self.open_tasks[task.id] = task
         self.sync_soon()
 
