@@ -71,7 +71,13 @@ class Stage:
         return (self.gateway.state / "operator-token").read_text().strip()
 
     async def api(
-        self, method: str, path: str, body: Any = None, *, token: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
         bearer = self.operator_token if token is None else token
         sent = {"authorization": f"Bearer {bearer}", **(headers or {})} if bearer else dict(headers or {})
@@ -133,7 +139,11 @@ class Stateful:
         self._headers = {"accept": "application/json, text/event-stream", **headers}
 
     async def open(self, capabilities: dict[str, Any]) -> None:
-        params = {"protocolVersion": STATEFUL, "capabilities": capabilities, "clientInfo": {"name": "wire", "version": "1"}}
+        params = {
+            "protocolVersion": STATEFUL,
+            "capabilities": capabilities,
+            "clientInfo": {"name": "wire", "version": "1"},
+        }
         response = await self._post("initialize", params)
         self._headers["mcp-session-id"] = response.headers["mcp-session-id"]
         self._headers["mcp-protocol-version"] = STATEFUL

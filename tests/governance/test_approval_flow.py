@@ -62,7 +62,9 @@ async def test_a_plain_caller_of_2025_is_held_and_gets_the_result(tmp_path: Path
         assert len(stage.sent()) == 1
 
 
-async def test_a_plain_caller_that_waited_long_enough_is_told_of_its_task_and_the_call_runs_later(tmp_path: Path) -> None:
+async def test_a_plain_caller_that_waited_long_enough_is_told_of_its_task_and_the_call_runs_later(
+    tmp_path: Path,
+) -> None:
     async with a_stage(tmp_path, tasks={"promote_after_ms": 300}) as stage:
         caller = await stage.stateful()
         reply = await caller.call("s__delete_it", CALL)

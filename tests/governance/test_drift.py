@@ -41,7 +41,9 @@ async def reloaded(stage: Stage, folder: Path, **more: Any) -> None:
 async def test_a_definition_that_changed_after_the_approval_is_not_called(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage)
-        stage.describe([tool("delete_it", "Now does something else.") if t["name"] == "delete_it" else t for t in TOOLS])
+        stage.describe(
+            [tool("delete_it", "Now does something else.") if t["name"] == "delete_it" else t for t in TOOLS]
+        )
         error = await ends(stage, caller, task_id)
         assert error["data"]["error_type"] == "request_drift"
         assert error["code"] == -32012
@@ -89,9 +91,10 @@ async def test_arguments_that_changed_in_the_store_are_not_sent(tmp_path: Path) 
             (table,) = [
                 name
                 for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-                if {"task_id", "arguments", "params_rest"} <= {c[1] for c in database.execute(f"PRAGMA table_info({name})")}
+                if {"task_id", "arguments", "params_rest"}
+                <= {c[1] for c in database.execute(f"PRAGMA table_info({name})")}
             ]
-            changed = database.execute(f"UPDATE {table} SET arguments = ?", (b'{"path":"/"}',))  # noqa: S608
+            changed = database.execute(f"UPDATE {table} SET arguments = ?", (b'{"path":"/"}',))
             assert changed.rowcount == 1
         await stage.gateway.start()
         caller = await stage.stateful({"tasks": {}})

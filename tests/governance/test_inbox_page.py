@@ -1,0 +1,85 @@
+"""The inbox in a real browser: people approve and deny there, and hostile text stays text."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.governance.stage import Stage, a_stage
+from tests.harness.browser import Browser, a_browser
+
+pytestmark = pytest.mark.peers("browser")
+
+HOSTILE = {
+    "path": "</pre><script>document.title='owned'</script>",
+    "image": "<img src=x onerror=\"document.title='owned'\">",
+    "link": "javascript:document.title='owned'",
+    "entity": "&lt;b&gt; &#x3c;script&#x3e;",
+    "<script>document.title='owned'</script>": "a key",
+    "turned": "invoice\u202efdp.exe",
+    "blank": "a\n" * 30 + "end",
+    "password": "hunter2",
+}
+
+
+async def log_in(stage: Stage, browser: Browser) -> None:
+    link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
+    await browser.open(link)
+    await browser.click("form button")
+    assert (await browser.url()).endswith("/approvals")
+
+
+async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage, a_browser() as browser:
+        await browser.open(f"{stage.gateway.base}/")
+        assert (await browser.url()).endswith("/login")
+        await log_in(stage, browser)
+        assert "Nothing waits for you." in await browser.text("main")
+
+        caller = await stage.stateful()
+        first = asyncio.create_task(caller.call("s__delete_it", HOSTILE))
+        (row,) = await stage.open_approvals()
+        await browser.open(f"{stage.gateway.base}/approvals")
+        await browser.click("ol.cards a")
+        shown = await browser.text("pre.arguments")
+        for text in (HOSTILE["path"], "<img src=x", "javascript:", "&lt;b&gt;", "\\u202e", '"[hidden]"'):
+            assert text in shown
+        assert "hunter2" not in await browser.source()
+        assert "password" in await browser.text("div.note:not(.warn)")
+        assert not await browser.all("main script, main img, main iframe")
+        assert "owned" not in str(await browser.run("return document.title"))
+        await browser.click("button.approve")
+        assert "approv" in await browser.text("p.note")
+        assert (await asyncio.wait_for(first, 15))["result"]["content"][0]["text"].startswith("did delete_it")
+        assert stage.sent()[0]["arguments"] == HOSTILE
+
+        second = asyncio.create_task(caller.call("s__delete_it", {**HOSTILE, "path": "/other"}))
+        (row,) = await stage.open_approvals()
+        await browser.open(row["url"])
+        assert "/other" in await browser.text("table.diff")
+        await browser.type("textarea", "Please <b>no</b>")
+        await browser.click("button.deny")
+        reply = await asyncio.wait_for(second, 15)
+        assert "Please <b>no</b>" in reply["error"]["message"]
+        assert "denied" in await browser.text("h1")
+        assert len(stage.sent()) == 1
+
+
+async def test_a_login_link_works_once_and_opening_links_decides_nothing(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage, a_browser() as browser:
+        link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
+        caller = await stage.stateful({"tasks": {}})
+        await caller.call("s__delete_it", {}, task={"ttl": 60000})
+        (row,) = await stage.open_approvals()
+        await browser.open(link)
+        await browser.open(link)
+        await browser.click("form button")
+        for word in ("approve", "deny", "decide"):
+            await browser.open(f"{row['url']}/{word}")
+        assert len(await stage.open_approvals()) == 1
+        await browser.open(f"{stage.gateway.base}/approvals")
+        await browser.click("button.quiet")
+        await browser.open(link)
+        await browser.click("form button")
+        assert "used already" in await browser.text("p.note")

@@ -1,0 +1,98 @@
+"""A headless browser, driven over WebDriver's own HTTP protocol: open a page, find things, click, and read what is shown.
+
+Chromium and chromedriver come from the machine; tests that need them carry `@pytest.mark.peers("browser")`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from tests.harness.programs import free_port, listening, running
+
+_ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1100,1400",
+)
+
+
+class Browser:
+    def __init__(self, http: httpx2.AsyncClient, base: str) -> None:
+        self._http, self._base = http, base
+
+    async def _do(self, method: str, path: str, body: Any = None) -> Any:
+        sent = {} if body is None and method == "POST" else body
+        reply = await self._http.request(method, self._base + path, json=sent, timeout=30)
+        value = reply.json()["value"]
+        assert reply.status_code == 200, value
+        return value
+
+    async def open(self, url: str) -> None:
+        await self._do("POST", "/url", {"url": url})
+
+    async def url(self) -> str:
+        return str(await self._do("GET", "/url"))
+
+    async def source(self) -> str:
+        return str(await self._do("GET", "/source"))
+
+    async def all(self, css: str) -> list[str]:
+        found = await self._do("POST", "/elements", {"using": "css selector", "value": css})
+        return [each[_ELEMENT] for each in found]
+
+    async def one(self, css: str) -> str:
+        found = await self.all(css)
+        assert len(found) == 1, f"{len(found)} elements match {css}"
+        return found[0]
+
+    async def text(self, css: str) -> str:
+        return str(await self._do("GET", f"/element/{await self.one(css)}/text"))
+
+    async def click(self, css: str) -> None:
+        await self._do("POST", f"/element/{await self.one(css)}/click")
+
+    async def type(self, css: str, text: str) -> None:
+        await self._do("POST", f"/element/{await self.one(css)}/value", {"text": text})
+
+    async def run(self, script: str) -> Any:
+        """The driver's own script, which a page's content security policy does not stop."""
+        return await self._do("POST", "/execute/sync", {"script": script, "args": []})
+
+    async def screenshot(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(await self._do("GET", "/screenshot")))
+
+
+@asynccontextmanager
+async def a_browser() -> AsyncIterator[Browser]:
+    """A fresh browser without cookies."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
+        options = {"binary": "/usr/bin/chromium", "args": [*_FLAGS, f"--user-data-dir={profile}"]}
+        wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
+        driver = ["chromedriver", f"--port={port}"]
+        async with (
+            running(driver, listening(port), {"HOME": os.environ.get("HOME", profile)}),
+            httpx2.AsyncClient() as http,
+        ):
+            reply = await http.post(f"http://127.0.0.1:{port}/session", json=wanted, timeout=60)
+            session = reply.json()["value"]
+            assert reply.status_code == 200, session
+            base = f"http://127.0.0.1:{port}/session/{session['sessionId']}"
+            try:
+                yield Browser(http, base)
+            finally:
+                await http.delete(base, timeout=30)
