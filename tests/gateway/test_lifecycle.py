@@ -1,0 +1,191 @@
+"""Starting, reloading, losing servers, draining: what a running gateway survives without losing an accepted request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.gateway.conftest import MIRROR
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import free_port, listening, running
+from tests.harness.raw_client import RawClient
+
+
+def http_server(port: int) -> dict[str, Any]:
+    return {"url": f"http://127.0.0.1:{port}/mcp"}
+
+
+@asynccontextmanager
+async def mirror(port: int, generation: str = "stateful") -> AsyncIterator[None]:
+    async with running([sys.executable, MIRROR, generation, str(port)], listening(port)):
+        yield
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], within: float = 15.0) -> None:
+    end = time.monotonic() + within
+    while not await holds():
+        assert time.monotonic() < end, "it did not come true in time"
+        await asyncio.sleep(0.05)
+
+
+async def test_accepted_requests_are_answered_while_draining(tmp_path: Path) -> None:
+    port = free_port()
+    async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
+        async with RawClient(gateway.url) as caller:
+            await caller.call("a__mirror", {"value": 0})
+            calls = [asyncio.create_task(caller.call("a__sleep", {"value": 1.0})) for _ in range(20)]
+            await asyncio.sleep(0.3)
+            began = time.monotonic()
+            code = await gateway.stop()
+            answers = await asyncio.gather(*calls)
+    assert code == 0
+    assert time.monotonic() - began < 30
+    assert all(answer.result["vendor/extra"] == 1.0 for answer in answers)
+
+
+async def test_a_reload_changes_what_is_served_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
+    port = free_port()
+    first = {"schema": 1, "servers": {"a": http_server(port)}}
+    async with mirror(port), running_gateway(first, tmp_path) as gateway, RawClient(gateway.url) as caller:
+
+        async def lists(server: str) -> bool:
+            tools = (await caller.request("tools/list")).result["tools"]
+            return any(tool["name"] == f"{server}__mirror" for tool in tools)
+
+        assert await lists("a")
+        await gateway.reload("schema: 1\nservers: {a: {no: sense}}\n")
+        await eventually(lambda: _said(gateway, "the old one stays in force"))
+        assert await lists("a")
+        await gateway.reload({"schema": 1, "servers": {"b": http_server(port)}})
+        await eventually(lambda: lists("b"))
+        assert not await lists("a")
+        assert (await caller.call("b__mirror", {"value": 1})).result["vendor/extra"] == 1
+
+
+async def _said(gateway: Gateway, text: str) -> bool:
+    return text in gateway.log
+
+
+async def test_a_file_that_changes_on_disk_is_noticed(tmp_path: Path) -> None:
+    port = free_port()
+    async with (
+        mirror(port),
+        running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway,
+    ):
+        gateway.write({"schema": 1, "servers": {"later": http_server(port)}})
+
+        async def served() -> bool:
+            async with RawClient(gateway.url) as caller:
+                tools = (await caller.request("tools/list")).result["tools"]
+                return any(tool["name"] == "later__mirror" for tool in tools)
+
+        await eventually(served)
+
+
+async def test_a_server_that_is_down_hides_nobody_else_and_comes_back_by_itself(tmp_path: Path) -> None:
+    up, down = free_port(), free_port()
+    servers = {"up": http_server(up), "down": http_server(down)}
+    async with mirror(up), running_gateway({"schema": 1, "servers": servers}, tmp_path) as gateway:
+        async with RawClient(gateway.url) as caller:
+            tools = (await caller.request("tools/list")).result["tools"]
+            assert {tool["name"].split("__")[0] for tool in tools if "__" in tool["name"]} == {"up"}
+            failed = await caller.call("down__mirror", {"value": 1})
+            assert failed.error["data"]["executed"] == "no"
+            async with mirror(down):
+
+                async def answers() -> bool:
+                    answer = await caller.call("down__mirror", {"value": 5})
+                    return answer.reply.get("result", {}).get("vendor/extra") == 5
+
+                await eventually(answers, within=30)
+
+
+async def test_a_server_that_forgot_its_sessions_is_greeted_again(tmp_path: Path) -> None:
+    port = free_port()
+    async with running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
+        async with mirror(port), RawClient(gateway.url) as caller:
+            assert (await caller.call("a__mirror", {"value": 1})).result["vendor/extra"] == 1
+        async with mirror(port), RawClient(gateway.url) as caller:
+
+            async def answers() -> bool:
+                reply = (await caller.call("a__mirror", {"value": 2})).reply
+                return reply.get("result", {}).get("vendor/extra") == 2
+
+            await eventually(answers, within=30)
+
+
+async def test_a_child_that_dies_is_started_again_and_none_outlives_a_killed_gateway(tmp_path: Path) -> None:
+    servers = {"pipe": {"command": sys.executable, "args": [str(MIRROR), "stdio"]}}
+    async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as gateway:
+        async with RawClient(gateway.url) as caller:
+            await caller.call("pipe__mirror", {"value": 1})
+            (child,) = _children(gateway.pid, "mirror_server.py")
+            os.kill(child, signal.SIGKILL)
+
+            async def answers() -> bool:
+                reply = (await caller.call("pipe__mirror", {"value": 2})).reply
+                return reply.get("result", {}).get("vendor/extra") == 2
+
+            await eventually(answers, within=30)
+            (child,) = _children(gateway.pid, "mirror_server.py")
+        await gateway.kill()
+        await eventually(lambda: _gone(child), within=5)
+
+
+def _children(parent: int, name: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if int(fields[1]) == parent and name in command and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+async def _gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+async def test_slow_callers_are_dropped_and_others_do_not_notice(tmp_path: Path) -> None:
+    port = free_port()
+    async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n")
+        async with RawClient(gateway.url) as caller:
+            assert (await caller.call("a__mirror", {"value": 1})).result["vendor/extra"] == 1
+        assert await asyncio.wait_for(reader.read(), 15) == b""
+        writer.close()
+
+
+async def test_ready_says_how_the_servers_are(tmp_path: Path) -> None:
+    port = free_port()
+    async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
+        async with RawClient(gateway.url) as caller:
+            await caller.request("tools/list")
+        async with httpx2.AsyncClient() as http:
+            state = (await http.get(f"{gateway.base}/ready")).json()
+    assert state["ready"] is True
+    assert state["servers"] == {"a": "connected"}
+
+
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["serve", "--help"], ["call", "--help"]])
+async def test_the_command_line_explains_itself(command: list[str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "taskgate", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0, err.decode()
+    assert out
