@@ -44,6 +44,8 @@ class Guard:
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """The name alone; a host with anything but a port behind its name stays as it is, and so matches nothing."""
+    name, colon, port = host.rpartition(":")
+    if not colon or (host.startswith("[") and host.endswith("]")):
+        return host
+    return name if port.isdigit() or not port else host
