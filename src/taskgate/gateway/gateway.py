@@ -40,6 +40,7 @@ from taskgate.gateway.catalogs import Catalogs, Offer
 from taskgate.gateway.complete import complete
 from taskgate.gateway.completions import Completions
 from taskgate.gateway.context import Context
+from taskgate.gateway.elicitation_pages import ElicitationPages
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.by_url import ByUrl
@@ -49,6 +50,7 @@ from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.introduce import discover_result, initialize_result
 from taskgate.gateway.list_catalog import list_catalog
+from taskgate.gateway.own_resources import read_own_resource
 from taskgate.gateway.own_tools.table import FACADE_MODES, call_own_tool, callable_families, own_tool
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.read_things import get_prompt, read_resource
@@ -61,6 +63,7 @@ from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.validate import Validation
+from taskgate.gateway.vendor_methods import VendorMethods
 from taskgate.gateway.views import Views
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, RelayedError, Upstream
@@ -142,6 +145,8 @@ class Gateway:
         self.tasks.followers.sessions = lambda: self.context.sessions
         self.tasks.followers.listeners = self.subscriptions.following
         self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
+        self.pages = ElicitationPages()
+        self.vendor = VendorMethods(lambda: self.context, self.urls, self.pages, self.elicitation_url)
         self._stateful = self._stateful_methods()
         self._stateless = self._stateless_methods()
         self._lists_news: dict[EntryKind, None] = {}
@@ -156,7 +161,7 @@ class Gateway:
             "resources/templates/list": listing,
             "tools/call": self._call_tool,
             "prompts/get": self._using(get_prompt),
-            "resources/read": self._using(read_resource),
+            "resources/read": self._read_resource,
             "resources/subscribe": self._using(self.subscriptions.subscribe),
             "resources/unsubscribe": self._using(self.subscriptions.unsubscribe),
             "completion/complete": self._using(complete),
@@ -177,7 +182,7 @@ class Gateway:
             "resources/templates/list": listing,
             "tools/call": self._call_tool,
             "prompts/get": self._using(get_prompt),
-            "resources/read": self._using(read_resource),
+            "resources/read": self._read_resource,
             "completion/complete": self._using(complete),
             "subscriptions/listen": self._using(self.subscriptions.listen),
             "tasks/get": self.tasks.methods.get,
@@ -193,6 +198,10 @@ class Gateway:
         if scope is not None and scope.mode is ScopeMode.FACADE:
             raise unknown_tool(str(request.params.get("name")))
         return await call_tool(self.context, request)
+
+    async def _read_resource(self, request: Request) -> bytes:
+        own = await read_own_resource(self.context, request)
+        return own if own is not None else await read_resource(self.context, request)
 
     def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
         return lambda request: use_case(self.context, request)
@@ -231,7 +240,7 @@ class Gateway:
         opening = read_opening(message.params, old_stdio)
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
-        result = await initialize_result(self.context, subset.servers, opening.version)
+        result = await initialize_result(self.context, caller.scope, subset.servers, opening.version)
         session = self.context.sessions.open(caller, opening, wish, asyncio.get_running_loop().time())
         scope = self.context.plan.scopes[caller.scope]
         if callable_families(scope):
@@ -266,6 +275,8 @@ class Gateway:
         methods = self._stateful if session is not None else self._stateless
         use_case = methods.get(message.method)
         try:
+            if use_case is None and session is not None and self.context.plan.features.vendor_methods:
+                use_case = self.vendor.methods.get(message.method)
             if use_case is None:
                 raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
             if self.stopping:
@@ -351,7 +362,7 @@ class Gateway:
     async def _discover(self, request: Request) -> bytes:
         context = self.context
         subset = context.views.subset(context.plan, request.caller.scope, request.narrowing)
-        return await discover_result(context, subset.servers)
+        return await discover_result(context, request.caller.scope, subset.servers)
 
     async def _set_log_level(self, request: Request) -> bytes:
         session = request.session
@@ -395,6 +406,9 @@ class Gateway:
                 else:
                     session.notify(COMPLETE, raw)
                 return
+
+    def elicitation_url(self, page_id: str) -> str:
+        return f"{self.approvals.public_base(self._plan)}/elicitations/{page_id}"
 
     async def _reviewed(self, server: str, text: str) -> bool:
         """Show the operator what a model is asked or answers; only a clear yes lets it go on."""

@@ -16,6 +16,7 @@ from taskgate.core.catalog.annotate import sends_task_status
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.generations.stateless_2026 import SERVER_INFO, TASKS_EXTENSION
+from taskgate.gateway import own_resources
 from taskgate.gateway.context import Context
 
 PATIENCE_S: Final = 5.0
@@ -67,8 +68,8 @@ def _announce_lists(capabilities: dict[str, Any]) -> None:
             capabilities[key] = {**capabilities[key], "listChanged": True}
 
 
-async def initialize_result(context: Context, servers: tuple[str, ...], version: str) -> bytes:
-    capabilities, instructions = await _known(context, servers)
+async def initialize_result(context: Context, scope: str, servers: tuple[str, ...], version: str) -> bytes:
+    capabilities, instructions = await _known(context, scope, servers)
     result: dict[str, Any] = {
         "protocolVersion": version,
         "capabilities": stateful_capabilities(capabilities, version),
@@ -79,8 +80,8 @@ async def initialize_result(context: Context, servers: tuple[str, ...], version:
     return wire.encode(result)
 
 
-async def discover_result(context: Context, servers: tuple[str, ...]) -> bytes:
-    capabilities, instructions = await _known(context, servers)
+async def discover_result(context: Context, scope: str, servers: tuple[str, ...]) -> bytes:
+    capabilities, instructions = await _known(context, scope, servers)
     result: dict[str, Any] = {
         "resultType": "complete",
         "supportedVersions": list(STATELESS_REVISIONS),
@@ -94,7 +95,7 @@ async def discover_result(context: Context, servers: tuple[str, ...]) -> bytes:
     return wire.encode(result)
 
 
-async def _known(context: Context, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
+async def _known(context: Context, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
     try:
         async with asyncio.timeout(PATIENCE_S):
             await context.catalogs.ready(servers)
@@ -106,4 +107,7 @@ async def _known(context: Context, servers: tuple[str, ...]) -> tuple[list[Mappi
         instructions = next(iter(texts.values())) or ""
     else:
         instructions = "\n\n".join(f"[{server}]\n{text}" for server, text in texts.items())
-    return [offer.capabilities for offer in offers.values()], instructions
+    policy = context.plan.scopes.get(scope)
+    texts_in_order = [text for text in (own_resources.instructions(policy), instructions) if text]
+    capabilities = [*(offer.capabilities for offer in offers.values()), own_resources.capabilities(policy)]
+    return capabilities, "\n\n".join(texts_in_order)

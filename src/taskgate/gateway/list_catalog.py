@@ -11,6 +11,7 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import cached_privately
+from taskgate.gateway import own_resources
 from taskgate.gateway.context import Context
 from taskgate.gateway.own_tools import table
 from taskgate.gateway.request import Request
@@ -31,6 +32,8 @@ async def list_catalog(context: Context, request: Request) -> bytes:
     entries = view.listing(kind, request.generation, task_aware)
     if kind is EntryKind.TOOL:
         entries = table.listing(view, entries, request.generation, task_aware)
+    elif kind is EntryKind.RESOURCE:
+        entries = own_resources.listing(view.scope, entries)
     start = _offset(request.params.get("cursor"), len(entries))
     body = b'{"' + key + b'":[' + b",".join(entries[start : start + PAGE]) + b"]"
     if start + PAGE < len(entries):

@@ -50,6 +50,7 @@ CODES: Final[dict[str, Code]] = {
     "unknown_task": Code(-32602, -32602, -32081),
     "result_expired": Code(-32602, -32602, -32005),
     "task_finished": Code(-32602, -32602, -32090),
+    "unknown_server": Code(-32602, -32602),
     "idempotency_conflict": Code(-32602, -32602),
     "request_too_large": Code(-32600, -32600, status=413),
     "overloaded": Code(-32013, -32603, -32013, status=503),

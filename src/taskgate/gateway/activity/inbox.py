@@ -17,8 +17,9 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.activity.answers import elicitation_answer, sampling_answer, secret_fields
 from taskgate.core.activity.events import EventKind
+from taskgate.core.activity.question_states import BY_ACTION, Ending
 from taskgate.core.errors import CallerError
-from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, bare_params
+from taskgate.core.questions import CANCELLED, ELICIT, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.gateway.request import Request
@@ -82,7 +83,7 @@ class Inbox:
         """An address is good for a shorter time than a form."""
         self._tell = tell
         self._waiting: dict[str, dict[str, Waiting]] = {}
-        self._settled: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(len(own) for own in self._waiting.values())
@@ -143,7 +144,7 @@ class Inbox:
         self._tell(caller, kind, waiting.server, _told(waiting))
         return waiting
 
-    def withdraw(self, waiting: Waiting, how: str = "withdrawn, because its server or its call is gone") -> None:
+    def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
         """Take a question out; its timer goes with it. Does nothing for one that has been settled."""
         waiting.over.set()
         if waiting.timer is not None:
@@ -154,13 +155,13 @@ class Inbox:
             if not own:
                 del self._waiting[waiting.caller]
 
-    def _remember(self, waiting: Waiting, how: str) -> None:
+    def _remember(self, waiting: Waiting, how: Ending) -> None:
         self._settled[waiting.caller, waiting.id] = how
         while len(self._settled) > REMEMBERED:
             self._settled.popitem(last=False)
 
     def _expire(self, waiting: Waiting) -> None:
-        self.withdraw(waiting, "expired")
+        self.withdraw(waiting, Ending.EXPIRED)
         kind = EventKind.ELICITATION_EXPIRED if waiting.method == ELICIT else EventKind.SAMPLING_EXPIRED
         self._tell(waiting.caller, kind, waiting.server, _told(waiting))
         waiting.answered(_EXPIRED)
@@ -192,7 +193,9 @@ class Inbox:
             return waiting
         how = self._settled.get((caller, request_id))
         if how is not None:
-            raise CallerError("unknown_question", f"The question {request_id!r} does not wait any more: it was {how}.")
+            raise CallerError(
+                "unknown_question", f"The question {request_id!r} does not wait any more: it was {_WORDS[how]}."
+            )
         tool = "get_elicitations" if method == ELICIT else "get_sampling_requests"
         raise CallerError(
             "unknown_question", f"There is no question {request_id[:60]!r} waiting. {tool} shows those that are."
@@ -207,21 +210,20 @@ class Inbox:
 
     def answer_elicitation(self, waiting: Waiting, action: str, content: Any) -> None:
         answer = elicitation_answer(waiting.params, action, content)
-        words = {"accept": "answered", "decline": "declined", "cancel": "cancelled"}
-        self._settle(waiting, answer, words[action])
+        self._settle(waiting, answer, BY_ACTION[action])
 
     def answer_sampling(self, waiting: Waiting, role: str, content: Any, model: str, stop_reason: str | None) -> None:
-        self._settle(waiting, sampling_answer(role, content, model, stop_reason), "answered")
+        self._settle(waiting, sampling_answer(role, content, model, stop_reason), Ending.COMPLETED)
 
     def refuse(self, waiting: Waiting, reason: str | None) -> None:
         """Nobody will answer: an elicitation is cancelled, a sampling request refused (its user said no)."""
         if waiting.method == ELICIT:
-            self._settle(waiting, Answer(result=b'{"action":"cancel"}'), "cancelled")
+            self._settle(waiting, CANCELLED, Ending.CANCELLED)
             return
         error = {"code": -1, "message": reason or "The request was refused."}
-        self._settle(waiting, Answer(error=wire.encode(error)), "cancelled")
+        self._settle(waiting, Answer(error=wire.encode(error)), Ending.CANCELLED)
 
-    def _settle(self, waiting: Waiting, answer: Answer, how: str) -> None:
+    def _settle(self, waiting: Waiting, answer: Answer, how: Ending) -> None:
         """The first answer wins, whoever gave it."""
         self.withdraw(waiting, how)
         if not waiting.answered(answer):
@@ -239,6 +241,16 @@ class Inbox:
 
 
 _EXPIRED: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
+
+
+_WORDS: Final = {
+    Ending.ACCEPTED: "answered",
+    Ending.COMPLETED: "answered",
+    Ending.DECLINED: "declined",
+    Ending.CANCELLED: "cancelled",
+    Ending.EXPIRED: "not answered in time",
+    Ending.REJECTED: "withdrawn, because its server or its call is gone",
+}
 
 
 def _too_many(question: Question) -> Answer:

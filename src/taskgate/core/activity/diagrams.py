@@ -1,0 +1,117 @@
+"""The five diagrams that explain the gateway to its callers, in mermaid. Those of state machines are drawn from the tables that
+the machines run by.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.activity import question_states
+from taskgate.core.questions import ELICIT, SAMPLE
+from taskgate.core.tasks import tool_face
+from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
+
+_WORDS: Final = {
+    HappeningKind.RESULT_CAME: "Final server returns result",
+    HappeningKind.ERROR_CAME: "Final server returns error",
+    HappeningKind.CONTACT_LOST: "Final server disconnects",
+    HappeningKind.CANCELLED: "Client calls cancel_task",
+    HappeningKind.APPROVAL_DENIED: "Approver says no",
+    HappeningKind.APPROVAL_EXPIRED: "Nobody approves in time",
+    HappeningKind.REFUSED: "Policy says no",
+}
+_ORDER: Final = ("completed", "failed", "cancelled", "expired")
+
+_LIFECYCLE: Final = """stateDiagram-v2
+    [*] --> in_flight : execute_tool called
+
+    in_flight --> returned_result : Completes within timeout
+    in_flight --> promoted_to_task : Timeout expires
+
+    returned_result --> [*] : Result returned to client (no task created)
+
+    promoted_to_task --> task_working : Task created
+
+    state task_working {
+        [*] --> waiting
+        waiting --> completed : Result received
+        waiting --> failed : Error received
+    }"""
+
+_ENTITIES: Final = """flowchart TB
+    subgraph "Original Client"
+        OC[Client Tools]
+    end
+
+    subgraph "MCP Proxy"
+        Tasks[(Proxy Tasks)]
+        Elicit[(Pending Elicitations)]
+        Sampling[(Pending Sampling)]
+        Notif[(Buffered Notifications)]
+        Logs[(Buffered Logs)]
+    end
+
+    subgraph "Final Servers"
+        FS1[Server 1]
+        FS2[Server 2]
+    end
+
+    OC -->|execute_tool| Tasks
+    OC -->|respond_to_elicitation| Elicit
+    OC -->|respond_to_sampling| Sampling
+    OC -->|await_activity| Tasks & Elicit & Sampling & Notif
+    OC -->|get_logs| Logs
+
+    FS1 -->|elicitation/create| Elicit
+    FS1 -->|sampling/createMessage| Sampling
+    FS1 -->|notifications/*| Notif
+    FS1 -->|notifications/message| Logs
+    FS2 -->|elicitation/create| Elicit
+    FS2 -->|sampling/createMessage| Sampling"""
+
+
+def diagrams() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": "proxy_task_states",
+            "description": "State machine for proxy tasks created when tool calls exceed timeout",
+            "mermaid": _task_states(),
+        },
+        {
+            "name": "pending_elicitation_states",
+            "description": "State machine for elicitation requests from final servers awaiting client response",
+            "mermaid": question_states.mermaid(ELICIT),
+        },
+        {
+            "name": "pending_sampling_states",
+            "description": "State machine for sampling requests from final servers awaiting LLM completion",
+            "mermaid": question_states.mermaid(SAMPLE),
+        },
+        {
+            "name": "tool_call_lifecycle",
+            "description": "Flow showing how tool calls are promoted to tasks on timeout",
+            "mermaid": _LIFECYCLE,
+        },
+        {
+            "name": "entity_relationships",
+            "description": "Overview of all proxy entities and how they interact",
+            "mermaid": _ENTITIES,
+        },
+    ]
+
+
+def _task_states() -> str:
+    """The table of tasks as the tools show it: everything before the end is `working`."""
+    lines = ["stateDiagram-v2", "    [*] --> working : execute_tool timeout expires", ""]
+    for word in _ORDER:
+        lines += [f"    working --> {word} : {cause}" for cause in dict.fromkeys(_causes(word))]
+    lines += ["", *(f"    {word} --> [*] : Cleaned up after retention period" for word in _ORDER)]
+    return "\n".join(lines)
+
+
+def _causes(word: str) -> list[str]:
+    shown = tool_face.states_shown_as(word)
+    if word == "failed":
+        shown -= {TaskState.COMPLETED}
+    found = [kind for moves in MOVES.values() for kind, after in moves.items() if after in shown]
+    return [_WORDS[kind] for kind in found]
