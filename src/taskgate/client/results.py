@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from taskgate.client.errors import InvalidReply
 
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
@@ -71,8 +73,7 @@ class Progress:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """One reading of a task. `ttl` and `poll_interval` are milliseconds, as on the wire."""
 
     task_id: str
@@ -82,10 +83,10 @@ class Task:
     updated_at: str | None = None
     ttl: int | None = None
     poll_interval: int | None = None
-    questions: Mapping[str, Question] = field(default_factory=dict)
+    questions: Mapping[str, Question] = msgspec.field(default_factory=dict)
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
-    raw: Mapping[str, Any] = field(default_factory=dict)
+    raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @classmethod
     def from_wire(cls, raw: Any, ttl_key: str, interval_key: str) -> Task:

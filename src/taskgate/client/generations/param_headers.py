@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -49,7 +50,11 @@ def header_lines(headers: Mapping[str, tuple[str, ...]], arguments: Mapping[str,
 
 def header_value(value: Any) -> str:
     """The value as header text: plain where that is unmistakable, base64 where it is not."""
-    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    return _header_text(("true" if value else "false") if isinstance(value, bool) else str(value))
+
+
+@lru_cache(4096)  # the same few tool names and task ids, again and again
+def _header_text(text: str) -> str:
     looks_encoded = text.lower().startswith("=?base64?") and text.endswith("?=")
     if _PLAIN.fullmatch(text) and not looks_encoded:
         return text

@@ -7,16 +7,16 @@ server's own requests) it hands to `deliver` the moment it comes. It knows how m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from taskgate.client.wire import Message
 
 Deliver = Callable[[Message], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """One request on its way out. `headers` are complete HTTP header lines; `long` marks a wait that may take hours."""
 
     id: int | str

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import httptools
 
-from taskgate.client.errors import ConnectionLost, InvalidReply, ReplyTooLarge
+from taskgate.client.errors import ConnectionLost, DeadlineExceeded, InvalidReply, ReplyTooLarge
 
 # How long the rest of a stream may take once its answer is in, before the connection is given up.
 TRAILER_SECONDS = 2.0
@@ -56,6 +56,7 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "body",
+        "deadline",
         "idle_since",
         "limit",
         "parser",
@@ -66,7 +67,6 @@ class Connection(asyncio.Protocol):
         "stream",
         "streaming",
         "transport",
-        "used",
         "waiter",
     )
 
@@ -80,14 +80,14 @@ class Connection(asyncio.Protocol):
         self.streaming = False
         self.body: list[bytes] = []
         self.size = 0
-        self.used = False
+        self.deadline = 0.0
         self.pooled = True
         self.idle_since = 0.0
         self.transport: asyncio.Transport | None = None
 
-    def begin(self, stream: Stream | None, pooled: bool) -> asyncio.Future[HttpReply]:
+    def begin(self, stream: Stream | None, pooled: bool, deadline: float) -> asyncio.Future[HttpReply]:
         self.reply, self.stream, self.streaming = HttpReply(), stream, False
-        self.body, self.size, self.pooled = [], 0, pooled
+        self.body, self.size, self.pooled, self.deadline = [], 0, pooled, deadline
         self.waiter = self.pool.loop.create_future()
         return self.waiter
 
@@ -154,6 +154,10 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self.transport is not None and not self.transport.is_closing()
+
+    def expire(self) -> None:
+        """The deadline has come and the reply has not."""
+        self._fail(DeadlineExceeded("the server did not answer in time"))
 
     def abort(self) -> None:
         if self.transport is not None:

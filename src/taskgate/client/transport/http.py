@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
+from math import inf
 from typing import Any
 
 from taskgate.client.errors import CannotConnect, DeadlineExceeded, SessionClosed
@@ -42,6 +43,8 @@ class HttpPool:
         self._all: set[Connection] = set()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweep_due = inf
 
     async def send(self, data: bytes, stream: Stream | None, timeout: float, *, pooled: bool = True) -> HttpReply:
         """Write one request and wait for its reply, or until its stream has had enough."""
@@ -50,17 +53,15 @@ class HttpPool:
         if connection is None:
             connection = await self._open(pooled, deadline)
         assert connection.transport is not None
-        waiter = connection.begin(stream, pooled)
-        connection.used = True
+        waiter = connection.begin(stream, pooled, deadline)
         connection.transport.write(data)
-        timer = self.loop.call_later(max(0.0, deadline - time.monotonic()), _expire, waiter)
+        if deadline < self._sweep_due:
+            self._sweep_at(deadline)
         try:
             return await waiter
         except BaseException:
             connection.abort()
             raise
-        finally:
-            timer.cancel()
 
     def release(self, connection: Connection) -> None:
         if self._closed or not connection.pooled:
@@ -82,12 +83,31 @@ class HttpPool:
 
     async def close(self) -> None:
         self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         for connection in list(self._all):
             connection.abort()
         for future in self._waiting:
             if not future.done():
                 future.set_exception(SessionClosed("the session was closed"))
         await asyncio.sleep(0)
+
+    def _sweep_at(self, moment: float) -> None:
+        """One timer watches over all deadlines: most requests end long before theirs and never touch it."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweep_due = moment
+        self._sweeper = self.loop.call_later(max(0.0, moment - time.monotonic()), self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper, self._sweep_due = None, inf
+        now, waiting = time.monotonic(), [connection for connection in self._all if connection.waiter is not None]
+        for connection in waiting:
+            if connection.deadline <= now:
+                connection.expire()
+        left = [connection.deadline for connection in waiting if connection.deadline > now]
+        if left:
+            self._sweep_at(min(left))
 
     def _take_idle(self) -> Connection | None:
         oldest = time.monotonic() - IDLE_SECONDS
@@ -148,8 +168,3 @@ class HttpPool:
             if not future.done():
                 future.set_result(None)
                 return
-
-
-def _expire(waiter: asyncio.Future[HttpReply]) -> None:
-    if not waiter.done():
-        waiter.set_exception(DeadlineExceeded("the server did not answer in time"))

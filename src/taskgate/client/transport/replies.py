@@ -17,7 +17,7 @@ from taskgate.client.wire import Message, decode_messages, is_reply_to
 class MessageStream:
     """Sorts the messages of one event stream: our response here, everything else to `deliver`."""
 
-    __slots__ = ("_deliver", "_on_open", "_request_id", "reader", "response")
+    __slots__ = ("_deliver", "_limit", "_on_open", "_reader", "_request_id", "response")
 
     def __init__(
         self,
@@ -30,7 +30,15 @@ class MessageStream:
         self._on_open = on_open
         self._deliver = deliver
         self.response: Message | None = None
-        self.reader = EventReader(self._on_data, limit)
+        self._limit = limit
+        self._reader: EventReader | None = None
+
+    @property
+    def reader(self) -> EventReader:
+        """Made when it is needed: most replies turn out to be no stream."""
+        if self._reader is None:
+            self._reader = EventReader(self._on_data, self._limit)
+        return self._reader
 
     def opened(self) -> None:
         if self._on_open is not None:
