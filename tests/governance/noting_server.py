@@ -1,22 +1,28 @@
 """A stdio MCP server that writes down every call it gets, and describes its tools as a file says at that moment.
 
 Run as a program: `noting_server.py NOTES TOOLS`. The test reads NOTES to prove what went upstream, and rewrites TOOLS to
-change a definition behind the gateway's back.
+change a definition behind the gateway's back. A file CAPABILITIES beside TOOLS, if there is one, is added to what the
+server says it can do; with `tasks` in it, calls may be tasks, which end at once. Its process id is in the file PID.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 NOTES, TOOLS = Path(sys.argv[1]), Path(sys.argv[2])
+CAPABILITIES, PID = TOOLS.with_name("CAPABILITIES"), TOOLS.with_name("PID")
+TASKS: dict[str, dict[str, Any]] = {}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
-        capabilities = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+        if CAPABILITIES.exists():
+            capabilities |= json.loads(CAPABILITIES.read_text())
         return {
             "protocolVersion": "2025-11-25",
             "capabilities": capabilities,
@@ -33,6 +39,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method in ("tools/call", "resources/read", "prompts/get"):
         with NOTES.open("a") as notes:
             notes.write(json.dumps({"method": method, "params": params}) + "\n")
+    if method == "tools/call" and "task" in params:
+        return new_task(params)
+    if method.startswith("tasks/"):
+        return about_task(method, TASKS[params["taskId"]] if "taskId" in params else {})
     if method == "tools/call":
         return {"content": [{"type": "text", "text": f"did {params['name']} {json.dumps(params.get('arguments'))}"}]}
     if method == "resources/read":
@@ -42,7 +52,24 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def new_task(params: dict[str, Any]) -> dict[str, Any]:
+    task_id = f"up-{os.getpid()}-{len(TASKS)}"
+    when = "2026-01-01T00:00:00Z"
+    shown = {"taskId": task_id, "status": "working", "createdAt": when, "lastUpdatedAt": when, "ttl": 60000}
+    TASKS[task_id] = {"shown": {**shown, "status": "completed", "pollInterval": 50}, "name": params["name"]}
+    return {"task": {**shown, "pollInterval": 50}}
+
+
+def about_task(method: str, task: dict[str, Any]) -> dict[str, Any]:
+    if method == "tasks/list":
+        return {"tasks": [known["shown"] for known in TASKS.values()]}
+    if method == "tasks/result":
+        return {"content": [{"type": "text", "text": f"did {task['name']} as a task"}]}
+    return dict(task["shown"])
+
+
 def main() -> None:
+    PID.write_text(str(os.getpid()))
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

@@ -55,6 +55,7 @@ class Stage:
     notes: Path
     tools: Path
     http: httpx2.AsyncClient = field(repr=False)
+    mode: str = "auto"
 
     def sent(self, method: str = "tools/call") -> list[dict[str, Any]]:
         """What reached the upstream, in order."""
@@ -145,6 +146,7 @@ class Stateful:
             "clientInfo": {"name": "wire", "version": "1"},
         }
         response = await self._post("initialize", params)
+        self.opened: dict[str, Any] = reply_in(response, self._count)["result"]
         self._headers["mcp-session-id"] = response.headers["mcp-session-id"]
         self._headers["mcp-protocol-version"] = STATEFUL
 

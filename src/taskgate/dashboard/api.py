@@ -12,9 +12,10 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver, Verdict
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
+from taskgate.dashboard import questions_api
 from taskgate.dashboard.inbox import LONGEST_PAGE, PAGE, STATUS_OF, Inbox
 from taskgate.dashboard.login import Login
-from taskgate.dashboard.rows import approval_detail, grant_row, task_row
+from taskgate.dashboard.rows import approval_detail, grant_row, status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.approvals import GrantWish
@@ -68,6 +69,10 @@ class Api:
                 return self._pins
             case "POST", ["pins", "accept"]:
                 return self._accept_pin
+            case "GET", ["questions" | "waterfall" | "servers"]:
+                return self._activity
+            case "POST", ["questions", _]:
+                return self._answer_question
             case "POST", ["login-links"]:
                 return self._login_link
             case _:
@@ -139,7 +144,7 @@ class Api:
         board = self._gateway.tasks.board
         last: dict[str, Any] | None = None
         while True:
-            shown = task_row(task)
+            shown = status_event(task)
             if shown != last:
                 last = shown
                 yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
@@ -166,6 +171,20 @@ class Api:
         if not done:
             return problem(409, "There is no such changed definition (any more). Look again.")
         return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
+
+    async def _activity(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        if not who.operator:
+            return problem(403, "Only the operator may see what callers are asked.")
+        if parts[0] == "questions":
+            return questions_api.list_questions(self._gateway)
+        if parts[0] == "servers":
+            return questions_api.servers_json(self._gateway)
+        return questions_api.waterfall_json(self._gateway, request)
+
+    async def _answer_question(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        if not who.operator:
+            return problem(403, "Only the operator may answer for a caller.")
+        return questions_api.answer_question(self._gateway, request, parts[1])
 
     async def _login_link(self, _request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
         return json_answer({"url": self.login_url(who)})

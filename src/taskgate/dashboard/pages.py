@@ -16,6 +16,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.difference import Change
+from taskgate.dashboard.elicitations import Elicitations
 from taskgate.dashboard.inbox import PAGE, Inbox, Shown
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.rows import grant_row, vote_row
@@ -38,6 +39,7 @@ class Pages:
         self._gateway = gateway
         self._inbox = inbox
         self._login = login
+        self._elicitations = Elicitations(gateway, self._page)
         self._templates = Environment(
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, auto_reload=False
         )
@@ -62,6 +64,8 @@ class Pages:
                 return self._definitions(request, who)
             case "POST", ["definitions", "accept"]:
                 return await self._accept(request, who)
+            case _, ["elicitations", page_id, *rest] if len(rest) <= 1:
+                return self._elicitations.answer(request, who, page_id, rest[0] if rest else None)
             case _:
                 return self.message(request, who, 404, "Nothing here", "There is nothing at this address.")
 

@@ -17,6 +17,7 @@ from taskgate.core.governance.approval import Approver
 from taskgate.dashboard.api import Api, problem
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Login
+from taskgate.dashboard.questions_api import waterfall_page
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -135,6 +136,8 @@ class Dashboard:
             return pages.login(request, status=401) if request.method == "POST" else redirect("/login")
         if path == "/":
             return redirect("/approvals")
+        if path == "/waterfall" and request.method == "GET" and who.operator:
+            return waterfall_page(self._gateway)
         if path == "/logout" and request.method == "POST":
             return redirect("/login", (b"set-cookie", self.login.end()))
         return await pages.answer(request, who)

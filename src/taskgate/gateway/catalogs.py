@@ -231,6 +231,9 @@ class Catalogs:
 def _difference(before: Offer | None, after: Offer) -> frozenset[EntryKind]:
     if before is None:
         return frozenset(after.entries)
+    if before.capabilities.get("tasks") != after.capabilities.get("tasks"):
+        # What tools show about tasks depends on it.
+        return frozenset({*before.entries, *after.entries})
     kinds = {*before.entries, *after.entries}
     return frozenset(kind for kind in kinds if _bytes(before, kind) != _bytes(after, kind))
 
