@@ -93,7 +93,7 @@ class Talker:
     async def tools(self) -> list[str]:
         return [tool["name"] for tool in (await self.ask("tools/list")).result["tools"]]
 
-    async def call(self, name: str, **arguments: Any) -> Said:
+    async def call(self, name: str, /, **arguments: Any) -> Said:
         return await self.ask("tools/call", {"name": name, "arguments": arguments})
 
     @asynccontextmanager

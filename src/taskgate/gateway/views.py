@@ -18,6 +18,7 @@ from taskgate.core.catalog.entry import Entry, EntryKind, render
 from taskgate.core.catalog.merge import Merged, merge
 from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
+from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.generations import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
 from taskgate.core.governance.pipeline import decide
@@ -71,6 +72,7 @@ class View:
     tool_names: NameTable
     capabilities: Mapping[str, Mapping[str, Any]]
     rendered: dict[tuple[EntryKind, Generation, bool], list[bytes]] = field(default_factory=dict)
+    search_index: SearchIndex | None = None
 
     def tool(self, name: str) -> ToolRef | None:
         found = self.tools.get(name)

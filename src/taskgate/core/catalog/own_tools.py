@@ -30,10 +30,13 @@ class Kind(Enum):
 
 
 class Family(Enum):
-    """Helpers let a caller without tasks follow what it started; the facade is all of MCP as tools."""
+    """Helpers let a caller without tasks follow what it started; the facade is all of MCP as tools; search stands in
+    for a catalog too big to be read.
+    """
 
     HELPER = "helper"
     FACADE = "facade"
+    SEARCH = "search"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from taskgate.gateway.own_tools import (
     execute_tool,
     follow_tasks,
     look_around,
+    search_tools,
     timers_and_logs,
     use_resources,
 )
@@ -43,6 +44,7 @@ _FAMILIES: Final = (
     execute_tool,
     use_resources,
     timers_and_logs,
+    search_tools,
 )
 TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES for tool in family.TOOLS}
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
@@ -52,24 +54,26 @@ def shown_families(scope: ScopePolicy, generation: Generation, task_aware: bool)
     """What `tools/list` shows of our own tools."""
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
+    search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
     if scope.helper_tools is HelperTools.NEVER:
-        return ()
+        return search
     if scope.helper_tools is HelperTools.ALWAYS or generation is Generation.STATELESS or not task_aware:
-        return (Family.HELPER,)
-    return ()
+        return (*search, Family.HELPER)
+    return search
 
 
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     """What may be called: also what is not listed for this caller, because a reply may have named it."""
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
-    return () if scope.helper_tools is HelperTools.NEVER else (Family.HELPER,)
+    search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
+    return search if scope.helper_tools is HelperTools.NEVER else (*search, Family.HELPER)
 
 
 def listing(view: View, servers_tools: list[bytes], generation: Generation, task_aware: bool) -> list[bytes]:
-    """The servers' tools, unless this scope shows the facade only, and then ours."""
+    """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
     families = shown_families(view.scope, generation, task_aware)
-    shown = [] if view.scope.mode is ScopeMode.FACADE else servers_tools
+    shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
     own = [
         tool.face.rendered(generation)
         for name, tool in TOOLS.items()
