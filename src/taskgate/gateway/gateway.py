@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ import structlog
 
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
+from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import OPERATOR, Caller
 from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import EntryKind
@@ -137,6 +139,8 @@ class Gateway:
             Completions(lambda: self._plan.features.learn),
         )
         self.tasks.desk.check = self._check_output
+        self.waterfall = relay.waterfall
+        self.tasks.runs.waterfall = relay.waterfall
         self.tasks.board.listeners.append(self.activity.task_changed)
         self.task_inbox = TaskInbox(self.activity, self._asker, self.tasks)
         self.when_session_ends(self.activity.forget_session)
@@ -274,6 +278,8 @@ class Gateway:
         assert message.id is not None
         methods = self._stateful if session is not None else self._stateless
         use_case = methods.get(message.method)
+        span = request.span = self._begin_span(request)
+        state = "error"
         try:
             if use_case is None and session is not None and self.context.plan.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method)
@@ -296,6 +302,7 @@ class Gateway:
                 finally:
                     if not request.answered:
                         session.end(message.id)
+            state = "ok"
             return Reply(wire.success(message.id, result)) if not request.answered else None
         except RelayedError as error:
             return self._relayed(request, error)
@@ -303,9 +310,25 @@ class Gateway:
             return self.failure(problem, message.id, request.generation)
         except Exception as fault:
             return self._fault(fault, message, request.generation)
+        except asyncio.CancelledError:
+            state = "cancelled"
+            raise
         finally:
             if not request.answered:
                 request.end_progress()
+                span.over(state, time.time())
+
+    def _begin_span(self, request: Request) -> Span:
+        params = request.params
+        name = params.get("name") or params.get("uri") or params.get("taskId")
+        return self.waterfall.begin(
+            "request",
+            request.message.method,
+            name[:120] if type(name) is str else "",
+            "",
+            request.caller.principal,
+            time.time(),
+        )
 
     def _relayed(self, request: Request, error: RelayedError) -> Reply:
         """An upstream's own error passes as it came, but for numbers that the caller's generation does not have."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -45,6 +46,7 @@ class Session:
         self.subscriptions: dict[str, str] = {}
         self.url_elicitations: dict[tuple[str, str], float] = {}
         """Addresses that this caller was given to open, by server and id, and until when they are good."""
+        self.cancelled: deque[bytes] = deque(maxlen=100)
         self.outlet: Outlet | None = None
         self.last_used = 0.0
         self.open_requests = 0
@@ -78,6 +80,11 @@ class Session:
         """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
         task = self.in_flight.pop(message_id, None)
         return task.cancel() if task is not None else False
+
+    def remember_cancelled(self, message_id: bytes) -> None:
+        """So that asking for the same cancel again gets the same answer."""
+        if message_id not in self.cancelled:
+            self.cancelled.append(message_id)
 
     async def ask(
         self, method: str, params: bytes | None, outlet: Outlet | None = None, timeout_s: float = QUESTION_TIMEOUT_S

@@ -85,6 +85,17 @@ class UrlElicitations:
             for caller in [caller for caller, seen in self._asked.items() if not seen or seen[-1] <= now - _MINUTE_S]:
                 del self._asked[caller]
 
+    def count_own(self, principal: str, name: str) -> None:
+        """A page of ours that the caller asked for counts as well. Raises a CallerError beyond the limit."""
+        outcome = "shown"
+        try:
+            self._count(principal, self._features().urls_per_minute)
+        except CallerError as problem:
+            outcome = problem.error_type
+            raise
+        finally:
+            self._record(Entry(0, "url_elicitation", principal, name=name, kind="elicitation", outcome=outcome))
+
     def admit_all(self, principal: str, server: str, asked: Iterable[Mapping[str, Any]]) -> None:
         for params in asked:
             if params.get("mode", "url") == "url":

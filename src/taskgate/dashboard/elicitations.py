@@ -1,0 +1,104 @@
+"""The page `/elicitations/{id}`: who wants something opened or said, and what. Only for the user it is meant for, or the operator.
+
+Two kinds of question are shown: an address that a server wants opened, with its host and what is doubtful about it, and a question
+that a caller asked through us. Opening the page decides nothing; a form of ours does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from taskgate.core.caller import ANONYMOUS
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.card import show_json
+from taskgate.core.peer_url import UnsafeUrl, check_peer_url
+from taskgate.core.questions import ELICIT
+from taskgate.dashboard.web import Answer, WebRequest
+from taskgate.gateway.activity.inbox import Waiting
+from taskgate.gateway.elicitation_pages import Page
+from taskgate.gateway.gateway import Gateway
+
+Render = Callable[..., Answer]
+_GONE: Final = ("Nothing to answer", "This question was answered already, its time is over, or it is not for you.")
+
+
+class Elicitations:
+    def __init__(self, gateway: Gateway, render: Render) -> None:
+        self._gateway = gateway
+        self._render = render
+
+    def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
+        page = self._gateway.pages.find(page_id, who.id, who.operator)
+        if page is not None:
+            return self._own(request, who, page, word)
+        waiting = self._waiting(page_id, who)
+        if waiting is not None:
+            return self._address(request, who, waiting, word)
+        return self._message(request, who, 404, *_GONE)
+
+    def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
+        try:
+            waiting = self._gateway.activity.inbox.find_any(question_id)
+        except CallerError:
+            return None
+        mine = waiting.caller == who.id and who.id != ANONYMOUS
+        is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
+        return waiting if is_url and (mine or who.operator) else None
+
+    def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
+        if request.method == "POST" and word in ("answer", "decline"):
+            self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+            return self._message(request, who, 200, "Thank you", "The caller has been told. You can close this page.")
+        asks = f"{page.client or 'A client'} of {page.principal}"
+        return self._render(
+            "elicitation.html",
+            request,
+            who,
+            here="",
+            id=page.id,
+            asks=_clear(asks),
+            title=_clear(page.name),
+            text=_clear(page.description),
+            seconds=page.seconds_left,
+            url=None,
+            host=None,
+            warnings=(),
+        )
+
+    def _address(self, request: WebRequest, who: Approver, waiting: Waiting, word: str | None) -> Answer:
+        if request.method == "POST" and word in ("answer", "decline"):
+            try:
+                action = "accept" if word == "answer" else "decline"
+                self._gateway.activity.inbox.answer_elicitation(waiting, action, None)
+            except CallerError:
+                return self._message(request, who, 409, *_GONE)
+            return self._message(request, who, 200, "Thank you", "The server has been told. You can close this page.")
+        try:
+            loopback = self._gateway.context.plan.features.loopback_urls
+            shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
+        except UnsafeUrl as problem:
+            return self._message(request, who, 403, "Not shown", problem.message)
+        return self._render(
+            "elicitation.html",
+            request,
+            who,
+            here="",
+            id=waiting.id,
+            asks=f"The server {_clear(waiting.server)}",
+            title="Open a page",
+            text=_clear(waiting.message),
+            seconds=max(0, (waiting.expires_ms - self._gateway.tasks.store.now_ms()) // 1000),
+            url=shown.url,
+            host=_clear(shown.host),
+            warnings=shown.warnings,
+        )
+
+    def _message(self, request: WebRequest, who: Approver, status: int, title: str, text: str) -> Answer:
+        return self._render("message.html", request, who, status=status, here="", title=title, text=text)
+
+
+def _clear(text: Any) -> str:
+    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")

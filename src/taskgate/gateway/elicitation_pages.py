@@ -1,0 +1,81 @@
+"""Pages of our own that a caller may have its user open, to be told what the user says there.
+
+A page belongs to one principal and one session, is good for a few minutes, and is answered once. What it looks like and who is
+logged in is the dashboard's business; here is only what may be answered, by whom, and who hears of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.gateway.sessions import Session
+from taskgate.gateway.url_elicitations import COMPLETE
+
+MAX_PAGES: Final = 1_000
+MAX_VALUE: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    id: str
+    principal: str
+    client: str
+    name: str
+    description: str
+    session: Session
+    expires: float
+
+    @property
+    def seconds_left(self) -> int:
+        return max(0, round(self.expires - time.monotonic()))
+
+
+class ElicitationPages:
+    def __init__(self) -> None:
+        self._pages: dict[str, Page] = {}
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def open(self, session: Session, name: str, description: str, good_for_s: float) -> Page:
+        self._drop_expired()
+        if len(self._pages) >= MAX_PAGES:
+            raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
+        client = session.client_info.get("name")
+        page = Page(
+            secrets.token_urlsafe(24),
+            session.caller.principal,
+            client if type(client) is str else "",
+            name,
+            description,
+            session,
+            time.monotonic() + good_for_s,
+        )
+        self._pages[page.id] = page
+        return page
+
+    def _drop_expired(self) -> None:
+        now = time.monotonic()
+        for page in [page for page in self._pages.values() if page.expires <= now or page.session.closed]:
+            del self._pages[page.id]
+
+    def find(self, page_id: str, who: str, is_operator: bool) -> Page | None:
+        """The page, for the user it is meant for or the operator; for anybody else it does not exist."""
+        self._drop_expired()
+        page = self._pages.get(page_id)
+        return page if page is not None and (is_operator or page.principal == who) else None
+
+    def answer(self, page: Page, value: str | None) -> None:
+        """The user has answered, or has said no (None). The caller hears of it; a second answer is too late."""
+        if self._pages.pop(page.id, None) is None:
+            raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
+        told = {"type": "url", "name": page.name}
+        if value is not None:
+            told["value"] = value[:MAX_VALUE]
+        params = {"elicitationId": page.id, "elicitations": [told]}
+        page.session.notify(COMPLETE, wire.encode(params))
