@@ -86,6 +86,8 @@ class Approvals:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self.grants: tuple[Grant, ...] = ()
         self.base_url = DEFAULT_BASE
+        self.when_opened: Callable[[Task | None, ApprovalRequest, Request], None] = lambda _task, _asked, _request: None
+        self.when_over: Callable[[str], None] = lambda _approval_id: None
         self.announcer = Announcer(self.card_of)
         tasks.on_held = self.opened
         tasks.audit_of = self.audit_of
@@ -176,7 +178,7 @@ class Approvals:
             ExecuteOn.RESULT: RunOn.RESULT,
         }[self._plan().calls.execute_on]
 
-    def opened(self, _task: Task | None, asked: ApprovalRequest, _request: Request) -> None:
+    def opened(self, task: Task | None, asked: ApprovalRequest, request: Request) -> None:
         self._metrics.approvals.add("asked")
         log.info(
             "approval asked",
@@ -187,6 +189,7 @@ class Approvals:
             rule=asked.rule,
         )
         self.announcer.announce(asked.id, asked.workflow.name)
+        self.when_opened(task, asked, request)
 
     # Deciding
 
@@ -316,6 +319,7 @@ class Approvals:
         return await self._store.held(approval_id)
 
     def _wake(self, approval_id: str) -> None:
+        self.when_over(approval_id)
         for future in self._waiting.get(approval_id, ()):
             if not future.done():
                 future.set_result(None)
