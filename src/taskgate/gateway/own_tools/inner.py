@@ -33,6 +33,7 @@ class InnerRequest(Request):
         super().__init__(message, outer.caller, outer.outlet, outer.session, outer.envelope, outer.narrowing)
         self.inner = True
         self.inbox = outer.inbox
+        self.span = outer.span
         self._context = context
         self._outer = outer
         self._feed = feed

@@ -1,0 +1,120 @@
+"""`taskgate questions`: what servers ask callers that cannot be asked themselves, answered from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi
+from taskgate.cli.target import Gateway, Token
+
+QuestionId = Annotated[str, typer.Argument(metavar="ID", help="The question's id; its beginning or end is enough.")]
+Content = Annotated[str | None, typer.Argument(metavar="[JSON]", help="The filled-in form as JSON, or - for stdin.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="See and answer the questions of servers that wait.", no_args_is_help=True)
+    group.command("list")(list_)
+    group.command("answer")(answer)
+    app.add_typer(group, name="questions")
+
+
+def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List the questions that wait, oldest first."""
+
+    def work(api: GatewayApi) -> None:
+        rows = api.get("/api/questions").value
+        if as_json:
+            print(json.dumps(rows, indent=2, ensure_ascii=False))
+        elif not rows:
+            say.note("No server is waiting for an answer.")
+        else:
+            for row in rows:
+                print(_shown(row))
+
+    _run(work, gateway, token, as_json)
+
+
+def answer(
+    question_id: QuestionId,
+    content: Content = None,
+    decline: Annotated[bool, typer.Option("--decline", help="Say no.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Say that nobody will answer.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Answer a question: with a filled-in form, a message for sampling, or --decline or --cancel."""
+
+    def work(api: GatewayApi) -> None:
+        if decline and cancel:
+            raise ApiProblem(ExitCode.USAGE, "Give --decline or --cancel, not both.")
+        action = "decline" if decline else "cancel" if cancel else "accept"
+        body: dict[str, Any] = {"action": action}
+        if content is not None:
+            body["content"] = _content(content)
+        said = api.post(f"/api/questions/{_full_id(api, question_id)}", body).value
+        print(json.dumps(said, ensure_ascii=False) if as_json else say.clean(said["message"]))
+
+    _run(work, gateway, token, as_json)
+
+
+def _content(text: str) -> Any:
+    try:
+        return json.loads(sys.stdin.read() if text == "-" else text)
+    except ValueError as problem:
+        raise ApiProblem(ExitCode.USAGE, f"This is not JSON: {problem}") from None
+
+
+def _full_id(api: GatewayApi, given: str) -> str:
+    """A whole id as it is; a piece of one if it belongs to exactly one question."""
+    ids = [str(row["request_id"]) for row in api.get("/api/questions").value]
+    found = [known for known in ids if known.startswith(given) or known.endswith(given)]
+    if len(found) != 1:
+        text = "No question has" if not found else f"{len(found)} questions have"
+        raise ApiProblem(ExitCode.NOT_FOUND, f"{text} an id that begins or ends with {given!r}.")
+    return found[0]
+
+
+def _shown(row: dict[str, Any]) -> str:
+    params = row["params"]
+    lines = [
+        f"{row['request_id']}  {row['server']} asks {row['caller']} ({row['kind']})",
+        f"  {params.get('message', '')}" if row["kind"] == "elicitation" else f"  {json.dumps(params)[:500]}",
+        f"  answer before {row['expires_at']}",
+    ]
+    if params.get("mode") == "url":
+        lines.append(f"  open {params.get('url')}, then accept")
+    fields = (params.get("requestedSchema") or {}).get("properties") or {}
+    lines += [f"  - {name}: {_wanted(schema)}" for name, schema in fields.items()]
+    if row.get("warning"):
+        lines.append(f"  {row['warning']}")
+    return "\n".join(say.clean(line) for line in lines)
+
+
+def _wanted(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "anything"
+    choices = schema.get("enum")
+    kind = schema.get("type", "anything")
+    title = schema.get("title") or schema.get("description") or ""
+    return f"{kind}{' of ' + ', '.join(map(str, choices)) if choices else ''}{' (' + str(title) + ')' if title else ''}"
+
+
+def _run(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
+    try:
+        work(GatewayApi(gateway, token))
+    except ApiProblem as problem:
+        if as_json:
+            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
+        else:
+            say.note(str(problem))
+        raise typer.Exit(problem.code) from None

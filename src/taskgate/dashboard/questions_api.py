@@ -1,0 +1,92 @@
+"""The operator's view of questions that wait, and of what the gateway has been doing: `/api/questions`, `/api/waterfall` and
+the page `/waterfall`. Callers answer their own questions with tools; the operator may answer any.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from taskgate.core.activity.waterfall import svg
+from taskgate.core.errors import CallerError
+from taskgate.core.questions import ELICIT
+from taskgate.dashboard.web import Answer, WebRequest, json_answer
+from taskgate.gateway.activity.inbox import Waiting
+from taskgate.gateway.gateway import Gateway
+
+MOST_SPANS = 2_000
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Waterfall - Taskgate</title>
+<link rel="stylesheet" href="/static/style.css"></head>
+<body><main><h1>Waterfall</h1>
+<p>The latest requests and the calls to servers that they caused. <a href="/waterfall">Refresh</a></p>
+{drawing}</main></body></html>"""
+
+
+def question_row(waiting: Waiting) -> dict[str, Any]:
+    kind = "elicitation" if waiting.method == ELICIT else "sampling"
+    return {"kind": kind, "caller": waiting.caller, **waiting.shown()}
+
+
+def list_questions(gateway: Gateway) -> Answer:
+    return json_answer([question_row(waiting) for waiting in gateway.activity.inbox.all()])
+
+
+def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> Answer:
+    """The same checks as for the caller's own answer; the first answer wins."""
+    said, inbox = request.json(), gateway.activity.inbox
+    unknown = set(said) - {"action", "content", "role", "model", "stop_reason", "reason"}
+    if unknown:
+        return json_answer({"error": f"Unknown keys: {', '.join(sorted(unknown))}."}, 400)
+    try:
+        waiting = inbox.find_any(question_id)
+    except CallerError as problem:
+        return json_answer({"error": problem.message}, 404)
+    action = said.get("action", "accept")
+    if action not in ("accept", "decline", "cancel"):
+        return json_answer({"error": "action must be accept, decline or cancel."}, 400)
+    if waiting.method == ELICIT:
+        inbox.answer_elicitation(waiting, action, said.get("content"))
+    elif action == "accept":
+        inbox.answer_sampling(
+            waiting,
+            str(said.get("role", "assistant")),
+            said.get("content"),
+            str(said.get("model", "a person")),
+            said.get("stop_reason"),
+        )
+    else:
+        inbox.refuse(waiting, said.get("reason"))
+    return json_answer({"id": question_id, "message": f"{waiting.server} has the answer."})
+
+
+def waterfall_json(gateway: Gateway, request: WebRequest) -> Answer:
+    asked = request.query.get("limit", str(MOST_SPANS))
+    if not asked.isdigit() or not 0 < int(asked) <= MOST_SPANS:
+        raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
+    return json_answer([span.shown() for span in gateway.waterfall.latest(int(asked))])
+
+
+def waterfall_page(gateway: Gateway) -> Answer:
+    drawing = svg(gateway.waterfall.latest(), time.time())
+    return Answer(200, _PAGE.replace("{drawing}", drawing).encode())
+
+
+def servers_json(gateway: Gateway) -> Answer:
+    """State, health and the last words of every server, for the operator."""
+    rows = []
+    for name, upstream in gateway.context.upstreams.items():
+        status = upstream.status()
+        rows.append(
+            {
+                "name": name,
+                "transport": upstream.transport,
+                "state": status.state.value,
+                "generation": status.generation.value if status.generation is not None else None,
+                "reconnect_attempt": status.reconnect_attempt,
+                "next_retry_ms": status.next_retry_ms,
+                "last_error": status.last_error,
+                "stderr": list(status.stderr[-20:]),
+            }
+        )
+    return json_answer(rows)

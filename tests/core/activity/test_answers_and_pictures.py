@@ -1,0 +1,198 @@
+"""Answers are checked against what was asked, and pictures are drawn from the tables in force."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.core.tasks.a_task import a_task
+
+from taskgate.core.activity import question_states
+from taskgate.core.activity.answers import (
+    MAX_SCHEMA_BYTES,
+    elicitation_answer,
+    form_problem,
+    sampling_answer,
+    secret_fields,
+)
+from taskgate.core.activity.diagrams import diagrams
+from taskgate.core.activity.events import Event, EventKind
+from taskgate.core.activity.waiting import pending_on_servers, triggers
+from taskgate.core.activity.waterfall import DRAWN, Waterfall, svg
+from taskgate.core.catalog.regex_filter import RegexFilter
+from taskgate.core.errors import CallerError
+from taskgate.core.questions import ELICIT, SAMPLE, with_inbox
+from taskgate.core.tasks.state import MOVES, HappeningKind
+
+FORM = {
+    "message": "Who?",
+    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[A-Z]"}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("params", "action", "content", "sent"),
+    [
+        (FORM, "accept", {"name": "Ann"}, {"action": "accept", "content": {"name": "Ann"}}),
+        (FORM, "decline", None, {"action": "decline"}),
+        (FORM, "cancel", None, {"action": "cancel"}),
+        ({"mode": "url", "url": "https://a.test"}, "accept", None, {"action": "accept"}),
+        ({"requestedSchema": 7}, "accept", {"x": 1}, {"action": "accept", "content": {"x": 1}}),
+        ({"requestedSchema": {"type": "nonsense"}}, "accept", {}, {"action": "accept", "content": {}}),
+        ({"requestedSchema": {"$ref": "http://elsewhere.test/x"}}, "accept", {}, {"action": "accept", "content": {}}),
+    ],
+)
+def test_a_fitting_answer_is_sent_as_the_protocol_writes_it(
+    params: dict[str, Any], action: str, content: Any, sent: dict[str, Any]
+) -> None:
+    assert json.loads(elicitation_answer(params, action, content).result or b"") == sent
+
+
+@pytest.mark.parametrize(
+    ("params", "action", "content", "says"),
+    [
+        (FORM, "accept", {"name": "ann"}, "name"),
+        (FORM, "accept", {"name": 1}, "name"),
+        (FORM, "accept", None, '"content"'),
+        (FORM, "accept", ["a"], '"content"'),
+        (FORM, "decline", {"name": "Ann"}, "accept only"),
+        ({"mode": "url"}, "accept", {"x": 1}, "without"),
+        ({"requestedSchema": {"required": ["a"]}}, "accept", {}, "required"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused_with_what_is_wrong(
+    params: dict[str, Any], action: str, content: Any, says: str
+) -> None:
+    with pytest.raises(CallerError) as refusal:
+        elicitation_answer(params, action, content)
+    assert says in refusal.value.message
+
+
+def test_a_huge_schema_is_not_used() -> None:
+    assert form_problem({"description": "x" * MAX_SCHEMA_BYTES, "required": ["a"]}, {}) is None
+
+
+@pytest.mark.parametrize("content", ["hi", {"type": "text", "text": "hi"}, [{"type": "text", "text": "hi"}]])
+def test_a_message_may_be_text_a_block_or_blocks(content: Any) -> None:
+    sent = json.loads(sampling_answer("assistant", content, "m", "endTurn").result or b"")
+    assert (sent["role"], sent["model"], sent["stopReason"]) == ("assistant", "m", "endTurn")
+    assert sent["content"] == ({"type": "text", "text": "hi"} if isinstance(content, str) else content)
+    assert "stopReason" not in json.loads(sampling_answer("user", "x", "m", None).result or b"")
+
+
+@pytest.mark.parametrize("content", [7, None, [], [7], {"text": "no type"}])
+def test_a_message_without_a_block_is_refused(content: Any) -> None:
+    with pytest.raises(CallerError):
+        sampling_answer("assistant", content, "m", None)
+
+
+def test_fields_that_ask_for_secrets_are_found() -> None:
+    properties = {
+        "api_key": {"type": "string"},
+        "name": {"type": "string"},
+        "word": {"type": "string", "title": "Your password"},
+        "pin2": {"format": "password"},
+        "odd": 7,
+    }
+    assert secret_fields({"requestedSchema": {"properties": properties}}) == ["api_key", "word", "pin2"]
+    assert secret_fields({}) == []
+    assert secret_fields({"requestedSchema": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        ({}, {"elicitation": {"form": {}, "url": {}}, "sampling": {}}),
+        ({"elicitation": {}}, {"elicitation": {"form": {}, "url": {}}, "sampling": {}}),
+        (
+            {"sampling": {"tools": {}}, "roots": {}},
+            {"roots": {}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}},
+        ),
+    ],
+)
+def test_an_inbox_lets_more_be_asked(declared: dict[str, Any], shown: dict[str, Any]) -> None:
+    assert with_inbox(declared) == shown
+
+
+def test_a_caller_that_can_do_everything_is_shown_as_it_is() -> None:
+    declared = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+    assert with_inbox(declared) is declared
+
+
+def test_the_five_diagrams_have_the_names_and_the_states_of_the_tables() -> None:
+    drawn = {diagram["name"]: diagram["mermaid"] for diagram in diagrams()}
+    assert list(drawn) == [
+        "proxy_task_states",
+        "pending_elicitation_states",
+        "pending_sampling_states",
+        "tool_call_lifecycle",
+        "entity_relationships",
+    ]
+    for line in (
+        "[*] --> working : execute_tool timeout expires",
+        "working --> completed : Final server returns result",
+        "working --> failed : Final server returns error",
+        "working --> failed : Final server disconnects",
+        "working --> cancelled : Client calls cancel_task",
+    ):
+        assert line in drawn["proxy_task_states"]
+    assert "pending --> rejected" in drawn["pending_elicitation_states"]
+    assert question_states.mermaid(SAMPLE) == drawn["pending_sampling_states"]
+    assert "note right of pending" in question_states.mermaid(ELICIT)
+    assert HappeningKind.CONTACT_LOST in {kind for moves in MOVES.values() for kind in moves}
+
+
+def test_triggers_name_each_kind_once_and_a_lost_server_specially() -> None:
+    def happened(kind: EventKind) -> Event:
+        return Event("x", kind.value, "s", 0, {})
+
+    found = triggers(
+        [
+            happened(EventKind.NOTIFICATION),
+            happened(EventKind.NOTIFICATION),
+            happened(EventKind.SERVER_DISCONNECTED),
+        ]
+    )
+    assert found == [
+        {"type": "event", "server": "s", "eventType": "notification"},
+        {"type": "server_disconnected", "server": "s"},
+    ]
+
+
+def test_open_tasks_are_grouped_by_server() -> None:
+    task = a_task()
+    (group,) = pending_on_servers([task, task], 0)
+    assert group["server"] == task.server
+    assert group["working_tasks"][0] == {"taskId": task.id, "toolName": task.tool, "status": "working"}
+    assert len(group["working_tasks"]) == 2
+
+
+def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
+    ring = Waterfall(kept=3)
+    for _ in range(5):
+        ring.begin("request", "ping", "", "", "ann", 1.0).over("ok", 2.0)
+    assert len(ring.latest()) == 3
+    request = ring.begin("request", "tools/call", "<b>", "", "ann", 1.0)
+    call = ring.begin("upstream", "tools/call", "t", "files", "ann", 1.1, request.number)
+    call.over("error", 1.5)
+    drawing = svg(ring.latest(), 3.0)
+    assert "&lt;b&gt;" in drawing
+    assert "<b>" not in drawing
+    assert "files: t" in drawing
+    shown = request.shown()
+    assert (shown["end_ms"], shown["state"], shown["parent"]) == (None, "running", None)
+    assert call.shown()["parent"] == request.number
+    assert "Nothing has been asked" in svg([], 0.0)
+    assert DRAWN < 1000
+
+
+@pytest.mark.parametrize(("pattern", "text", "matches"), [(None, "x", True), ("^a", "abc", True), ("^a", "cab", False)])
+def test_expressions_match_anywhere(pattern: str | None, text: str, matches: bool) -> None:
+    assert RegexFilter("tool", pattern).matches(text) is matches
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x" * 201])
+def test_expressions_that_could_hang_or_are_none_are_refused(pattern: str) -> None:
+    with pytest.raises(CallerError):
+        RegexFilter("tool", pattern)

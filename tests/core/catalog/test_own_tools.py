@@ -1,0 +1,102 @@
+"""One description is both the schema that a caller sees and the check of what it sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace, wait_parameter
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import Generation
+
+FACE = ToolFace(
+    "do_it",
+    "Does it.",
+    (
+        Parameter("text", Kind.TEXT, "Some text.", required=True),
+        Parameter("word", Kind.TEXT, "A word.", choices=("a", "b")),
+        wait_parameter(100, "How long."),
+        Parameter("count", Kind.WHOLE, "Any number."),
+        Parameter("flag", Kind.YES_NO, "Yes or no.", default=False),
+        Parameter("object", Kind.OBJECT, "An object."),
+        Parameter("list", Kind.TEXTS, "A list."),
+        Parameter("anything", Kind.ANYTHING, "Anything."),
+    ),
+)
+
+
+def test_defaults_are_filled_in_and_missing_ones_stay_missing() -> None:
+    assert FACE.read({"text": "x"}) == {"text": "x", "timeout_ms": 100, "flag": False}
+
+
+def test_everything_that_fits_is_kept() -> None:
+    given: dict[str, Any] = {
+        "text": "x",
+        "word": "a",
+        "timeout_ms": 5,
+        "count": -3,
+        "flag": True,
+        "object": {"a": 1},
+        "list": ["a"],
+        "anything": [None],
+    }
+    assert FACE.read(given) == given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "must be an object"),
+        (None, 'needs "text"'),
+        ({"text": 1}, "a string"),
+        ({"text": "x" * 10_001}, "a string"),
+        ({"text": "x", "word": "c"}, "one of a, b"),
+        ({"text": "x", "timeout_ms": 0}, "from 1 to"),
+        ({"text": "x", "timeout_ms": True}, "from 1 to"),
+        ({"text": "x", "count": 1.5}, "a whole number"),
+        ({"text": "x", "flag": "yes"}, "true or false"),
+        ({"text": "x", "object": []}, "an object"),
+        ({"text": "x", "list": [1]}, "a list of strings"),
+        ({"text": "x", "txt": 1}, "Did you mean 'text'"),
+        ({"text": "x", "zzzzzz": 1}, "it takes text"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(arguments: Any, says: str) -> None:
+    with pytest.raises(CallerError) as refusal:
+        FACE.read(arguments)
+    assert says in refusal.value.message
+
+
+def test_a_tool_without_parameters_says_so() -> None:
+    with pytest.raises(CallerError) as refusal:
+        ToolFace("ping", "Pings.").read({"a": 1})
+    assert "it takes nothing" in refusal.value.message
+
+
+def test_the_listed_schema_says_the_same() -> None:
+    shown = json.loads(FACE.rendered(Generation.STATEFUL))
+    schema = shown["inputSchema"]
+    assert schema["required"] == ["text"]
+    assert schema["properties"]["timeout_ms"] == {
+        "description": "How long.",
+        "type": "integer",
+        "default": 100,
+        "minimum": 1,
+        "maximum": 86_400_000,
+    }
+    assert schema["properties"]["word"]["enum"] == ["a", "b"]
+    assert schema["properties"]["list"]["items"] == {"type": "string"}
+    assert "type" not in schema["properties"]["anything"]
+    assert shown["execution"] == {"taskSupport": "forbidden"}
+
+
+def test_the_stateless_generation_has_no_execution_key() -> None:
+    shown = json.loads(ToolFace("ping", "Pings.").rendered(Generation.STATELESS))
+    assert "execution" not in shown
+    assert "required" not in shown["inputSchema"]
+
+
+def test_anything_is_described_as_some_value() -> None:
+    assert Parameter("x", Kind.ANYTHING, "X.")._wanted() == "some JSON value"
