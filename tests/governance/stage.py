@@ -155,6 +155,23 @@ class Stateful:
         message = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": dict(params)}
         return await self._http.post(self._url, json=message, headers=self._headers, timeout=60)
 
+    async def stream(self, method: str, **params: Any) -> AsyncIterator[dict[str, Any]]:
+        """Every message of the reply, as it comes."""
+        self._count += 1
+        message = {"jsonrpc": "2.0", "id": self._count, "method": method, "params": params}
+        async with self._http.stream("POST", self._url, json=message, headers=self._headers, timeout=60) as response:
+            if response.headers["content-type"].startswith("application/json"):
+                yield json.loads(await response.aread())
+                return
+            async for line in response.aiter_lines():
+                if line.startswith("data:") and line.removeprefix("data:").strip():
+                    yield json.loads(line.removeprefix("data:"))
+
+    async def respond(self, request_id: Any, result: dict[str, Any]) -> None:
+        message = {"jsonrpc": "2.0", "id": request_id, "result": result}
+        reply = await self._http.post(self._url, json=message, headers=self._headers, timeout=DEADLINE)
+        assert reply.status_code == 202
+
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         response = await self._post(method, params)
         return reply_in(response, self._count) if response.status_code == 200 else {"status": response.status_code}

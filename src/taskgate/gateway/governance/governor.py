@@ -50,8 +50,7 @@ class Governor:
         self._catalogs = catalogs
         self._plan = plan
         self._metrics = metrics
-        tasks.runs.look = self.look
-        tasks.runs.prepare = self._up_to_date
+        tasks.runs.look_with(self.look, self._up_to_date)
 
     def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """The approval that this call must be held for, or None if it may go."""

@@ -1,0 +1,126 @@
+"""The commands around governance, as people and scripts run them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+from tests.governance.stage import Stage, a_stage
+from tests.harness.programs import run_to_end
+
+TASKGATE = [sys.executable, "-m", "taskgate"]
+
+
+async def run(*words: str, stage: Stage | None = None, token: str | None = None) -> tuple[int, str, str]:
+    env = {"TASKGATE_TOKEN": token or ""}
+    if stage is not None:
+        env |= {"TASKGATE_URL": stage.gateway.base, "TASKGATE_STATE_DIR": str(stage.gateway.state)}
+    return await run_to_end([*TASKGATE, *words], env)
+
+
+async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        code, out, err = await run("approvals", "list", stage=stage)
+        assert (code, out) == (0, "")
+        assert "Nothing waits" in err
+        waiting = asyncio.create_task(
+            (await stage.stateful()).call("s__delete_it", {"path": "\x1b[31mred", "password": "p"})
+        )
+        (row,) = await stage.open_approvals()
+        code, out, _ = await run("approvals", "list", "--json", stage=stage)
+        assert [each["id"] for each in json.loads(out)] == [row["id"]]
+        code, out, _ = await run("approvals", "show", row["id"], stage=stage)
+        assert "\\u001b[31mred" in out
+        assert "\x1b" not in out
+        assert "Hidden from you, but sent: password" in out
+        assert (await run("approvals", "approve", row["id"], stage=stage, token="wrong"))[0] == 4
+        assert (await run("approvals", "show", "ap_00000000000000000000000000", stage=stage))[0] == 8
+        code, out, _ = await run("approvals", "approve", row["id"][-8:], stage=stage)
+        assert (code, out.strip()) == (0, "Approved.")
+        assert "result" in await asyncio.wait_for(waiting, 15)
+        code, out, err = await run("approvals", "deny", row["id"], "--reason", "late", stage=stage)
+        assert code == 4
+        assert "already" in err
+        code, out, _ = await run("approvals", "list", "--all", "--json", stage=stage)
+        assert json.loads(out)[0]["state"] == "used"
+        await the_audit_log_is_whole_until_somebody_touches_it(stage)
+    assert (await run("approvals", "list", stage=stage))[0] == 3
+
+
+async def the_audit_log_is_whole_until_somebody_touches_it(stage: Stage) -> None:
+    where = ["-c", str(stage.gateway.config)]
+    code, out, _ = await run("audit", "verify", *where, "--json", stage=stage)
+    said = json.loads(out)
+    assert (code, said["whole"]) == (0, True)
+    code, out, _ = await run("audit", "export", *where, stage=stage)
+    exported = stage.gateway.folder / "audit.jsonl"
+    exported.write_text(out)
+    rows = [json.loads(line)["entry"] for line in out.splitlines()]
+    asked = next(row for row in rows if row["event"] == "approval_asked")
+    assert asked["arguments"]["password"] == "[hidden]"
+    assert next(row for row in rows if row["event"] == "approval_approved")["approvers"] == ["operator"]
+    assert [row["executed"] for row in rows if row["event"] == "task_completed"] == ["yes"]
+    assert (await run("audit", "verify", "--file", str(exported)))[0] == 0
+    exported.write_text(out.replace('"decision":"held"', '"decision":"hold"', 1))
+    assert (await run("audit", "verify", "--file", str(exported)))[0] == 9
+    await stage.gateway.stop()
+    head = json.loads((await run("audit", "verify", *where, "--json", stage=stage))[1])["head"]
+    assert (await run("audit", "verify", *where, "--head", head, stage=stage))[0] == 0
+    with sqlite3.connect(stage.gateway.state / "taskgate.db") as database:
+        database.execute("DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
+    assert (await run("audit", "verify", *where, stage=stage))[0] == 0
+    assert (await run("audit", "verify", *where, "--head", head, stage=stage))[0] == 9
+    await stage.gateway.start()
+
+
+async def test_policies_can_be_tried_and_tokens_made(tmp_path: Path) -> None:
+    (tmp_path / "pay.cedar").write_text(
+        'permit (principal in Taskgate::Role::"clerk", action == Taskgate::Action::"Forward", resource)\n'
+        "when { context.arguments.amount <= 100 };\n"
+    )
+    config = tmp_path / "taskgate.yaml"
+    config.write_text(
+        "schema: 1\nservers: {reports: {url: 'http://127.0.0.1:9/mcp'}}\n"
+        "governance: {rules: [{match: 'pay_*', action: policy}, {match: 'drop_*', action: deny},"
+        " {match: 'delete_*', action: approve}]}\ncedar: {policies: [./pay.cedar]}\n"
+    )
+    where = ["-c", str(config), "--json"]
+    for call, arguments, expected in (
+        ("reports:pay_it", '{"amount": 5}', "forward"),
+        ("reports:pay_it", '{"amount": 500}', "deny"),
+        ("reports:pay_it", '{"amount": "5"}', "deny"),
+        ("pay_it", "{}", "deny"),
+        ("drop_it", "{}", "deny"),
+        ("reports:delete_it", "{}", "approve"),
+        ("resource:file:///x", "{}", "forward"),
+    ):
+        code, out, _ = await run("policy", "test", call, arguments, "--role", "clerk", "--expect", expected, *where)
+        assert (code, json.loads(out)["action"]) == (0, expected), call
+    assert (await run("policy", "test", "drop_it", "--expect", "forward", *where))[0] == 1
+    assert (await run("policy", "test", "pay_it", '{"amount": 5, "Amount": 6}', *where))[0] == 2
+    code, out, _ = await run("token", "new", "ann", "--json")
+    made = json.loads(out)
+    assert (code, made["id"], made["roles"]) == (0, "ann", ["approver"])
+    assert (await run("token", "new", "operator"))[0] == 2
+
+
+async def test_bad_policies_are_start_up_errors_with_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.cedar").write_text("\n\npermit (principal, action, resource) when { nonsense ! };\n")
+    config = tmp_path / "taskgate.yaml"
+    config.write_text("schema: 1\nservers: {}\ncedar: {policies: [./bad.cedar]}\n")
+    code, _, err = await run("check", "-c", str(config))
+    assert code == 2
+    assert "bad.cedar:3" in err
+    (tmp_path / "bad.cedar").write_text('@approval("nobody")\npermit (principal, action, resource);\n')
+    code, _, err = await run("check", "-c", str(config))
+    assert code == 2
+    assert "nobody" in err
+    config.write_text(
+        "schema: 1\nservers: {}\ngovernance: {rules: [{match: 'x', action: approve, approval: ghosts}]}\n"
+    )
+    code, _, err = await run("check", "-c", str(config))
+    assert code == 2
+    assert "taskgate.yaml:3" in err

@@ -1,0 +1,147 @@
+"""Asking elsewhere than in the inbox: the caller's own elicitation, and a signed webhook that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.channels.receiver_double import receiver
+from tests.governance.stage import DEADLINE, Stateful, a_stage, eventually, people
+
+SELF = {"channels": ["inbox", {"type": "elicitation", "mode": "form"}], "self_approval": True}
+FORM = {"elicitation": {"form": {}}}
+
+
+async def answered(caller: Stateful, name: str, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A call whose question is answered on the way: the question, and the reply."""
+    question: dict[str, Any] = {}
+    async for message in caller.stream("tools/call", name=name, arguments={"path": "/x"}):
+        if message.get("method") == "elicitation/create":
+            question = message["params"]
+            await caller.respond(message["id"], answer)
+        elif "id" in message and "method" not in message:
+            return question, message
+    raise AssertionError("the stream ended without a reply")
+
+
+async def test_the_person_at_the_caller_answers_a_form_where_the_workflow_trusts_them(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, approval={"ops": SELF}) as stage:
+        caller = await stage.stateful(FORM)
+        yes = {"action": "accept", "content": {"decision": "approve"}}
+        question, reply = await asyncio.wait_for(answered(caller, "s__delete_it", yes), DEADLINE)
+        assert '"path": "/x"' in question["message"]
+        assert question["requestedSchema"]["required"] == ["decision"]
+        assert reply["result"]["content"][0]["text"].startswith("did delete_it")
+        no = {"action": "accept", "content": {"decision": "deny", "reason": "On second thought"}}
+        _, reply = await asyncio.wait_for(answered(caller, "s__delete_it", no), DEADLINE)
+        assert "On second thought" in reply["error"]["message"]
+        assert len(stage.sent()) == 1
+
+
+async def test_no_form_is_shown_to_a_caller_whose_word_does_not_count(tmp_path: Path) -> None:
+    careful = {**SELF, "self_approval": False}
+    async with a_stage(tmp_path, approval={"ops": careful}) as stage:
+        caller = await stage.stateful(FORM)
+        waiting = asyncio.create_task(
+            answered(caller, "s__delete_it", {"action": "accept", "content": {"decision": "approve"}})
+        )
+        (row,) = await stage.open_approvals()
+        await stage.deny(row["id"])
+        question, reply = await asyncio.wait_for(waiting, DEADLINE)
+        assert question == {}
+        assert reply["error"]["data"]["error_type"] == "approval_rejected"
+
+
+async def test_a_stateless_caller_answers_the_form_in_its_next_round(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, approval={"ops": SELF}) as stage:
+        caller = stage.stateless(FORM)
+        asked = (await caller.call("s__delete_it", {"path": "/x"}))["result"]
+        assert asked["inputRequests"]["approval"]["params"]["mode"] == "form"
+        answers = {"approval": {"action": "accept", "content": {"decision": "approve"}}}
+        reply = await caller.call(
+            "s__delete_it", {"path": "/x"}, requestState=asked["requestState"], inputResponses=answers
+        )
+        assert reply["result"]["content"][0]["text"].startswith("did delete_it")
+        asked = (await caller.call("s__delete_it", {"path": "/y"}))["result"]
+        reply = await caller.call(
+            "s__delete_it",
+            {"path": "/y"},
+            requestState=asked["requestState"],
+            inputResponses={"approval": {"action": "decline"}},
+        )
+        assert "error" in reply or reply["result"].get("isError")
+        assert len(stage.sent()) == 1
+
+
+def signed(secret: bytes, body: bytes) -> dict[str, str]:
+    now = str(int(time.time()))
+    mac = hmac.new(secret, f"msg_1.{now}.".encode() + body, hashlib.sha256).digest()
+    signature = "v1," + base64.b64encode(mac).decode()
+    return {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}
+
+
+async def test_a_webhook_is_told_answers_by_its_callback_and_hears_the_end(tmp_path: Path) -> None:
+    secret = b"quite secret"
+    async with receiver(secret) as hook:
+        channel = {"type": "webhook", "url": hook.url, "secret": secret.decode()}
+        workflow = {"channels": ["inbox", channel]}
+        async with a_stage(tmp_path, approval={"ops": workflow}, tokens=people("ann")) as stage:
+            caller = await stage.stateful()
+            waiting = asyncio.create_task(caller.call("s__delete_it", {"path": "/x"}))
+
+            async def told() -> dict[str, Any] | None:
+                return hook.got[0] if hook.got else None
+
+            card = await eventually(told)
+            assert card["type"] == "approval.requested"
+            decision = {
+                "approval_id": card["approval"]["id"],
+                "verdict": "deny",
+                "approver": "ann",
+                "arguments_digest": card["approval"]["arguments_digest"],
+                "reason": "Not from here",
+            }
+            body = json.dumps(decision).encode()
+            forged = await stage.http.post(card["callback_url"], content=body, headers=signed(b"other", body))
+            assert forged.status_code == 401
+            reply = await stage.http.post(card["callback_url"], content=body, headers=signed(secret, body))
+            assert reply.status_code == 200
+            again = await stage.http.post(card["callback_url"], content=body, headers=signed(secret, body))
+            assert again.status_code == 409
+            assert "Not from here" in (await asyncio.wait_for(waiting, DEADLINE))["error"]["message"]
+
+            async def updated() -> dict[str, Any] | None:
+                return hook.got[1] if len(hook.got) > 1 else None
+
+            assert (await eventually(updated))["approval"]["state"] == "denied"
+            await stage.deny((await _held_again(stage))["id"])
+
+
+async def test_an_open_approval_is_announced_once_more_after_a_restart(tmp_path: Path) -> None:
+    secret = b"quite secret"
+    async with receiver(secret) as hook:
+        workflow = {"channels": ["inbox", {"type": "webhook", "url": hook.url, "secret": secret.decode()}]}
+        async with a_stage(tmp_path, approval={"ops": workflow}) as stage:
+            row = await _held_again(stage)
+
+            async def told(times: int) -> bool | None:
+                return len(hook.got) >= times or None
+
+            await eventually(lambda: told(1))
+            await stage.gateway.restart()
+            await eventually(lambda: told(2))
+            assert [card["type"] for card in hook.got] == ["approval.requested"] * 2
+            assert {card["approval"]["id"] for card in hook.got} == {row["id"]}
+
+
+async def _held_again(stage: Any) -> dict[str, Any]:
+    caller = await stage.stateful({"tasks": {}})
+    await caller.call("s__delete_two", {}, task={"ttl": 60000})
+    (row,) = await stage.open_approvals()
+    return dict(row)
