@@ -71,6 +71,23 @@ NODE_PEERS = (
     NodePeer("conformance", ("@modelcontextprotocol/conformance@0.2.0-alpha.12",)),
     NodePeer("everything", ("@modelcontextprotocol/server-everything@2026.8.31",)),
     NodePeer("inspector", ("@modelcontextprotocol/inspector@2.12.0",)),
+    # Ten servers as people have them, for measuring how much of a catalog a scope saves.
+    NodePeer(
+        "catalog",
+        (
+            "@modelcontextprotocol/server-everything@2026.8.31",
+            "@modelcontextprotocol/server-filesystem@2026.8.31",
+            "@modelcontextprotocol/server-memory@2026.8.31",
+            "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
+            "@modelcontextprotocol/server-github@2025.4.8",
+            "@modelcontextprotocol/server-gitlab@2025.4.25",
+            "@modelcontextprotocol/server-slack@2025.4.25",
+            "@modelcontextprotocol/server-brave-search@0.6.2",
+            "@modelcontextprotocol/server-google-maps@0.6.2",
+            "@modelcontextprotocol/server-everart@0.6.2",
+        ),
+        bench_only=True,
+    ),
 )
 
 

@@ -11,6 +11,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -58,6 +59,8 @@ class Lifecycle:
         self.ready = False
         self._stop = asyncio.Event()
         self._reload_wanted = asyncio.Event()
+        self._watch_anew = asyncio.Event()
+        report(loaded)
         self._server: _QuietServer | None = None
         self._drain_s = loaded.root.limits.drain_timeout.total_seconds()
 
@@ -188,19 +191,22 @@ class Lifecycle:
     async def _note_changes(self) -> None:
         from watchfiles import awatch
 
-        paths = [path for path in self.house.loaded.watch if path.exists()]
-        if not paths:
-            return
-        folders = {path if path.is_dir() else path.parent for path in paths}
-        wanted = {str(path) for path in paths}
-        async for changes in awatch(*folders, debounce=200, step=50, stop_event=None):
-            if any(changed in wanted or any(changed.startswith(f"{w}/") for w in wanted) for _, changed in changes):
-                self._reload_wanted.set()
+        while True:
+            self._watch_anew.clear()
+            wanted, folders = _watched(self.house.loaded)
+            if not folders:
+                await self._watch_anew.wait()
+                continue
+            news = awatch(*folders, debounce=200, step=50, stop_event=self._watch_anew, recursive=False)
+            async for changes in news:
+                if any(changed in wanted or str(Path(changed).parent) in wanted for _, changed in changes):
+                    self._reload_wanted.set()
 
     async def _reload(self) -> None:
         path = self.house.loaded.path
         if path is None:
             return
+        before = _watched(self.house.loaded)
         try:
             loaded = await asyncio.to_thread(load, path)
             self.house.reload(loaded)
@@ -212,11 +218,30 @@ class Lifecycle:
             return
         self.door.guard = self.house.guard
         self.door.doorkeeper = self.house.doorkeeper
-        log.info("configuration reloaded", revision=self.house.plan.revision)
+        log.info(
+            "configuration reloaded", revision=self.house.plan.revision, registry=self.house.plan.registry.revision
+        )
+        report(loaded)
+        if _watched(loaded) != before:
+            self._watch_anew.set()
         asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
 
     def _retire(self) -> None:
         self._retiring = asyncio.get_running_loop().create_task(self.house.close_retired())
+
+
+def report(loaded: LoadedConfig) -> None:
+    """What was passed over while reading, so that a bad record is not silently missing."""
+    for warning in loaded.warnings:
+        log.warning("configuration", problem=str(warning))
+    for gone in loaded.left_out:
+        log.warning("server left out", server=gone.server, reason=gone.reason, detail=gone.detail)
+
+
+def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:
+    """The files and folders a configuration depends on, and the folders to watch for news of them."""
+    folders = {path if path.is_dir() else path.parent for path in loaded.watch}
+    return frozenset(map(str, loaded.watch)), frozenset(str(folder) for folder in folders if folder.is_dir())
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -231,6 +256,7 @@ def _bind(host: str, port: int) -> socket.socket:
 async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
     house = open_house(loaded)
+    house.gateway.guests.local = True
     name = scope or house.gateway.default_scope
     if not house.gateway.has_scope(name):
         raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")

@@ -125,3 +125,19 @@ async def test_hostile_and_broken_records_are_reported_and_the_rest_serve(tmp_pa
         assert await caller.tools() == ["good__read"]
         assert (await caller.call("deny__read")).error["data"]["error_type"] == "unknown_tool"
     assert '"deny": "deny_all"' in gateway.log
+    for bad in ("huge.json", "bomb.yaml", "deep.json", "twice.toml", "glob.yaml", "name.yaml", "binary.yaml"):
+        assert bad in gateway.log
+
+
+async def test_a_folder_that_is_made_later_or_moved_is_followed_too(tmp_path: Path) -> None:
+    config = {"schema": 1, "registry_dir": "./later.d", "scopes": {"default": scope("*")}}
+    async with running_gateway(config, tmp_path) as gateway, opened(gateway.url, STATELESS) as caller:
+        assert await caller.tools() == []
+        (tmp_path / "later.d").mkdir()
+        (tmp_path / "later.d" / "one.json").write_text(record("one", "read"))
+        await until_listed(caller, {"one__read"})
+        (tmp_path / "other.d").mkdir()
+        gateway.write({**config, "registry_dir": "./other.d"})
+        await until_listed(caller, set())
+        (tmp_path / "other.d" / "two.json").write_text(record("two", "write"))
+        await until_listed(caller, {"two__write"})
