@@ -23,6 +23,7 @@ from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Token, operator_identity
 from taskgate.doors.operator import house_secret, operator_token
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.guests import NewServer
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey
@@ -135,6 +136,7 @@ def build(loaded: LoadedConfig, store: Store, keys: Keys | None = None) -> House
     metrics = Metrics()
     gateway = Gateway(plan, servers, store, metrics, keys.secret)
     ears.gateway = gateway
+    gateway.guests.make = lambda new: Server(guest_spec(new, loaded.root), ears, http, reaper)
     return House(
         loaded,
         plan,
@@ -153,6 +155,21 @@ def build(loaded: LoadedConfig, store: Store, keys: Keys | None = None) -> House
 
 def server_specs(root: GatewayFile) -> Mapping[str, ServerSpec]:
     return {name: _spec(name, server, root) for name, server in root.servers.items() if server.enabled}
+
+
+def guest_spec(new: NewServer, root: GatewayFile) -> ServerSpec:
+    """A server that a caller brought along."""
+    transport = Transport.STDIO if new.command is not None else Transport.HTTP
+    return ServerSpec(
+        new.name,
+        transport,
+        new.url or "",
+        dict(new.headers),
+        new.command or "",
+        new.args,
+        dict(new.env),
+        max_result_bytes=root.limits.result_bytes,
+    )
 
 
 def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:

@@ -18,6 +18,7 @@ COMMANDS = (
     "install",
     "wrap",
     "approvals",
+    "questions",
     "tools",
     "call",
     "tasks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -15,6 +15,7 @@ from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
+from taskgate.gateway.guests import Guests
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.request import Request
@@ -46,6 +47,8 @@ class Context:
     call_log: CallLog
     validation: Validation
     completions: Completions
+    guests: Guests
+    guests_changed: Callable[[str], None]
 
     def view_of(self, request: Request) -> View:
         """The view a request was found in; only to be asked for after the view was built."""

@@ -45,11 +45,13 @@ from taskgate.gateway.context import Context
 from taskgate.gateway.elicitation_pages import ElicitationPages
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.guests import Guests
 from taskgate.gateway.introduce import discover_result, initialize_result
 from taskgate.gateway.list_catalog import list_catalog
 from taskgate.gateway.own_resources import read_own_resource
@@ -62,6 +64,7 @@ from taskgate.gateway.seal import Seal
 from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.tasks.conversation import RESUMED
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.validate import Validation
@@ -93,13 +96,16 @@ class Gateway:
         self.metrics = metrics
         self._plan = plan
         self._upstreams = upstreams
+        self._own_plan, self._own_upstreams = plan, upstreams
         self.tasks = TaskEngine(store, lambda: self._plan, lambda: self._upstreams)
         self._suspended = SuspendedCalls()
         self.subscriptions = Subscriptions()
         self._session_ended: list[Callable[[Session], None]] = []
+        self._outlived: set[str] = set()
         catalogs = Catalogs(upstreams, plan.limits, self._lists_changed, metrics)
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
         seal = Seal(seal_key)
+        self.tasks.sign_with(seal)
         self.activity = Activity(store)
         self._asker = Asker(self.activity.inbox, lambda: self._plan)
         self._suspended.otherwise = self._asker.otherwise
@@ -112,6 +118,7 @@ class Gateway:
         relay.urls, relay.elicitation_over = self.urls, self._elicitation_over
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
+        self._ask_caller = AskCaller(self.approvals, self.tasks, lambda: self._plan)
         self.pins = Pins(store, catalogs, lambda: self._plan, self.approvals)
         self.annotations = Annotations(lambda: self._plan, catalogs, metrics)
         catalogs.inspect = self._inspect
@@ -120,6 +127,7 @@ class Gateway:
         views = Views(catalogs, self._note, self._composed)
         self.budgets = Budgets(plan)
         metrics.gauges += self.budgets.gauges()
+        self.guests = Guests()
         self.context = Context(
             plan,
             upstreams,
@@ -137,16 +145,20 @@ class Gateway:
             CallLog(store),
             Validation(lambda: self._plan.features.validate, metrics.schema_violations.add),
             Completions(lambda: self._plan.features.learn),
+            self.guests,
+            self._guests_changed,
         )
         self.tasks.desk.check = self._check_output
         self.waterfall = relay.waterfall
-        self.tasks.runs.waterfall = relay.waterfall
+        self.tasks.runs.draw_in(relay.waterfall)
         self.tasks.board.listeners.append(self.activity.task_changed)
         self.task_inbox = TaskInbox(self.activity, self._asker, self.tasks)
         self.when_session_ends(self.activity.forget_session)
         self.tasks.desk.cut = self.budgets.cut
-        self.tasks.runs.line_of = self.budgets.lines.get
+        self.tasks.runs.queue_in(self.budgets.lines.get)
+        self.tasks.runs.on_idle = self._session_idle
         self.tasks.followers.sessions = lambda: self.context.sessions
+        self.tasks.followers.session = lambda session_id: self.context.sessions.get(session_id)
         self.tasks.followers.listeners = self.subscriptions.following
         self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
         self.pages = ElicitationPages()
@@ -531,9 +543,19 @@ class Gateway:
         await self.subscriptions.release(self.context, session)
         if session.id in self.tasks.runs.sessions_in_use():
             # Its tasks outlive it, and with them the conversations they run in.
+            self._outlived.add(session.id)
             return
+        await self._let_go(session.id)
+
+    async def _session_idle(self, session_id: str) -> None:
+        """The last task of a conversation has ended: if its session is gone, the conversation may go too."""
+        if session_id in self._outlived or session_id.startswith(RESUMED):
+            self._outlived.discard(session_id)
+            await self._let_go(session_id)
+
+    async def _let_go(self, session_id: str) -> None:
         for upstream in self.context.upstreams.values():
-            await upstream.release(session.id)
+            await upstream.release(session_id)
 
     # Change and end
 
@@ -559,6 +581,9 @@ class Gateway:
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload: the new plan holds from the next request on; requests under way end under the old one."""
         before = self.context.plan
+        self._own_plan, self._own_upstreams = plan, upstreams
+        plan, upstreams = self.guests.merged(plan, upstreams)
+        plan = replace(plan, revision=max(plan.revision, before.revision + 1))
         self.context.plan = self._plan = plan
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
@@ -571,6 +596,10 @@ class Gateway:
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
 
+    def _guests_changed(self, name: str) -> None:
+        """A server was added or removed by a caller: everything else stays as the operator has it."""
+        self.adopt(self._own_plan, self._own_upstreams, frozenset({name}))
+
     def end_streams(self) -> None:
         """Long-lived streams of sessions end now; the sessions themselves are told by the closing gateway."""
         for session in self.context.sessions:
@@ -582,11 +611,13 @@ class Gateway:
         self.subscriptions.end_all()
         self.write_down_calls()
         await self.pins.close()
+        await self._ask_caller.close()
         await self.approvals.close()
         await self.tasks.close()
         await self._suspended.close()
         await self.models.close()
         await self.activity.close()
+        await self.guests.close()
         await self.context.catalogs.close()
         self.end_streams()
 

@@ -10,13 +10,14 @@ from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import cached_privately
 from taskgate.gateway import own_resources
 from taskgate.gateway.context import Context
 from taskgate.gateway.own_tools import table
+from taskgate.gateway.own_tools.manage_servers import NEEDS_PERMISSION
 from taskgate.gateway.request import Request
 
 PAGE: Final = 1000
+_STATELESS_TAIL: Final = b',"resultType":"complete","ttlMs":0,"cacheScope":"private"}'
 _KEYS: Final = {
     "tools/list": (EntryKind.TOOL, b"tools"),
     "prompts/list": (EntryKind.PROMPT, b"prompts"),
@@ -31,15 +32,16 @@ async def list_catalog(context: Context, request: Request) -> bytes:
     task_aware = request.session is not None and request.session.task_aware
     entries = view.listing(kind, request.generation, task_aware)
     if kind is EntryKind.TOOL:
-        entries = table.listing(view, entries, request.generation, task_aware)
+        hidden = frozenset() if context.guests.allowed(context.plan) else NEEDS_PERMISSION
+        entries = table.listing(view, entries, request.generation, task_aware, hidden)
     elif kind is EntryKind.RESOURCE:
         entries = own_resources.listing(view.scope, entries)
     start = _offset(request.params.get("cursor"), len(entries))
     body = b'{"' + key + b'":[' + b",".join(entries[start : start + PAGE]) + b"]"
     if start + PAGE < len(entries):
         body += b',"nextCursor":' + wire.encode(_cursor(start + PAGE))
-    body += b"}"
-    return cached_privately(body) if request.generation is Generation.STATELESS else body
+    # Written here and not by taking the whole list apart again: a list may be long.
+    return body + (_STATELESS_TAIL if request.generation is Generation.STATELESS else b"}")
 
 
 def _cursor(offset: int) -> str:

@@ -8,11 +8,13 @@ back; its call waits meanwhile (see `suspended`). Nothing here decides whether t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core import wire
+from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
@@ -63,6 +65,7 @@ class Relay:
         self.elicitation_over: Callable[[str, Raw | None, Request], None] = lambda _server, _params, _request: None
         self._ask = ask
         self._ask_otherwise = ask_otherwise
+        self.waterfall = Waterfall()
 
     async def carry(self, request: Request, errand: Errand) -> bytes:
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
@@ -70,13 +73,33 @@ class Relay:
             return await self._next_round(request, errand)
         link = await errand.upstream.link(request.link_key, request.face)
         if link.generation is request.generation:
-            reply = await link.request(self._outgoing(request, errand))
+            reply = await self._send(request, errand, link)
             if type(reply) is Result:
                 return reply.raw
             return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
         if request.generation is Generation.STATEFUL:
             return await self._down_to_stateful(request, errand, link)
         return await self._hold(request, errand, link)
+
+    async def _send(self, request: Request, errand: Errand, link: Link) -> Reply:
+        return await self._recorded(request, errand, link.request(self._outgoing(request, errand)))
+
+    async def _recorded(self, request: Request, errand: Errand, call: Awaitable[Reply]) -> Reply:
+        """Note in the waterfall when the call to the upstream began and ended."""
+        parent = request.span.number if request.span is not None else 0
+        span = self.waterfall.begin(
+            "upstream", errand.method, errand.name, errand.upstream.id, request.caller.principal, time.time(), parent
+        )
+        state = "error"
+        try:
+            reply = await call
+            state = "ok" if type(reply) is not ErrorReply else "error"
+            return reply
+        except asyncio.CancelledError:
+            state = "cancelled"
+            raise
+        finally:
+            span.over(state, time.time())
 
     def _outgoing(self, request: Request, errand: Errand) -> UpstreamRequest:
         return UpstreamRequest(
@@ -117,7 +140,9 @@ class Relay:
         if self.urls is not None and b'"url"' in reply.raw:
             asked = (question_in(raw, errand.upstream.id) for raw in reply.requests.values())
             urls = [question.decoded() for question in asked if question.method == ELICIT]
-            self.urls.admit_all(request.caller.principal, errand.upstream.id, [u for u in urls if u.get("mode") == "url"])
+            self.urls.admit_all(
+                request.caller.principal, errand.upstream.id, [u for u in urls if u.get("mode") == "url"]
+            )
         if reply.state is None:
             return reply.raw
         members = wire.members_of(reply.raw)
@@ -146,7 +171,7 @@ class Relay:
         link = await errand.upstream.link(request.link_key, request.face)
         if link.generation is Generation.STATEFUL:
             return await self._hold(request, errand, link)
-        reply = await link.request(self._outgoing(request, errand))
+        reply = await self._send(request, errand, link)
         return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
 
     async def _answered_for(self, request: Request, errand: Errand, link: Link, reply: Reply) -> Reply:
@@ -168,7 +193,7 @@ class Relay:
                 for (key, question), answer in zip(foreign.items(), answers, strict=True)
             }
             _next_round(errand, reply, given)
-            reply = await link.request(self._outgoing(request, errand))
+            reply = await self._send(request, errand, link)
         return reply
 
     def _native(self, request: Request, question: Question) -> bool:
@@ -182,7 +207,9 @@ class Relay:
     async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
         errand.params.pop("task", None)
-        outcome = await self._suspended.run(request, link, self._outgoing(request, errand))
+        outcome = await self._recorded(
+            request, errand, self._suspended.run(request, link, self._outgoing(request, errand))
+        )
         return self._finish_held(request, errand, outcome)
 
     def _finish_held(self, request: Request, errand: Errand, outcome: Reply) -> bytes:
@@ -221,14 +248,14 @@ class Relay:
 
     async def _down_to_stateful(self, request: Request, errand: Errand, link: Link) -> bytes:
         """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
-        reply = await link.request(self._outgoing(request, errand))
+        reply = await self._send(request, errand, link)
         rounds = 0
         while isinstance(reply, InputRequired):
             rounds += 1
             if rounds > MAX_ROUNDS:
                 raise _too_curious(link.server)
             _next_round(errand, reply, await self._ask_all(request, link.server, reply.requests))
-            reply = await link.request(self._outgoing(request, errand))
+            reply = await self._send(request, errand, link)
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
 
     async def _ask_all(self, request: Request, server: str, asked: Mapping[str, Raw]) -> dict[str, Raw]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from taskgate.core import wire
+from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import Caller
 from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
@@ -54,6 +56,7 @@ class Request:
         "respond",
         "rung",
         "session",
+        "span",
         "stand_in",
     )
 
@@ -87,6 +90,7 @@ class Request:
         self.hand_over: Callable[[Task, float], bytes] | None = None
         self.on_settled: Callable[[bool], None] | None = None
         self.reachable: Callable[[], bool] | None = None
+        self.span: Span | None = None
         self._pace: PacedProgress | None = None
         self._token: Raw | None = None
         self._face: CallerFace | None = None
@@ -125,6 +129,8 @@ class Request:
         assert self.respond is not None
         assert self.message.id is not None
         self.answered = True
+        if self.span is not None:
+            self.span.over("promoted", time.time())
         self.end_progress()
         if self.detach is not None:
             self.detach()

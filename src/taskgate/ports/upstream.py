@@ -153,6 +153,8 @@ class LinkKey:
 
     principal: str = ""
     session: str = ""
+    resumes: str = ""
+    """The upstream's own session that this conversation goes on with, because a task of ours lives there."""
 
 
 class ServerState(Enum):
@@ -201,6 +203,10 @@ class Upstream(Protocol):
 
     async def release(self, session: str) -> None:
         """A caller's session ended: whatever was open for it alone may go."""
+        ...
+
+    async def reconnect(self) -> None:
+        """Try to reach it now, whatever the back-off says; returns when it answers, raises when it does not."""
         ...
 
     def status(self) -> ServerStatus: ...

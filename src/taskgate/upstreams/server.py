@@ -78,6 +78,8 @@ class Server:
     def _key_for(self, caller: LinkKey) -> LinkKey:
         if self._opener.generation is Generation.STATELESS and self.spec.transport is not Transport.STDIO:
             return _SHARED
+        if caller.resumes:
+            return caller
         match self._instances():
             case Instances.SHARED:
                 return _SHARED
@@ -123,6 +125,8 @@ class Server:
         except UpstreamError as problem:
             self._failed(problem)
             raise
+        if key.resumes:
+            await link.resume_session(key.resumes)
         self._arrived(link)
         return link
 
@@ -226,6 +230,14 @@ class Server:
     async def release(self, session: str) -> None:
         for key in [key for key in self._links if key.session == session and session]:
             await self._links.pop(key).close()
+
+    async def reconnect(self) -> None:
+        link = self._any_link()
+        if link is not None:
+            await link.round_trip(self.spec.connect_timeout_s)
+            return
+        self._backoff.succeeded()
+        await self.listening_link()
 
     def status(self) -> ServerStatus:
         alive = [link for link in self._links.values() if link.alive]

@@ -55,6 +55,8 @@ class EventLog:
         self._kept = kept
         self._kept_ms = kept_ms
         self._entries: deque[_Entry] = deque()
+        self._durable: deque[_Entry] = deque()
+        """Durable ones that were not all handed over yet, so that the position is found without a search."""
         self._new = 0
         self._count = 0
 
@@ -73,7 +75,10 @@ class EventLog:
 
     def add(self, event: Event, *, handed_over: bool = False) -> None:
         """`handed_over` is for what an earlier process delivered and the store still keeps."""
-        self._entries.append(_Entry(event, _Place.DONE if handed_over else _Place.NEW))
+        entry = _Entry(event, _Place.DONE if handed_over else _Place.NEW)
+        self._entries.append(entry)
+        if event.number:
+            self._durable.append(entry)
         self._new += not handed_over
         self._count += 1
         while len(self._entries) > self._kept:
@@ -85,6 +90,8 @@ class EventLog:
 
     def _forget_oldest(self) -> None:
         entry = self._entries.popleft()
+        if self._durable and self._durable[0] is entry:
+            self._durable.popleft()
         if entry.place is _Place.NEW:
             self._new -= 1
             self.lost += 1
@@ -92,13 +99,24 @@ class EventLog:
     def since(self, count: int) -> tuple[Event, ...]:
         """What was added after a position and is still kept."""
         wanted = min(self._count - count, len(self._entries))
-        return tuple(entry.event for entry in list(self._entries)[len(self._entries) - wanted :]) if wanted else ()
+        return tuple(entry.event for entry in islice(reversed(self._entries), wanted))[::-1]
 
     def take(self) -> Batch:
         """What is new, for one reply: in order, and not more than fits one."""
         if not self.has_new:
             return Batch([], 0)
-        return self._hand(entry for entry in self._entries if entry.place is _Place.NEW)
+        return self._hand(self._newest())
+
+    def _newest(self) -> list[_Entry]:
+        """The new ones in order. They stand at the end, so this looks at little else."""
+        found: list[_Entry] = []
+        for entry in reversed(self._entries):
+            if len(found) == self._new:
+                break
+            if entry.place is _Place.NEW:
+                found.append(entry)
+        found.reverse()
+        return found
 
     def has_after(self, event_id: str) -> bool:
         return bool(self._after(event_id))
@@ -131,11 +149,8 @@ class EventLog:
         for entry in batch._entries:
             entry.place = _Place.DONE
         done = 0
-        for entry in self._entries:
-            if entry.event.number:
-                if entry.place is not _Place.DONE:
-                    break
-                done = entry.event.number
+        while self._durable and self._durable[0].place is _Place.DONE:
+            done = self._durable.popleft().event.number
         return done
 
     def undo(self, batch: Batch) -> None:

@@ -22,6 +22,7 @@ from taskgate.gateway.own_tools import (
     execute_tool,
     follow_tasks,
     look_around,
+    manage_servers,
     search_tools,
     timers_and_logs,
     use_resources,
@@ -44,6 +45,7 @@ _FAMILIES: Final = (
     execute_tool,
     use_resources,
     timers_and_logs,
+    manage_servers,
     search_tools,
 )
 TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES for tool in family.TOOLS}
@@ -70,14 +72,16 @@ def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     return search if scope.helper_tools is HelperTools.NEVER else (*search, Family.HELPER)
 
 
-def listing(view: View, servers_tools: list[bytes], generation: Generation, task_aware: bool) -> list[bytes]:
+def listing(
+    view: View, servers_tools: list[bytes], generation: Generation, task_aware: bool, hidden: frozenset[str]
+) -> list[bytes]:
     """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
     families = shown_families(view.scope, generation, task_aware)
     shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
     own = [
         tool.face.rendered(generation)
         for name, tool in TOOLS.items()
-        if tool.face.family in families and name not in view.tools
+        if tool.face.family in families and name not in view.tools and name not in hidden
     ]
     return [*shown, *own] if own else shown
 
