@@ -3,43 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+import pytest_asyncio
 from tests.governance.stage import TASKS, URL, Stage, a_stage, eventually, people
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 CALL = {"path": "/tmp/x", "password": "hunter2"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with a_stage(tmp_path_factory.mktemp("flow")) as stage:
+        yield stage
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stage(one_stage: Stage) -> AsyncIterator[Stage]:
+    """The gateway all tests share, with nothing sent yet and nothing waiting."""
+    one_stage.notes.unlink(missing_ok=True)
+    for row in (await one_stage.api("GET", "/api/approvals")).json():
+        await one_stage.deny(row["id"])
+    yield one_stage
 
 
 def text_of(reply: dict[str, Any]) -> str:
     return str(reply["result"]["content"][0]["text"])
 
 
-async def test_a_task_of_2025_runs_after_approval_when_somebody_comes_for_it(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
-        assert made["result"]["task"]["status"] == "working"
-        task_id = made["result"]["taskId"]
-        assert (await caller.ask("tasks/get", taskId=task_id))["result"]["status"] == "input_required"
-        (row,) = await stage.open_approvals()
-        assert stage.sent() == []
-        decided = await stage.approve(row["id"])
-        assert decided.status_code == 200
-        assert decided.json()["state"] == "approved"
-        result = await caller.ask("tasks/result", taskId=task_id)
-        assert text_of(result).startswith("did delete_it")
-        assert [sent["arguments"] for sent in stage.sent()] == [CALL]
-        assert (await caller.ask("tasks/get", taskId=task_id))["result"]["status"] == "completed"
+async def test_a_task_of_2025_runs_after_approval_when_somebody_comes_for_it(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
+    assert made["result"]["task"]["status"] == "working"
+    task_id = made["result"]["taskId"]
+    assert (await caller.ask("tasks/get", taskId=task_id))["result"]["status"] == "input_required"
+    (row,) = await stage.open_approvals()
+    assert stage.sent() == []
+    decided = await stage.approve(row["id"])
+    assert decided.status_code == 200
+    assert decided.json()["state"] == "approved"
+    result = await caller.ask("tasks/result", taskId=task_id)
+    assert text_of(result).startswith("did delete_it")
+    assert [sent["arguments"] for sent in stage.sent()] == [CALL]
+    assert (await caller.ask("tasks/get", taskId=task_id))["result"]["status"] == "completed"
 
 
-async def test_an_abandoned_task_never_runs(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        await caller.call("s__delete_it", CALL, task={"ttl": 60000})
-        (row,) = await stage.open_approvals()
-        await stage.approve(row["id"])
-        assert stage.sent() == []
+async def test_an_abandoned_task_never_runs(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    await caller.call("s__delete_it", CALL, task={"ttl": 60000})
+    (row,) = await stage.open_approvals()
+    await stage.approve(row["id"])
+    assert stage.sent() == []
 
 
 async def test_execute_on_approval_runs_at_once(tmp_path: Path) -> None:
@@ -51,15 +69,14 @@ async def test_execute_on_approval_runs_at_once(tmp_path: Path) -> None:
         await eventually(lambda: _when(stage.sent()))
 
 
-async def test_a_plain_caller_of_2025_is_held_and_gets_the_result(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful()
-        waiting = asyncio.create_task(caller.call("s__delete_it", CALL))
-        (row,) = await stage.open_approvals()
-        await stage.approve(row["id"], token="ann-token")
-        reply = await asyncio.wait_for(waiting, 15)
-        assert text_of(reply).startswith("did delete_it")
-        assert len(stage.sent()) == 1
+async def test_a_plain_caller_of_2025_is_held_and_gets_the_result(stage: Stage) -> None:
+    caller = await stage.stateful()
+    waiting = asyncio.create_task(caller.call("s__delete_it", CALL))
+    (row,) = await stage.open_approvals()
+    await stage.approve(row["id"], token="ann-token")
+    reply = await asyncio.wait_for(waiting, 15)
+    assert text_of(reply).startswith("did delete_it")
+    assert len(stage.sent()) == 1
 
 
 async def test_a_plain_caller_that_waited_long_enough_is_told_of_its_task_and_the_call_runs_later(
@@ -75,137 +92,128 @@ async def test_a_plain_caller_that_waited_long_enough_is_told_of_its_task_and_th
         await eventually(lambda: _when(stage.sent()))
 
 
-async def test_a_caller_of_2026_with_tasks_gets_a_handle_at_once(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = stage.stateless(TASKS)
-        made = (await caller.call("s__delete_it", CALL))["result"]
-        assert made["resultType"] == "task"
-        assert made["status"] == "working"
-        (row,) = await stage.open_approvals()
-        await stage.approve(row["id"])
+async def test_a_caller_of_2026_with_tasks_gets_a_handle_at_once(stage: Stage) -> None:
+    caller = stage.stateless(TASKS)
+    made = (await caller.call("s__delete_it", CALL))["result"]
+    assert made["resultType"] == "task"
+    assert made["status"] == "working"
+    (row,) = await stage.open_approvals()
+    await stage.approve(row["id"])
 
-        async def completed() -> dict[str, Any] | None:
-            shown = (await caller.ask("tasks/get", taskId=made["taskId"]))["result"]
-            return shown if shown["status"] == "completed" else None
+    async def completed() -> dict[str, Any] | None:
+        shown = (await caller.ask("tasks/get", taskId=made["taskId"]))["result"]
+        return shown if shown["status"] == "completed" else None
 
-        shown = await eventually(completed)
-        assert shown["result"]["content"][0]["text"].startswith("did delete_it")
-
-
-async def test_a_caller_of_2026_without_tasks_gets_the_page_and_its_retry_waits(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = stage.stateless(URL)
-        asked = (await caller.call("s__delete_it", CALL))["result"]
-        assert asked["resultType"] == "input_required"
-        question = asked["inputRequests"]["approval"]
-        (row,) = await stage.open_approvals()
-        assert question["params"]["mode"] == "url"
-        assert question["params"]["url"] == f"{stage.gateway.base}/approvals/{row['id']}"
-        answers = {"approval": {"action": "accept"}}
-        retry = asyncio.create_task(
-            caller.call("s__delete_it", CALL, requestState=asked["requestState"], inputResponses=answers)
-        )
-        await asyncio.wait([retry], timeout=0.3)
-        assert not retry.done()
-        await stage.approve(row["id"])
-        reply = await asyncio.wait_for(retry, 15)
-        assert text_of(reply).startswith("did delete_it")
-        assert len(stage.sent()) == 1
+    shown = await eventually(completed)
+    assert shown["result"]["content"][0]["text"].startswith("did delete_it")
 
 
-async def test_a_retry_with_other_arguments_is_refused(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = stage.stateless(URL)
-        asked = (await caller.call("s__delete_it", CALL))["result"]
-        (row,) = await stage.open_approvals()
-        await stage.approve(row["id"])
-        reply = await caller.call("s__delete_it", {"path": "/"}, requestState=asked["requestState"])
-        assert reply["error"]["code"] == -32602
-        assert stage.sent() == []
+async def test_a_caller_of_2026_without_tasks_gets_the_page_and_its_retry_waits(stage: Stage) -> None:
+    caller = stage.stateless(URL)
+    asked = (await caller.call("s__delete_it", CALL))["result"]
+    assert asked["resultType"] == "input_required"
+    question = asked["inputRequests"]["approval"]
+    (row,) = await stage.open_approvals()
+    assert question["params"]["mode"] == "url"
+    assert question["params"]["url"] == f"{stage.gateway.base}/approvals/{row['id']}"
+    answers = {"approval": {"action": "accept"}}
+    retry = asyncio.create_task(
+        caller.call("s__delete_it", CALL, requestState=asked["requestState"], inputResponses=answers)
+    )
+    await asyncio.wait([retry], timeout=0.3)
+    assert not retry.done()
+    await stage.approve(row["id"])
+    reply = await asyncio.wait_for(retry, 15)
+    assert text_of(reply).startswith("did delete_it")
+    assert len(stage.sent()) == 1
 
 
-async def test_a_caller_of_2026_that_can_do_nothing_is_held(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        waiting = asyncio.create_task(stage.stateless().call("s__delete_it", CALL))
-        (row,) = await stage.open_approvals()
-        await stage.deny(row["id"], reason="Not on a Friday")
-        reply = await asyncio.wait_for(waiting, 15)
-        assert reply["error"]["data"]["error_type"] == "approval_rejected"
-        assert "Not on a Friday" in reply["error"]["message"]
-        assert stage.sent() == []
+async def test_a_retry_with_other_arguments_is_refused(stage: Stage) -> None:
+    caller = stage.stateless(URL)
+    asked = (await caller.call("s__delete_it", CALL))["result"]
+    (row,) = await stage.open_approvals()
+    await stage.approve(row["id"])
+    reply = await caller.call("s__delete_it", {"path": "/"}, requestState=asked["requestState"])
+    assert reply["error"]["code"] == -32602
+    assert stage.sent() == []
 
 
-async def test_a_denial_reaches_the_task_with_its_reason(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
-        (row,) = await stage.open_approvals()
-        await stage.deny(row["id"], reason="Too risky")
-        result = await caller.ask("tasks/result", taskId=made["result"]["taskId"])
-        assert result["error"]["code"] == -32007
-        assert result["error"]["data"]["executed"] == "no"
-        assert "Too risky" in result["error"]["message"]
-        assert stage.sent() == []
+async def test_a_caller_of_2026_that_can_do_nothing_is_held(stage: Stage) -> None:
+    waiting = asyncio.create_task(stage.stateless().call("s__delete_it", CALL))
+    (row,) = await stage.open_approvals()
+    await stage.deny(row["id"], reason="Not on a Friday")
+    reply = await asyncio.wait_for(waiting, 15)
+    assert reply["error"]["data"]["error_type"] == "approval_rejected"
+    assert "Not on a Friday" in reply["error"]["message"]
+    assert stage.sent() == []
 
 
-async def test_resources_and_prompts_are_held_without_a_task(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful()
-        reading = asyncio.create_task(caller.ask("resources/read", uri="note://secret"))
-        (row,) = await stage.open_approvals()
-        assert row["kind"] == "resource"
-        assert row["task_id"] is None
-        await stage.approve(row["id"])
-        assert (await asyncio.wait_for(reading, 15))["result"]["contents"][0]["text"] == "the text"
-        other = await stage.stateful()
-        getting = asyncio.create_task(other.ask("prompts/get", name="s__draft_mail"))
-        (row,) = await stage.open_approvals()
-        await stage.deny(row["id"], reason="No drafts")
-        assert "No drafts" in (await asyncio.wait_for(getting, 15))["error"]["message"]
-        assert stage.sent("prompts/get") == []
-        assert len(stage.sent("resources/read")) == 1
+async def test_a_denial_reaches_the_task_with_its_reason(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
+    (row,) = await stage.open_approvals()
+    await stage.deny(row["id"], reason="Too risky")
+    result = await caller.ask("tasks/result", taskId=made["result"]["taskId"])
+    assert result["error"]["code"] == -32007
+    assert result["error"]["data"]["executed"] == "no"
+    assert "Too risky" in result["error"]["message"]
+    assert stage.sent() == []
 
 
-async def test_an_approval_given_after_a_crash_runs_once(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
-        (row,) = await stage.open_approvals()
-        await stage.gateway.kill()
-        await stage.gateway.start()
-        assert [r["id"] for r in await stage.open_approvals()] == [row["id"]]
-        assert (await stage.approve(row["id"])).status_code == 200
-        again = await stage.stateful({"tasks": {}})
-        result = await again.ask("tasks/result", taskId=made["result"]["taskId"])
-        assert text_of(result).startswith("did delete_it")
-        assert len(stage.sent()) == 1
+async def test_resources_and_prompts_are_held_without_a_task(stage: Stage) -> None:
+    caller = await stage.stateful()
+    reading = asyncio.create_task(caller.ask("resources/read", uri="note://secret"))
+    (row,) = await stage.open_approvals()
+    assert row["kind"] == "resource"
+    assert row["task_id"] is None
+    await stage.approve(row["id"])
+    assert (await asyncio.wait_for(reading, 15))["result"]["contents"][0]["text"] == "the text"
+    other = await stage.stateful()
+    getting = asyncio.create_task(other.ask("prompts/get", name="s__draft_mail"))
+    (row,) = await stage.open_approvals()
+    await stage.deny(row["id"], reason="No drafts")
+    assert "No drafts" in (await asyncio.wait_for(getting, 15))["error"]["message"]
+    assert stage.sent("prompts/get") == []
+    assert len(stage.sent("resources/read")) == 1
 
 
-async def test_an_approved_call_that_was_not_sent_before_a_crash_is_sent_once_after_it(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
-        (row,) = await stage.open_approvals()
-        await stage.approve(row["id"])
-        await stage.gateway.kill()
-        await stage.gateway.start()
-        assert stage.sent() == []
-        again = await stage.stateful({"tasks": {}})
-        await again.ask("tasks/result", taskId=made["result"]["taskId"])
-        assert len(stage.sent()) == 1
+async def test_an_approval_given_after_a_crash_runs_once(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
+    (row,) = await stage.open_approvals()
+    await stage.gateway.kill()
+    await stage.gateway.start()
+    assert [r["id"] for r in await stage.open_approvals()] == [row["id"]]
+    assert (await stage.approve(row["id"])).status_code == 200
+    again = await stage.stateful({"tasks": {}})
+    result = await again.ask("tasks/result", taskId=made["result"]["taskId"])
+    assert text_of(result).startswith("did delete_it")
+    assert len(stage.sent()) == 1
 
 
-async def test_stopping_the_gateway_cancels_no_approval(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful()
-        waiting = asyncio.create_task(caller.call("s__delete_it", CALL))
-        (row,) = await stage.open_approvals()
-        await stage.gateway.restart()
-        await asyncio.gather(waiting, return_exceptions=True)
-        (still,) = await stage.open_approvals()
-        assert still["id"] == row["id"]
-        await stage.approve(row["id"])
-        await eventually(lambda: _when(stage.sent()))
+async def test_an_approved_call_that_was_not_sent_before_a_crash_is_sent_once_after_it(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
+    (row,) = await stage.open_approvals()
+    await stage.approve(row["id"])
+    await stage.gateway.kill()
+    await stage.gateway.start()
+    assert stage.sent() == []
+    again = await stage.stateful({"tasks": {}})
+    await again.ask("tasks/result", taskId=made["result"]["taskId"])
+    assert len(stage.sent()) == 1
+
+
+async def test_stopping_the_gateway_cancels_no_approval(stage: Stage) -> None:
+    caller = await stage.stateful()
+    waiting = asyncio.create_task(caller.call("s__delete_it", CALL))
+    (row,) = await stage.open_approvals()
+    await stage.gateway.restart()
+    await asyncio.gather(waiting, return_exceptions=True)
+    (still,) = await stage.open_approvals()
+    assert still["id"] == row["id"]
+    await stage.approve(row["id"])
+    await eventually(lambda: _when(stage.sent()))
 
 
 async def test_two_people_must_agree_where_the_workflow_says_so(tmp_path: Path) -> None:
@@ -225,20 +233,19 @@ async def _when(value: Any) -> Any:
     return value or None
 
 
-async def test_nobody_decides_twice_and_strangers_not_at_all(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        waiting = asyncio.create_task((await stage.stateful(token="ann-token")).call("s__delete_it", CALL))
-        (row,) = await stage.open_approvals()
-        assert (await stage.approve(row["id"], token="")).status_code == 401
-        assert (await stage.approve(row["id"], token="wrong")).status_code == 403
-        own = await stage.approve(row["id"], token="ann-token")
-        assert own.status_code == 403
-        assert own.json()["error"] == "own_call"
-        assert (await stage.deny(row["id"], token="bob-token")).status_code == 200
-        late = await stage.approve(row["id"])
-        assert late.status_code == 409
-        assert (await stage.approve("ap_00000000000000000000000000")).status_code == 404
-        assert (await asyncio.wait_for(waiting, 15))["error"]["data"]["error_type"] == "approval_rejected"
+async def test_nobody_decides_twice_and_strangers_not_at_all(stage: Stage) -> None:
+    waiting = asyncio.create_task((await stage.stateful(token="ann-token")).call("s__delete_it", CALL))
+    (row,) = await stage.open_approvals()
+    assert (await stage.approve(row["id"], token="")).status_code == 401
+    assert (await stage.approve(row["id"], token="wrong")).status_code == 403
+    own = await stage.approve(row["id"], token="ann-token")
+    assert own.status_code == 403
+    assert own.json()["error"] == "own_call"
+    assert (await stage.deny(row["id"], token="bob-token")).status_code == 200
+    late = await stage.approve(row["id"])
+    assert late.status_code == 409
+    assert (await stage.approve("ap_00000000000000000000000000")).status_code == 404
+    assert (await asyncio.wait_for(waiting, 15))["error"]["data"]["error_type"] == "approval_rejected"
 
 
 async def test_silence_means_no(tmp_path: Path) -> None:
@@ -249,16 +256,15 @@ async def test_silence_means_no(tmp_path: Path) -> None:
         assert stage.sent() == []
 
 
-async def test_cancelling_the_task_withdraws_the_question(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
-        (row,) = await stage.open_approvals()
-        await caller.ask("tasks/cancel", taskId=made["result"]["taskId"])
-        late = await stage.approve(row["id"])
-        assert late.status_code == 409
-        assert late.json()["state"] == "cancelled"
-        assert stage.sent() == []
+async def test_cancelling_the_task_withdraws_the_question(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
+    (row,) = await stage.open_approvals()
+    await caller.ask("tasks/cancel", taskId=made["result"]["taskId"])
+    late = await stage.approve(row["id"])
+    assert late.status_code == 409
+    assert late.json()["state"] == "cancelled"
+    assert stage.sent() == []
 
 
 async def racing(stage: Stage, approval_id: str, count: int) -> list[int]:
@@ -269,16 +275,15 @@ async def racing(stage: Stage, approval_id: str, count: int) -> list[int]:
     return [reply.status_code for reply in await asyncio.gather(*votes)]
 
 
-async def test_two_hundred_racing_decisions_have_one_winner(tmp_path: Path) -> None:
-    async with a_stage(tmp_path) as stage:
-        caller = await stage.stateful({"tasks": {}})
-        made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
-        (row,) = await stage.open_approvals()
-        statuses = await racing(stage, row["id"], 200)
-        assert statuses.count(200) == 1
-        assert statuses.count(409) == 199
-        detail = (await stage.api("GET", f"/api/approvals/{row['id']}")).json()
-        result = await caller.ask("tasks/result", taskId=made["result"]["taskId"])
-        ran = len(stage.sent())
-        assert ran == (1 if detail["state"] in ("approved", "used") else 0)
-        assert ("result" in result) == (ran == 1)
+async def test_two_hundred_racing_decisions_have_one_winner(stage: Stage) -> None:
+    caller = await stage.stateful({"tasks": {}})
+    made = await caller.call("s__delete_it", CALL, task={"ttl": 60000})
+    (row,) = await stage.open_approvals()
+    statuses = await racing(stage, row["id"], 200)
+    assert statuses.count(200) == 1
+    assert statuses.count(409) == 199
+    detail = (await stage.api("GET", f"/api/approvals/{row['id']}")).json()
+    result = await caller.ask("tasks/result", taskId=made["result"]["taskId"])
+    ran = len(stage.sent())
+    assert ran == (1 if detail["state"] in ("approved", "used") else 0)
+    assert ("result" in result) == (ran == 1)

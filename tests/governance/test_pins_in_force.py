@@ -16,7 +16,7 @@ def changed(description: str) -> list[dict[str, Any]]:
 
 async def names(stage: Stage) -> set[str]:
     listed = await (await stage.stateful()).ask("tools/list")
-    return {each["name"] for each in listed["result"]["tools"]}
+    return {each["name"] for each in listed["result"]["tools"] if each["name"].startswith("s__")}
 
 
 async def list_again(stage: Stage) -> None:

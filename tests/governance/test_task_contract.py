@@ -72,7 +72,8 @@ async def shown(caller: Stateful) -> dict[str, str]:
     tools = (await caller.ask("tools/list"))["result"]["tools"]
     for each in tools:
         assert each["execution"]["taskSupport"] == each["annotations"]["taskSupport"]
-    return {each["name"].removeprefix("s__"): each["execution"]["taskSupport"] for each in tools}
+    ours = [each for each in tools if each["name"].startswith("s__")]
+    return {each["name"].removeprefix("s__"): each["execution"]["taskSupport"] for each in ours}
 
 
 async def test_the_task_capability_is_advertised_whatever_the_upstream_has(
