@@ -27,7 +27,7 @@ from tests.harness.programs import free_port  # noqa: E402
 from tests.scopes.talking import STATEFUL, STATELESS, Talker, opened, scope, server  # noqa: E402
 
 RECORDS = 1000
-LISTED, LISTS = 1000, 60
+LISTED, LISTS = 1000, 200
 BYTES_A_TOKEN = 4
 KEYS = {
     "gitlab": {"GITLAB_PERSONAL_ACCESS_TOKEN": "none"},
@@ -63,6 +63,11 @@ async def exchange(port: int, request: bytes) -> float:
     return took * 1000
 
 
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def list_request(port: int) -> bytes:
     meta = {
         "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -95,13 +100,16 @@ async def listing() -> bool:
 
         port = free_port()
         cached = await asyncio.start_server(ready, "127.0.0.1", port)
+        before = processor_seconds(gateway.pid)
         through = [await exchange(gateway.port, list_request(gateway.port)) for _ in range(LISTS)]
+        spent = (processor_seconds(gateway.pid) - before) / LISTS * 1000
         direct = [await exchange(port, list_request(port)) for _ in range(LISTS)]
         cached.close()
     above = statistics.median(through) - statistics.median(direct)
     print(
         f"tools/list of {LISTED} tools ({len(body) // 1024} KiB): {statistics.median(through):.2f} ms through the "
-        f"gateway, {statistics.median(direct):.2f} ms from memory: {above:.2f} ms above (limit 5)"
+        f"gateway, {statistics.median(direct):.2f} ms from memory: {above:.2f} ms above (limit 5); "
+        f"{spent:.2f} ms of the gateway's processor time each"
     )
     return above <= 5
 
@@ -134,43 +142,53 @@ async def until_said(gateway: Gateway, text: str, times: int) -> float:
     return time.perf_counter()
 
 
+async def reload_once(gateway: Gateway) -> float:
+    """Seconds from the signal to the new plan. The change is noticed a second time by the watcher; that is waited for."""
+    before = gateway.log.count("configuration reloaded")
+    began = time.perf_counter()
+    os.kill(gateway.pid, signal.SIGHUP)
+    spent = await until_said(gateway, "configuration reloaded", before + 1) - began
+    await until_said(gateway, "configuration reloaded", before + 2)
+    return spent
+
+
 async def reloading() -> bool:
-    """1,000 changed records taken in while eight callers never stop calling."""
+    """1,000 records taken in while eight callers never stop calling: first all of them new, then one of them."""
     folder = Path(tempfile.mkdtemp(prefix="scopes-"))
-    records = folder / "mcp.d"
-    records.mkdir()
-    write_records(records, RECORDS, "old")
-    config = {
-        "schema": 1,
-        "registry_dir": "./mcp.d",
-        "servers": {"live": server("live", "read")},
-        "scopes": {"default": scope("live", allowed_servers=["*"]), "old": {"tags": ["old"]}},
-    }
+
+    def config(registry: str) -> dict[str, Any]:
+        scopes = {"default": scope("live", allowed_servers=["*"]), "old": {"tags": ["old"]}}
+        return {"schema": 1, "registry_dir": registry, "servers": {"live": server("live", "read")}, "scopes": scopes}
+
+    for turn in range(4):
+        (folder / f"r{turn}").mkdir()
+        write_records(folder / f"r{turn}", RECORDS, f"turn{turn}")
     took: list[float] = []
     failed: list[str] = []
-    spent: list[float] = []
-    async with running_gateway(config, folder) as gateway, opened(gateway.url, STATEFUL) as caller:
+    every: list[float] = []
+    single: list[float] = []
+    async with running_gateway(config("./r0"), folder) as gateway, opened(gateway.url, STATEFUL) as caller:
         stop = asyncio.Event()
         calling = [asyncio.create_task(keep_calling(caller, stop, took, failed)) for _ in range(8)]
+        for turn in range(1, 4):
+            gateway.write(config(f"./r{turn}"))
+            every.append(await reload_once(gateway))
         for turn in range(3):
-            before = gateway.log.count("configuration reloaded")
-            staging = folder / f"next{turn}"
-            staging.mkdir()
-            write_records(staging, RECORDS, f"turn{turn}")
-            (records).rename(folder / f"was{turn}")
-            staging.rename(records)
-            began = time.perf_counter()
-            os.kill(gateway.pid, signal.SIGHUP)
-            spent.append(await until_said(gateway, "configuration reloaded", before + 1) - began)
+            write_records(folder / "r3", 1, f"single{turn}")
+            single.append(await reload_once(gateway))
         stop.set()
         await asyncio.gather(*calling)
     print(
-        f"reload with {RECORDS} records under load: {', '.join(f'{s:.2f}' for s in spent)} s (limit 1); "
+        f"reload with {RECORDS} records under load: all new {seconds(every)}, one new {seconds(single)} (limit 1 s); "
         f"{len(took)} calls meanwhile, {len(failed)} dropped, slowest {max(took) * 1000:.0f} ms"
     )
     for text in failed[:3]:
         print(f"  {text}")
-    return min(spent) <= 1 and not failed
+    return min(every) <= 1 and not failed
+
+
+def seconds(measured: list[float]) -> str:
+    return ", ".join(f"{one:.2f}" for one in measured) + " s"
 
 
 async def overload() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
@@ -23,6 +24,7 @@ from taskgate.config.words import server_id_fault
 
 MAX_RECORD_BYTES = 256 << 10
 MAX_RECORDS = 10_000
+SMALL_RECORD = 8 << 10
 _ENDINGS = {".yaml", ".yml", ".json", ".toml"}
 
 
@@ -62,7 +64,7 @@ def read_registry(
 
 
 def _add_record(registry: Registry, path: Path, taken: dict[str, Mark], environment: Environment[str, str]) -> None:
-    tree = read_document(read_text(path, MAX_RECORD_BYTES), str(path), kind_of(path.name))
+    tree = _tree(read_text(path, MAX_RECORD_BYTES), path)
     name, place = _id_of(tree, path)
     fault = server_id_fault(name)
     if fault:
@@ -91,6 +93,20 @@ def _add_record(registry: Registry, path: Path, taken: dict[str, Mark], environm
         del registry.entries[name]
         raise ConfigError(problems)
     registry.servers[name] = server.model_copy(update={"origin": str(path)})
+
+
+def _tree(text: str, path: Path) -> Mapping:
+    """Most records are the same at the next reload; only what changed is parsed again."""
+    return _remembered(text, str(path)) if len(text) <= SMALL_RECORD else _parsed(text, str(path))
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str, name: str) -> Mapping:
+    return _parsed(text, name)
+
+
+def _parsed(text: str, name: str) -> Mapping:
+    return read_document(text, name, kind_of(name))
 
 
 def _id_of(tree: Mapping, path: Path) -> tuple[str, Mark]:
