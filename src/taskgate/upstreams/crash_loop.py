@@ -13,6 +13,7 @@ class CrashLoop:
         self.limit = limit
         self.within_s = within_s
         self._crashes: deque[float] = deque(maxlen=limit)
+        self._until = 0.0
 
     def crashed(self, now: float) -> bool:
         """Remember a crash. True if that was one too many: leave the program alone for a minute."""
@@ -20,4 +21,9 @@ class CrashLoop:
         if len(self._crashes) < self.limit or now - self._crashes[0] > self.within_s:
             return False
         self._crashes.clear()
+        self._until = now + LEFT_ALONE_S
         return True
+
+    def left_alone_s(self, now: float) -> float:
+        """How much longer it is left alone."""
+        return max(0.0, self._until - now)

@@ -54,7 +54,7 @@ class Server:
         self._returning: asyncio.Task[None] | None = None
         self._closed = False
         self._health = HealthWatch(self._any_link, self._health_changed)
-        self._crashes = CrashLoop(spec.restart_limit, spec.restart_within_s)
+        self._crashes: dict[LinkKey, CrashLoop] = {}
         self._last_words: tuple[str, ...] = ()
 
     async def link(self, caller: LinkKey, face: CallerFace) -> Link:
@@ -118,8 +118,10 @@ class Server:
         link = self._links.get(key)
         if link is not None and link.alive:
             return link
-        if self._backoff.wait_s(now) > 0:
-            raise unreachable(self.id, f"cannot be reached; the next attempt is in {self._backoff.wait_s(now):.1f} s")
+        alone = self._crashes[key].left_alone_s(now) if key in self._crashes else 0.0
+        wait = max(self._backoff.wait_s(now), alone)
+        if wait > 0:
+            raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
         try:
             link = await self._opener.open(key, face, self)
         except UpstreamError as problem:
@@ -160,14 +162,16 @@ class Server:
         self._last_error = problem.message
         self._keep_trying()
 
-    def _crashed(self, why: str) -> None:
-        """A child process died. One that keeps dying is left alone for a while."""
+    def _crashed(self, key: LinkKey, why: str) -> None:
+        """A child process died. One that keeps dying is left alone for a while; one session's alone disturbs no other."""
         now = asyncio.get_running_loop().time()
-        self.listener.on_server(self.id, EventKind.SERVER_PROCESS_CRASHED, {"reason": why})
-        if self._crashes.crashed(now):
-            self._backoff.leave_alone(now + LEFT_ALONE_S)
-            data = {"crashes": self._crashes.limit, "next_retry_ms": int(LEFT_ALONE_S * 1000)}
-            self.listener.on_server(self.id, EventKind.SERVER_RESTART_FAILED, data)
+        self.listener.on_server(self.id, EventKind.SERVER_PROCESS_CRASHED, {"reason": why}, key)
+        loop = self._crashes.setdefault(key, CrashLoop(self.spec.restart_limit, self.spec.restart_within_s))
+        if loop.crashed(now):
+            if not key.session:
+                self._backoff.leave_alone(now + LEFT_ALONE_S)
+            data = {"crashes": loop.limit, "next_retry_ms": int(LEFT_ALONE_S * 1000)}
+            self.listener.on_server(self.id, EventKind.SERVER_RESTART_FAILED, data, key)
 
     def _keep_trying(self) -> None:
         if not self._closed and (self._returning is None or self._returning.done()):
@@ -204,7 +208,7 @@ class Server:
             self._opener.forget()
             self.listener.on_server(self.id, EventKind.SERVER_DISCONNECTED, {"reason": reason.message}, link.key)
             if self.spec.transport is Transport.STDIO:
-                self._crashed(reason.message)
+                self._crashed(link.key, reason.message)
             self._last_error = reason.message
             if not self._links or link.key == _LISTENER:
                 self._keep_trying()
@@ -228,6 +232,8 @@ class Server:
             await self._subscriptions.unwatch(link, uri, self.spec.connect_timeout_s)
 
     async def release(self, session: str) -> None:
+        for key in [key for key in self._crashes if key.session == session and session]:
+            del self._crashes[key]
         for key in [key for key in self._links if key.session == session and session]:
             await self._links.pop(key).close()
 
@@ -237,6 +243,7 @@ class Server:
             await link.round_trip(self.spec.connect_timeout_s)
             return
         self._backoff.succeeded()
+        self._crashes.clear()
         await self.listening_link()
 
     def status(self) -> ServerStatus:
