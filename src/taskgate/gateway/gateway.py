@@ -79,6 +79,7 @@ log = structlog.get_logger("taskgate")
 UseCase = Callable[[Request], Awaitable[bytes]]
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
 _RESOURCE_MISSING: Final = -32002
+MOST_TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,8 +625,11 @@ class Gateway:
 
 def _facts(subset: Subset) -> dict[str, Any]:
     """The effective set, as log lines and the audit tell it."""
-    excluded = {line.subject: line.reason.value for line in subset.log}
-    return {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers), "excluded": excluded}
+    facts: dict[str, Any] = {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers)}
+    facts["excluded"] = {line.subject: line.reason.value for line in subset.log[:MOST_TOLD]}
+    if len(subset.log) > MOST_TOLD:
+        facts["excluded_in_all"] = len(subset.log)
+    return facts
 
 
 async def _pong(_request: Request) -> bytes:
