@@ -15,6 +15,9 @@ from tests.harness.peers import CALLERS, UPSTREAMS, Caller, Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 TRANSPORTS = ("http", "stdio")
+# All callers are one anonymous caller here, and every one of them is shown a URL. The short grace time makes a task of a
+# call that works for a moment, in the generation where servers decide.
+LIMITS = {"limits": {"url_elicitations_per_minute": 1000}, "tasks": {"grace_ms": 100}}
 TRANSPARENT = {"names": "plain", "helper_tools": "never"}
 
 
@@ -47,8 +50,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 def configuration(servers: dict[str, Any]) -> dict[str, Any]:
     scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
-    # A short grace time, so that a call that works for a moment becomes a task in the generation where servers decide.
-    return {"schema": 1, "servers": servers, "scopes": scopes, "tasks": {"grace_ms": 100}}
+    return {"schema": 1, "servers": servers, "scopes": scopes, **LIMITS}
 
 
 @pytest.mark.parametrize(("caller", "upstream", "transport"), pairings(CALLERS))
