@@ -15,7 +15,6 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
 from taskgate.core.catalog.param_headers import header_values, mismatch
-from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
@@ -30,9 +29,9 @@ from taskgate.gateway.context import Context
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
-from taskgate.gateway.tasks.endings import is_error
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
+from taskgate.gateway.tasks.replies import is_error
 from taskgate.gateway.views import ToolRef, View
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError
@@ -186,7 +185,7 @@ def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | No
         tool.wire,
         request.members(),
         plan.class_of(tool.server, tool.name, annotations),
-        definition_digest(tool.entry.definition) if tool.entry is not None else "",
+        tool.entry.digest if tool.entry is not None else "",
         plan.gates.revision,
         int(plan.timeout_of(tool.server) * 1000),
         ttl_ms if ttl_ms is not None else plan.calls.default_ttl_ms,
@@ -212,7 +211,7 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
             return as_tool_result(problem, request.generation)
         raise
     except asyncio.CancelledError:
-        if await promotion.over() is None:
+        if not await promotion.broken_off():
             raise
         # The task was cancelled, and with it the call that this coroutine carried for it. Its caller is long served.
         return b"{}"
@@ -220,7 +219,7 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
         beat.stop()
     task = await promotion.over()
     if task is not None:
-        await promotion.finish(task, result)
+        await promotion.finish(task, result, upstream_task(request, tool, result))
         return b"{}"
     handle = upstream_task(request, tool, result)
     if handle is not None:

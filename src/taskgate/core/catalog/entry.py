@@ -7,7 +7,7 @@ how it may be called as a task, and leaves every other byte alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskSupport, upstream_support
+from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Raw
 
@@ -45,6 +46,15 @@ class Entry:
     name: str
     raw: Raw
     definition: Mapping[str, Any]
+    _memo: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the whole definition, computed once: it costs more than everything else about a call."""
+        known = self._memo.get("digest")
+        if known is None:
+            known = self._memo["digest"] = definition_digest(self.definition)
+        return known
 
     @property
     def task_support(self) -> TaskSupport | None:

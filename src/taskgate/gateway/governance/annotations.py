@@ -16,6 +16,7 @@ from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalogs import Catalogs, Offer
+from taskgate.gateway.governance.last_look import schema_of
 from taskgate.gateway.plan import Plan
 from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 
@@ -74,7 +75,7 @@ class Annotations:
             self._lines[tool] = line
             log.info(line, server=entry.server)
             if action is Action.POLICY and plan.governing.policy is not None:
-                for warning in plan.governing.policy.contradictions(entry.server, entry.name, entry.input_schema):
+                for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
                     log.warning("policy and schema disagree", detail=warning)
 
     def adopt(self) -> None:

@@ -20,7 +20,7 @@ from taskgate.ports.audit_log import AuditLog
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000
 
-_Kind = tuple[str, str, str, str, str, str, str]
+_Kind = tuple[str, str, str, str, str, str, str, str]
 
 
 class CallLog:
@@ -32,13 +32,22 @@ class CallLog:
     def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed) -> None:
         """On the hot path: remember, nothing else."""
         caller = request.caller
-        kind = (caller.principal, caller.scope, tool.server, tool.name, tool.decision.rule, outcome, executed.value)
+        kind = (
+            caller.principal,
+            caller.scope,
+            tool.server,
+            tool.name,
+            tool.decision.rule,
+            outcome,
+            executed.value,
+            tool.revision,
+        )
         if len(self._calls) < ROWS_A_ROUND:
             self._calls.append((kind, bytes(request.message.raw_params or b"")))
         elif kind in self._more or len(self._more) < KINDS_A_ROUND:
             self._more[kind] += 1
         else:
-            self._more[("", "", "", "", "", "other", "maybe")] += 1
+            self._more[("", "", "", "", "", "other", "maybe", "")] += 1
 
     def flush(self, policy_revision: str) -> None:
         """Hand what was noted to the log. Called once a second, and at the end."""
@@ -56,7 +65,7 @@ def _digest(params: bytes) -> str:
 
 
 def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = "") -> Entry:
-    principal, scope, server, name, rule, outcome, executed = kind
+    principal, scope, server, name, rule, outcome, executed, subset = kind
     return Entry(
         0,
         event,
@@ -67,7 +76,7 @@ def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = ""
         arguments_digest=digest,
         rule=rule,
         decision="forward",
-        policy_revision=revision,
+        policy_revision=f"{revision}/{subset}" if subset else revision,
         reason=reason,
         outcome=outcome,
         executed=executed,

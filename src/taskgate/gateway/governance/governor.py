@@ -13,7 +13,6 @@ import structlog
 
 from taskgate.core.audit import Entry
 from taskgate.core.caller import Caller
-from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
 from taskgate.core.patterns import PatternKind
@@ -22,7 +21,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.judge import Asked, judge, tell_note
-from taskgate.gateway.governance.last_look import LastLook
+from taskgate.gateway.governance.last_look import LastLook, schema_of
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import arguments_digest, caller_key
@@ -121,7 +120,7 @@ def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
         tool.server,
         tool.name,
         arguments,
-        definition_digest(entry.definition) if entry is not None else "",
+        entry.digest if entry is not None else "",
         PatternKind.TOOL,
-        entry.input_schema if entry is not None else {},
+        schema_of(entry),
     )

@@ -7,9 +7,9 @@ lists of the servers, the standing grants. Whatever differs from what people agr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from taskgate.core.catalog.entry import Entry, EntryKind
-from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import (
     APPROVER_ROLE,
@@ -95,7 +95,13 @@ class LastLook:
     def definition(self, server: str, tool: str) -> str:
         """The digest of a tool's definition as it is listed now; empty for a tool that is not listed."""
         entry = entry_of(self._catalogs, server, tool)
-        return definition_digest(entry.definition) if entry is not None else ""
+        return entry.digest if entry is not None else ""
+
+
+def schema_of(entry: Entry | None) -> Mapping[str, Any]:
+    """A tool's input schema, or an empty one where a server gave nothing usable."""
+    schema = entry.input_schema if entry is not None else None
+    return schema if isinstance(schema, Mapping) else {}
 
 
 def entry_of(catalogs: Catalogs, server: str, tool: str) -> Entry | None:
