@@ -82,7 +82,7 @@ class AskCaller:
         if task is None or "task" not in request.params:
             return await ask_session(request.session, question, request)
         pushed = self._tasks.followers.push(task, question)
-        return await pushed if pushed is not None else None
+        return await pushed[0] if pushed is not None else None
 
     async def close(self) -> None:
         jobs = list(self._asking.values())
