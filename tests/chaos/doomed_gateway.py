@@ -1,7 +1,8 @@
 """Starts the gateway so that it dies, or misbehaves, at one exact write of a task's life. The product knows nothing of this.
 
 doomed_gateway.py MOMENT ARGUMENTS... runs `taskgate ARGUMENTS...`. MOMENT is `before-accept`, `after-intend` and so on: the
-process ends by SIGKILL right there, before the write began or after it was synced. `no-intent` and `early-reply` are sabotaged
+process ends by SIGKILL right there, before the write began or after it was synced. `clock+7200` lives two hours later than
+everybody else. `no-intent` and `early-reply` are sabotaged
 builds, for showing that the checker notices: the first never writes the intent, the second answers before the task is durable.
 """
 
@@ -11,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -80,6 +82,11 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
     return Change(born(draft, None, now_ms=self.now_ms(), owner=owner.owner, fence=owner.fence))
 
 
+def travel(seconds: int) -> None:
+    real = time.time_ns
+    time.time_ns = lambda: real() + seconds * 1_000_000_000  # type: ignore[assignment]
+
+
 LATE: list[asyncio.Task[None]] = []
 REAL_INTEND = TaskSide.intend
 REAL_ACCEPT = TaskSide.accept
@@ -90,6 +97,8 @@ if __name__ == "__main__":
         TaskSide.intend = intend_without_writing  # type: ignore[method-assign]
     elif wanted == "early-reply":
         TaskSide.accept = accept_before_writing  # type: ignore[method-assign]
+    elif wanted.startswith("clock+"):
+        travel(int(wanted.removeprefix("clock+")))
     else:
         prepare(wanted)
     sys.argv = ["taskgate", *sys.argv[2:]]

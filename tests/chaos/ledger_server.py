@@ -3,7 +3,7 @@
 It speaks both generations over HTTP, so that the crash tests can ask it afterwards, from a file that no crash of the gateway
 can touch, how often each call really ran. Tools whose name ends in `_task` run as tasks of this server.
 
-ledger_server.py PORT LEDGER [2025|2026]
+ledger_server.py PORT LEDGER [2025|2026|empty]      (empty: 2025 without a single tool)
 """
 
 from __future__ import annotations
@@ -90,8 +90,13 @@ class Books:
 
 
 class Answers:
-    def __init__(self, books: Books, ledger: Ledger, stateless: bool) -> None:
-        self._books, self._ledger, self._stateless = books, ledger, stateless
+    def __init__(self, books: Books, ledger: Ledger, kind: str) -> None:
+        self._books, self._ledger = books, ledger
+        self._stateless, self._empty = kind == "2026", kind == "empty"
+
+    def hear(self, method: str) -> None:
+        if method == "notifications/cancelled":
+            self._ledger.note("cancel", task=None)
 
     async def to(self, method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any] | None:
         if method == "server/discover" and self._stateless:
@@ -102,7 +107,8 @@ class Answers:
             info = {"name": "ledger", "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
         if method == "tools/list":
-            return {"tools": [self._tool(name) for name in TOOLS], "ttlMs": 60_000, "cacheScope": "public"}
+            tools = [] if self._empty else [self._tool(name) for name in TOOLS]
+            return {"tools": tools, "ttlMs": 60_000, "cacheScope": "public"}
         if method == "tools/call":
             return await self._call(params, stateless)
         if method.startswith("tasks/"):
@@ -167,6 +173,7 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, message: dict[str, Any]) -> None:
         if "id" not in message:
+            self._answers.hear(message["method"])
             self.transport.write(b"HTTP/1.1 202 Yes\r\ncontent-length: 0\r\n\r\n")
             return
         params = message.get("params") or {}
@@ -184,9 +191,9 @@ class Connection(asyncio.Protocol):
             self.transport.write(head + out)
 
 
-async def main(port: int, path: Path, generation: str) -> None:
+async def main(port: int, path: Path, kind: str) -> None:
     ledger = Ledger(path)
-    answers = Answers(Books(ledger), ledger, generation == "2026")
+    answers = Answers(Books(ledger), ledger, kind)
     server = await asyncio.get_running_loop().create_server(
         lambda: Connection(answers), "127.0.0.1", port, backlog=4096
     )

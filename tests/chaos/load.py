@@ -24,6 +24,7 @@ EXTENSION = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 TASK_ID = re.compile(r"tg_[0-9A-HJKMNP-TV-Z]{26}")
 TERMINAL = ("completed", "failed", "cancelled")
 READ_PATIENCE_S = 40.0
+ASIDE_S = 2.0
 
 
 class Load:
@@ -67,7 +68,7 @@ class Load:
             created = await caller.ask("tools/call", {**params, "task": {"ttl": 600_000}})
             promise.task_id = created["taskId"]
             if self._random.random() < 0.5:
-                await self._read(promise, caller)
+                await self._read(promise, caller, ASIDE_S)
 
     async def _stateless(self, promise: Promise, params: dict[str, Any]) -> None:
         async with self._http() as http:
@@ -97,7 +98,7 @@ class Load:
             except (httpx2.HTTPError, AssertionError, KeyError):
                 await asyncio.sleep(0.1)
 
-    async def settle(self) -> None:
+    async def settle(self, patience_s: float) -> None:
         """Read the ending of every task that was acknowledged, once more."""
         async with self._http() as http:
             caller = await self._session(http)
@@ -105,15 +106,18 @@ class Load:
 
             async def one(promise: Promise) -> None:
                 async with gate:
-                    await self._read(promise, caller)
+                    await self._read(promise, caller, patience_s)
 
             await asyncio.gather(*(one(promise) for promise in self.promises if promise.task_id is not None))
 
-    async def _read(self, promise: Promise, caller: HttpSession) -> None:
+    async def _read(self, promise: Promise, caller: HttpSession, patience_s: float) -> None:
         """The ending as bytes. Tasks without authentication go by their id, so any session may read them."""
         try:
             try:
-                ended = await caller.ask("tasks/result", {"taskId": promise.task_id})
+                async with asyncio.timeout(patience_s):
+                    ended = await caller.ask("tasks/result", {"taskId": promise.task_id})
+            except TimeoutError:
+                return
             except Failed as failed:
                 if (failed.error.get("data") or {}).get("error_type") in ("unknown_task", "shutting_down"):
                     raise

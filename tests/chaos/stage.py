@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.harness.gateway import Gateway
-from tests.harness.programs import free_port, listening, running, start, until_ready
+from tests.harness.programs import Program, free_port, listening, start, until_ready
 
 HERE = Path(__file__).resolve().parent
 CLASSES = {
@@ -72,7 +71,6 @@ class DoomedGateway(Gateway):
     """A gateway that can be started so that it dies at a named moment; without one it is the real thing."""
 
     moment: str | None = None
-    limit_bytes: int | None = field(default=None)
 
     async def start(self) -> None:
         program = ["-m", "taskgate"] if self.moment is None else [str(HERE / "doomed_gateway.py"), self.moment]
@@ -96,6 +94,18 @@ class DoomedGateway(Gateway):
 class Stage:
     gateway: DoomedGateway
     ledger: LedgerFile
+    upstream: Program
+    port: int
+
+    async def replace_upstream(self, kind: str) -> None:
+        """Another program takes the upstream's place."""
+        await self.upstream.end()
+        self.upstream = await start(upstream_command(self.port, self.ledger, kind))
+        await until_ready(self.upstream, listening(self.port))
+
+
+def upstream_command(port: int, ledger: LedgerFile, kind: str) -> list[str | Path]:
+    return [sys.executable, HERE / "ledger_server.py", str(port), ledger.path, kind]
 
 
 def configuration(port: int, **tasks: Any) -> dict[str, Any]:
@@ -114,15 +124,16 @@ async def set_stage(
 ) -> AsyncIterator[Stage]:
     """An upstream with a ledger and a gateway in front of it, each in its own process."""
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
-    upstream = [sys.executable, HERE / "ledger_server.py", str(port), ledger.path, generation]
-    async with running(upstream, listening(port)):
-        gateway = DoomedGateway(folder, free_port(), moment=moment)
-        gateway.state.mkdir(exist_ok=True)
-        gateway.write({**configuration(port), **(more or {})})
-        try:
-            await gateway.start()
-            yield Stage(gateway, ledger)
-        finally:
-            if gateway.program is not None and gateway.program.alive:
-                os.kill(gateway.pid, signal.SIGKILL)
-                await gateway.program.process.wait()
+    upstream = await start(upstream_command(port, ledger, generation))
+    gateway = DoomedGateway(folder, free_port(), moment=moment)
+    stage = Stage(gateway, ledger, upstream, port)
+    gateway.state.mkdir(exist_ok=True)
+    gateway.write({**configuration(port), **(more or {})})
+    try:
+        await until_ready(upstream, listening(port))
+        await gateway.start()
+        yield stage
+    finally:
+        if gateway.program is not None and gateway.program.alive:
+            await gateway.program.end(signal.SIGTERM, within=10)
+        await stage.upstream.end()

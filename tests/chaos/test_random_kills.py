@@ -19,7 +19,9 @@ from tests.chaos.stage import Execution, set_stage
 KILLS_PER_STORE = 25
 
 
-async def torment(folder: Path, kills: int, callers: int, seed: int, moment: str | None = None) -> list[str]:
+async def torment(
+    folder: Path, kills: int, callers: int, seed: int, moment: str | None = None, patience_s: float = 60.0
+) -> list[str]:
     """Kill so many times, let everything come to its end, kill once more, and read every ending again."""
     chance = random.Random(seed)
     async with set_stage(folder, moment, "2026" if seed % 2 else "2025") as stage:
@@ -32,10 +34,10 @@ async def torment(folder: Path, kills: int, callers: int, seed: int, moment: str
             await stage.gateway.reborn(moment)
         load.stop()
         await asyncio.wait_for(busy, 60)
-        await asyncio.wait_for(load.settle(), 120)
+        await load.settle(patience_s)
         await stage.gateway.kill()
         await stage.gateway.reborn(moment)
-        await asyncio.wait_for(load.settle(), 120)
+        await load.settle(patience_s)
         settled = [promise for promise in load.promises if promise.task_id is not None]
         told = sum(1 for promise in settled if promise.unknown)
         print(f"{kills} kills, {len(load.promises)} calls, {len(settled)} acknowledged tasks, {told} unknown")
@@ -56,13 +58,13 @@ async def test_two_hundred_kills(tmp_path: Path, seed: int) -> None:
     assert await torment(tmp_path, kills=KILLS_PER_STORE, callers=16, seed=100 + seed) == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("moment", "expected"), [("no-intent", "may run once"), ("early-reply", "acknowledged as")], ids=str
 )
 async def test_the_checker_notices_a_sabotaged_build(tmp_path: Path, moment: str, expected: str) -> None:
-    found = await torment(tmp_path, kills=6, callers=12, seed=7, moment=moment)
+    found = await torment(tmp_path, kills=2, callers=12, seed=7, moment=moment, patience_s=0.5)
     assert any(expected in complaint for complaint in found), found
 
 

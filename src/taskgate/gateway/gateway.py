@@ -17,6 +17,7 @@ from typing import Any, Final
 import structlog
 
 from taskgate.core import wire
+from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.activity.events import EventKind
 from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import OPERATOR, Caller
@@ -530,6 +531,10 @@ class Gateway:
             if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
                 self.metrics.injection.add(line.subject, "denied")
         facts = _facts(subset)
+        reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
+        self.tasks.store.record(
+            AuditEntry(0, "scope", scope=subset.scope, kind="scope", policy_revision=subset.revision, reason=reason)
+        )
         if subset.servers:
             log.info("scope in effect", **facts)
         else:

@@ -67,6 +67,8 @@ class CallSettings:
     default_ttl_ms: int = 600_000
     max_ttl_ms: int = 86_400_000
     seed_task_codes: bool = False
+    poll_ms: int = 1_000
+    approval_poll_ms: int = 15_000
 
 
 class Elicits(StrEnum):

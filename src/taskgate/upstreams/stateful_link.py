@@ -36,6 +36,7 @@ _WHOSE: Final = Answer(
 )
 """Better no answer than one from the wrong caller. `instances: per_session` keeps callers apart."""
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+MAX_LINGERING: Final = 1000
 OUR_INFO: Final = {"name": "taskgate", "version": "0.1.0"}
 
 
@@ -55,6 +56,7 @@ class StatefulLink:
         self._listener = listener
         self._numbers = itertools.count(1)
         self._flights: dict[int, Flight] = {}
+        self._lingering: dict[int, Flight] = {}
         self._answering: dict[bytes, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._reopening: asyncio.Task[None] | None = None
@@ -127,7 +129,15 @@ class StatefulLink:
             raise
         finally:
             del self._flights[number]
+        if "task" in members and message.raw_result is not None:
+            self._keep_hearing(flight)
         return self._reply(message)
+
+    def _keep_hearing(self, flight: Flight) -> None:
+        """The call became a task over there: its progress token is good until that task ends (2025-11-25, tasks)."""
+        self._lingering[flight.number] = flight
+        if len(self._lingering) > MAX_LINGERING:
+            del self._lingering[next(iter(self._lingering))]
 
     def _reply(self, message: Message) -> Reply:
         if message.raw_result is not None:
@@ -161,9 +171,13 @@ class StatefulLink:
             )
 
     async def resume_session(self, session_id: str) -> None:
-        if self._wire.session_id is not None and self._wire.session_id != session_id:
-            self._wire.session_id = session_id
-            self._wire.settle(self.version)
+        if self._wire.session_id is None or self._wire.session_id == session_id:
+            return
+        # The session that the handshake has just made is not needed: end it, and hear what the old one says.
+        await self._wire.close()
+        self._wire.session_id = session_id
+        self._wire.settle(self.version)
+        self._wire.listen()
 
     async def _listen_closer(self, wished: str) -> None:
         """Where several callers share a conversation the most curious one decides; others are filtered for later."""
@@ -180,7 +194,7 @@ class StatefulLink:
         elif message.method == "ping":
             self._spawn(self._send_quietly(wire.success(message.id or b"null", b"{}")))
         elif message.method in QUESTION_METHODS and message.id is not None:
-            task = self._spawn(self._answer(message, flight or self._only_flight()))
+            task = self._spawn(self._answer(message, self._asked_by(message) or flight or self._only_flight()))
             self._answering[message.id] = task
         else:
             self._spawn(self._send_quietly(wire.failure(message.id, _METHOD_NOT_FOUND)))
@@ -194,13 +208,25 @@ class StatefulLink:
             return
         if message.method == "notifications/progress":
             token = (message.params or {}).get(PROGRESS_TOKEN)
-            flight = self._flights.get(token) if type(token) is int else None
+            flight = self._flights.get(token) or self._lingering.get(token) if type(token) is int else None
+            if flight is None:
+                # Nobody waits for it under that number, and to everyone else the number means nothing.
+                return
         elif flight is None and message.method == "notifications/message":
             flight = self._only_flight()
         if flight is not None and flight.request is not None:
             flight.request.on_notification(message.method, message.raw_params)
         else:
             self._listener.on_notification(self, message.method, message.raw_params)
+
+    def _asked_by(self, message: Message) -> Flight | None:
+        """A question that names a task belongs to whoever waits for that task."""
+        related = _related_task(message.params)
+        for flight in self._flights.values() if related is not None else ():
+            asking = flight.request
+            if asking is not None and asking.method == "tasks/result" and asking.name == related:
+                return flight
+        return None
 
     def _only_flight(self) -> Flight | None:
         return next(iter(self._flights.values())) if len(self._flights) == 1 else None

@@ -51,6 +51,29 @@ def test_past_its_budget_a_call_is_failed_or_unknown_by_class(tool_class: ToolCl
     assert after.executed is Executed.MAYBE
 
 
+@pytest.mark.parametrize(
+    ("sent", "tool_class", "kind", "error_type", "state"),
+    [
+        (False, ToolClass.ONCE, "upstream_unreachable", "upstream_unreachable", TaskState.FAILED),
+        (True, ToolClass.ONCE, "upstream_unreachable", "outcome_unknown", TaskState.OUTCOME_UNKNOWN),
+        (True, ToolClass.ONCE, "upstream_timeout", "upstream_timeout", TaskState.OUTCOME_UNKNOWN),
+        (True, ToolClass.READ, "upstream_unreachable", "upstream_unreachable", TaskState.FAILED),
+        (True, ToolClass.READ, "upstream_timeout", "upstream_timeout", TaskState.FAILED),
+    ],
+)
+def test_lost_contact_is_told_by_what_is_known(
+    sent: bool, tool_class: ToolClass, kind: str, error_type: str, state: TaskState
+) -> None:
+    attempt = an_attempt() if sent else None
+    task = a_task(state=TaskState.RUNNING, tool_class=tool_class, last_attempt=attempt)
+    ending = endings.lost(task, UpstreamError(kind, "gone"))
+    after = apply(task, ending, NOW)
+    assert isinstance(after, Task)
+    assert (after.state, said(ending.error)["data"]["error_type"]) == (state, error_type)
+    assert said(ending.error)["data"]["executed"] == ("maybe" if sent else "no")
+    assert said(ending.error)["data"]["correlation_id"] == task.id
+
+
 def test_giving_up_is_a_failure_that_may_be_tried_again() -> None:
     ending = endings.gave_up(RUNNING)
     assert said(ending.error)["data"]["error_type"] == "upstream_unreachable"

@@ -104,6 +104,12 @@ def test_a_call_with_an_upstream_task_is_never_sent_again() -> None:
     assert isinstance(apply(task, DISPATCHED, NOW), MayNotRepeat)
 
 
+def test_a_call_whose_upstream_task_was_forgotten_goes_by_its_class() -> None:
+    forgotten = (DISPATCHED, h.UpstreamTaskKnown(HANDLE), h.UpstreamTaskKnown(None))
+    assert moved(a_task(tool_class=ToolClass.READ), *forgotten, DISPATCHED).attempts == 2
+    assert isinstance(apply(moved(a_task(tool_class=ToolClass.ONCE), *forgotten), DISPATCHED, NOW), MayNotRepeat)
+
+
 def test_voiding_without_an_attempt_changes_nothing() -> None:
     assert moved(a_task(state=TaskState.RUNNING), h.AttemptVoided()).last_attempt is None
 

@@ -49,6 +49,15 @@ def gave_up(task: Task) -> ErrorCame:
     return by_error(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE, data=_about(task)))
 
 
+def lost(task: Task, error: UpstreamError) -> ErrorCame | ContactLost:
+    """Contact was lost and the call will not be sent again: what that means, by what is known about it."""
+    if not task.may_have_been_sent:
+        return by_error(task, error)
+    if error.error_type == "upstream_timeout":
+        return past_deadline(task)
+    return gave_up(task) if task.tool_class.may_repeat else unknown(task)
+
+
 def past_deadline(task: Task) -> ErrorCame | ContactLost:
     """The run took longer than its budget: unknown for a call that may not be repeated, failed for the others."""
     text = outcome_text.past_deadline(task)
@@ -89,4 +98,4 @@ def _about(task: Task) -> dict[str, str]:
 
 
 def _object(task: Task, error: TaskgateError) -> bytes:
-    return error_object(error, task.generation, task.correlation_id)
+    return error_object(error, task.generation, task.correlation_id or task.id)

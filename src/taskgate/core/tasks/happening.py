@@ -55,7 +55,9 @@ class AttemptVoided(msgspec.Struct, frozen=True):
 
 
 class UpstreamTaskKnown(msgspec.Struct, frozen=True):
-    handle: UpstreamHandle
+    """The upstream made a task of the call; None when it has forgotten that task and nothing is left to ask for."""
+
+    handle: UpstreamHandle | None
 
 
 class Noted(msgspec.Struct, frozen=True):

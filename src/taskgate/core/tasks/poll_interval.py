@@ -16,8 +16,13 @@ SLOWEST_MS: Final = 60_000
 POLLS_PER_SECOND: Final = 500
 
 
-def poll_interval_ms(state: TaskState, open_tasks: int) -> int:
+def poll_interval_ms(
+    state: TaskState,
+    open_tasks: int,
+    fastest_ms: int = FASTEST_MS,
+    fastest_for_approval_ms: int = FASTEST_FOR_APPROVAL_MS,
+) -> int:
     """The interval for one task when `open_tasks` tasks are open in the whole gateway."""
     shared = open_tasks * 1_000 // POLLS_PER_SECOND
-    floor = FASTEST_FOR_APPROVAL_MS if state is TaskState.AWAITING_APPROVAL else FASTEST_MS
-    return min(max(shared, floor), SLOWEST_MS)
+    floor = fastest_for_approval_ms if state is TaskState.AWAITING_APPROVAL else fastest_ms
+    return max(floor, min(shared, SLOWEST_MS))

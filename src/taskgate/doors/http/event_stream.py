@@ -20,7 +20,7 @@ RETRY_MS: Final = 1000
 
 
 class EventStream:
-    __slots__ = ("_bytes", "_closed", "_events", "_next", "_waiters", "name", "resumable")
+    __slots__ = ("_bytes", "_closed", "_events", "_followers", "_next", "_waiters", "name", "resumable")
 
     def __init__(self, name: str, resumable: bool) -> None:
         self.name = name
@@ -30,6 +30,12 @@ class EventStream:
         self._next = 1
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
+        self._followers = 0
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody reads it just now."""
+        return self._followers > 0
 
     @property
     def closed(self) -> bool:
@@ -61,6 +67,14 @@ class EventStream:
 
     async def follow(self, after: int = 0) -> AsyncIterator[bytes]:
         """Frames from just after the given number, live until the stream is closed or this reader is too slow."""
+        self._followers += 1
+        try:
+            async for frame in self._frames(after):
+                yield frame
+        finally:
+            self._followers -= 1
+
+    async def _frames(self, after: int) -> AsyncIterator[bytes]:
         seen = after
         while True:
             oldest = self._events[0][0] if self._events else self._next

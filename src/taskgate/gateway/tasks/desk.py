@@ -6,10 +6,14 @@ principals, and an anonymous caller's tasks to whoever knows their unguessable i
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeVar
+
+import structlog
 
 from taskgate.core import wire
 from taskgate.core.audit import Entry
@@ -23,7 +27,7 @@ from taskgate.core.tasks import expiry, ids
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.happening import Happening
-from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.poll_interval import FASTEST_FOR_APPROVAL_MS, FASTEST_MS, poll_interval_ms
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.request import Request
@@ -33,6 +37,11 @@ from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
 
+log = structlog.get_logger("taskgate")
+Written = TypeVar("Written")
+
+STORE_PATIENCE_S: Final = 600.0
+STORE_PAUSE_S: Final = 0.5
 _NOT_KEPT = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
 CLIENT_META = "taskgate/client"
 KEY_META = "taskgate/idempotencyKey"
@@ -56,11 +65,13 @@ class NewCall:
 
 
 class TaskDesk:
-    def __init__(self, store: Store, board: TaskBoard, limits: AcceptLimits) -> None:
+    def __init__(self, store: Store, board: TaskBoard, limits: Callable[[], AcceptLimits]) -> None:
         self.store = store
         self.board = board
         self.limits = limits
         self.open_tasks = 0
+        self.pace: Callable[[], tuple[int, int]] = lambda: (FASTEST_MS, FASTEST_FOR_APPROVAL_MS)
+        """How soon callers may look again: at a run, and at a wait for people."""
         self.cut: Callable[[str, bytes], bytes] = lambda _server, result: result
         """What is kept of a result: no more than its server's budget."""
         self.check: Callable[[Task, bytes], bytes] | None = None
@@ -79,7 +90,7 @@ class TaskDesk:
     ) -> tuple[Task, bool]:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
         draft = self._draft(request, call, task_id or self.new_id())
-        limits = self.limits if sent is None else AcceptLimits()
+        limits = self.limits() if sent is None else AcceptLimits()
         accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
         match accepted:
             case Change(task):
@@ -146,6 +157,22 @@ class TaskDesk:
             return changed.task
         return None
 
+    async def conclude(self, task_id: str, happening: Happening) -> Task | None:
+        """Write an ending. What a tool answered must not be lost because the disk was full at that moment."""
+        return await self.patiently(lambda: self.advance(task_id, happening))
+
+    async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
+        """A write of ours that nobody waits for: a store in trouble is tried again until it recovers."""
+        end = time.monotonic() + STORE_PATIENCE_S
+        while True:
+            try:
+                return await write()
+            except GatewayFault as fault:
+                if fault.error_type != "store_unavailable" or time.monotonic() > end:
+                    raise
+                log.warning("store in trouble; a write of a task waits for it", why=fault.message)
+            await asyncio.sleep(STORE_PAUSE_S)
+
     def moved(self, task: Task) -> None:
         """Spread the news of a change that the store has made."""
         if task.state.is_terminal:
@@ -162,7 +189,7 @@ class TaskDesk:
         return task
 
     def poll_ms(self, task: Task) -> int:
-        return poll_interval_ms(task.state, self.open_tasks)
+        return poll_interval_ms(task.state, self.open_tasks, *self.pace())
 
     async def result_bytes(self, task: Task) -> bytes | None:
         if task.outcome is None:

@@ -8,7 +8,7 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.delivery import Delivery, Form, delivery
-from taskgate.core.errors import CallerError
+from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.meta import with_meta
@@ -18,15 +18,18 @@ from taskgate.core.tasks.happening import UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
+from taskgate.gateway.seal import Seal
 from taskgate.gateway.tasks.board import TaskBoard
+from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import NewCall, TaskDesk
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.foreign import ForeignTasks
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.promote import Promotion, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
-from taskgate.gateway.tasks.runs import Conversation, Runs
+from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.task_store import AcceptLimits
@@ -35,26 +38,35 @@ from taskgate.ports.upstream import Upstream
 
 class TaskEngine:
     def __init__(self, store: Store, plan: Callable[[], Plan], upstreams: Callable[[], Mapping[str, Upstream]]) -> None:
-        limits = plan().limits
+        self._plan = plan
         self.store = store
         self.board = TaskBoard()
-        self.desk = TaskDesk(
-            store, self.board, AcceptLimits(limits.open_tasks_per_caller, limits.pending_approvals_per_caller)
-        )
+        self.desk = TaskDesk(store, self.board, self._limits)
+        self.desk.pace = lambda: (plan().calls.poll_ms, plan().calls.approval_poll_ms)
         self.questions = TaskQuestions(self.desk)
         self.runs = Runs(self.desk, self.questions, upstreams)
-        self.methods = TaskMethods(self.desk, self.runs, self.questions)
+        self.foreign = ForeignTasks(upstreams)
+        self.methods = TaskMethods(self.desk, self.runs, self.questions, self.foreign)
         self.recovery = Recovery(self.desk, self.runs)
         self.followers = Followers(self.desk, self.methods)
-        self._plan = plan
         self.draining = False
         """The gateway is going down: replies are not held any longer, and nothing is cancelled because of it."""
         self.on_held: Callable[[Task, ApprovalRequest, Request], None] = lambda _task, _approval, _request: None
         self.audit_of: Callable[[ApprovalRequest, str], Entry] | None = None
         self.questions.push = self.followers.push
         self.methods.on_waiting = self.followers.waiting
-        self.runs.on_progress = self.followers.progressed
+        self.followers.on_stream = self.questions.offer
+        self.runs.tell_progress(self.followers.progressed)
         self.board.listeners.append(self.followers.changed)
+        self.board.listeners.append(self.foreign.noticed)
+
+    def sign_with(self, seal: Seal) -> None:
+        """What callers carry for us between requests is signed."""
+        self.methods.seal = self.foreign.seal = seal
+
+    def _limits(self) -> AcceptLimits:
+        limits = self._plan().limits
+        return AcceptLimits(limits.open_tasks_per_caller, limits.pending_approvals_per_caller)
 
     def rung(self, request: Request) -> Delivery:
         """Which rung of the ladder this request stands on."""
@@ -79,11 +91,11 @@ class TaskEngine:
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> tuple[Task, bytes]:
         """The caller asked for a task: it gets a handle at once, and the run starts unless someone must agree first."""
-        task = await self._accepted(request, call, approval, key)
+        task = await self._accepted(request, call, approval, key, held=False)
         return task, wire.encode(task_handle(request, task, self.desk))
 
     async def _accepted(
-        self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
+        self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
     ) -> Task:
         task_id, audit = self.desk.new_id(), None
         if approval is not None and self.audit_of is not None:
@@ -91,7 +103,7 @@ class TaskEngine:
         task, fresh = await self.desk.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
             self.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
-            self.followers.joined(task, request)
+            self.followers.joined(task, request, held=held)
             if approval is None:
                 self.runs.start(task)
             else:
@@ -103,12 +115,15 @@ class TaskEngine:
     ) -> tuple[Task, bytes]:
         """A plain call that must be durable from the start: wait for its result by the ladder, then hand it over."""
         rung = self.rung(request)
-        task = await self._accepted(request, call, approval, key)
-        if approval is not None and rung.form is Form.HANDLE:
+        at_once = approval is not None and rung.form is Form.HANDLE
+        task = await self._accepted(request, call, approval, key, held=not at_once)
+        if at_once:
             return task, wire.encode(task_handle(request, task, self.desk))
-        return task, await self.wait_out(request, task, waiting_for_people=approval is not None)
+        # A closed stream is a cancel for a stateless caller, but one that gave a key means to come back with it.
+        kept = key is not None and request.generation is Generation.STATELESS
+        return task, await self.wait_out(request, task, waiting_for_people=approval is not None, kept=kept)
 
-    async def wait_out(self, request: Request, task: Task, *, waiting_for_people: bool) -> bytes:
+    async def wait_out(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
         """Hold the reply as long as this caller's rung allows: its result, or news of where to find it later."""
         rung = self.rung(request)
         text = f"Waiting for approval of {task.wire_name}" if waiting_for_people else f"Running {task.wire_name}"
@@ -118,11 +133,12 @@ class TaskEngine:
         try:
             task = await self.methods.wait(request, task, wait_s)
         except BaseException:
-            if not self.draining:
+            if not self.draining and not kept:
                 await self._give_up(task)
             raise
         finally:
             beat.stop()
+            self.followers.left(task.id, request)
         if task.state.is_terminal:
             return await self.delivered(request, task)
         return handed_over(request, task, self.desk, rung, wait_s)
@@ -145,9 +161,12 @@ class TaskEngine:
     async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""
         sent = AlreadySent("", call.server, self.store.now_ms())
-        task, _ = await self.desk.accept(request, call, sent=sent)
+        try:
+            task, _ = await self.desk.accept(request, call, sent=sent)
+        except GatewayFault as fault:
+            raise GatewayFault(fault.error_type, fault.message, executed=Executed.MAYBE) from None
         self.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
-        known = await self.desk.advance(task.id, UpstreamTaskKnown(handle))
+        known = await self.desk.conclude(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
         return wire.encode(task_handle(request, task, self.desk))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from taskgate.core import wire
@@ -25,6 +26,7 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.ports.outlet import Outlet
 
 
 class Followers:
@@ -35,41 +37,55 @@ class Followers:
         self._waiting: dict[str, list[Request]] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self.sessions: Callable[[], Iterable[Session]] = lambda: ()
+        self.session: Callable[[str], Session | None] = lambda _session_id: None
+        self.on_stream: Callable[[str], None] = lambda _task_id: None
+        """Told that a stream was opened on which a task's questions can be asked."""
         self.listeners: Callable[[str], list[Any]] = lambda _task_id: []
 
-    def joined(self, task: Task, request: Request) -> None:
-        """Remember the caller's progress token: it is good for the task's whole life."""
+    def joined(self, task: Task, request: Request, *, held: bool) -> None:
+        """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
         session, token = request.session, request.progress_token
-        if session is not None and token is not None:
+        if token is None:
+            return
+        if held:
+            self._progress[task.id] = (token, request.pace)
+        elif session is not None:
             pace = PacedProgress(lambda params: session.notify("notifications/progress", params))
             self._progress[task.id] = (token, pace)
+
+    def left(self, task_id: str, request: Request) -> None:
+        """A held call gets its reply now: its token is used up."""
+        known = self._progress.get(task_id)
+        if request.progress_token is not None and known is not None and known[1] is request.pace:
+            del self._progress[task_id]
 
     def waiting(self, task_id: str, request: Request, begin: bool) -> None:
         """A `tasks/result` is open: its stream can carry the task's questions."""
         requests = self._waiting.setdefault(task_id, [])
         if begin:
             requests.append(request)
+            self.on_stream(task_id)
         else:
             requests.remove(request)
             if not requests:
                 del self._waiting[task_id]
 
     def _sessions_of(self, task: Task) -> list[Session]:
-        found = []
-        for session in self.sessions():
-            mine = f"session:{session.id}" == task.caller
-            if mine or (task.principal != ANONYMOUS and session.caller.principal == task.principal):
-                found.append(session)
-        return found
+        if task.principal != ANONYMOUS:
+            return [session for session in self.sessions() if session.caller.principal == task.principal]
+        own = self.session(task.caller.removeprefix("session:"))
+        return [own] if own is not None else []
 
-    def push(self, task: Task, question: Question) -> asyncio.Task[Answer] | None:
+    def push(self, task: Task, question: Question) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
             if request.session is not None and _able(request.session, question):
-                return asyncio.get_running_loop().create_task(ask_session(request.session, question, request))
+                return _asking(request.session, question, request), _heard
         for session in self._sessions_of(task):
-            if _able(session, question) and session.outlet is not None:
-                return asyncio.get_running_loop().create_task(ask_session(session, question))
+            outlet = session.outlet
+            if _able(session, question) and outlet is not None:
+                # A stream that nobody follows keeps the question; another stream may come first.
+                return _asking(session, question), partial(_unread, outlet)
         return None
 
     def progressed(self, task_id: str, noted: Noted) -> None:
@@ -105,6 +121,18 @@ class Followers:
         params = wire.encode(detailed)
         for listen in self.listeners(task.id):
             listen.tell("notifications/tasks", params)
+
+
+def _asking(session: Session, question: Question, request: Request | None = None) -> asyncio.Task[Answer]:
+    return asyncio.get_running_loop().create_task(ask_session(session, question, request))
+
+
+def _unread(outlet: Outlet) -> bool:
+    return not getattr(outlet, "followed", True)
+
+
+def _heard() -> bool:
+    return False
 
 
 def _able(session: Session, question: Question) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 from typing import Any, Final
 
@@ -18,7 +16,9 @@ from taskgate.core.tasks.happening import Cancelled
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.gateway.request import Request
+from taskgate.gateway.seal import Seal
 from taskgate.gateway.tasks.desk import TaskDesk, caller_key
+from taskgate.gateway.tasks.foreign import ALIAS, ForeignTasks
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.upstream import RelayedError
@@ -29,19 +29,24 @@ ABUSE_PER_S: Final = 50
 EARLY: Final = 0.8
 MAX_REMEMBERED: Final = 20_000
 DEFAULT_PAGE: Final = 50
+PARTIAL_META: Final = "taskgate/partial"
 
 
 class TaskMethods:
-    def __init__(self, desk: TaskDesk, runs: Runs, questions: TaskQuestions) -> None:
+    def __init__(self, desk: TaskDesk, runs: Runs, questions: TaskQuestions, foreign: ForeignTasks) -> None:
         self._desk = desk
         self._runs = runs
         self._questions = questions
+        self._foreign = foreign
+        self.seal: Seal | None = None
         self.draining = False
-        self._polls: dict[str, tuple[float, int]] = {}
+        self._polls: dict[str, tuple[float, float, int]] = {}
         self.on_waiting: Any = lambda _task_id, _request, _begin: None
 
     async def get(self, request: Request) -> bytes:
         self._check_extension(request)
+        if _is_alias(request):
+            return await self._foreign.relay(request, "tasks/get", request.params["taskId"])
         task = await self._desk.find(request, request.params.get("taskId"))
         self._demand(task, RunOn.DEMAND)
         task = await self._held_if_early(request, task)
@@ -69,19 +74,25 @@ class TaskMethods:
             self._polls.pop(task.id, None)
             return task
         now, interval = time.monotonic(), self._desk.poll_ms(task) / 1000
-        last, count = self._polls.get(task.id, (0.0, 0))
-        count = count + 1 if now - last < 1.0 else 0
-        if count > ABUSE_PER_S:
+        last = self._noticed_poll(task.id, now)
+        wait = interval * EARLY - (now - last)
+        if last and wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
+            return await self._desk.find(request, task.id)
+        return task
+
+    def _noticed_poll(self, task_id: str, now: float) -> float:
+        """When the last poll of this task came; raises when they come so often that it can only be abuse."""
+        last, since, count = self._polls.get(task_id, (0.0, now, 0))
+        if now - since >= 1.0:
+            since, count = now, 0
+        if count >= ABUSE_PER_S:
             raise GatewayFault(
                 "rate_limited", "This task is asked for too often; keep to its poll interval.", retry_after_s=1
             )
         if len(self._polls) >= MAX_REMEMBERED:
             self._polls.clear()
-        self._polls[task.id] = (now, count)
-        wait = interval * EARLY - (now - last)
-        if last and wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
-            return await self._desk.find(request, task.id)
-        return task
+        self._polls[task_id] = (now, since, count + 1)
+        return last
 
     def wanted(self, task: Task) -> None:
         """An open stream on a task counts as coming for it."""
@@ -94,6 +105,8 @@ class TaskMethods:
 
     async def result(self, request: Request) -> bytes:
         """Blocks until the end; a stream keeps the connection alive meanwhile, and carries the task's questions."""
+        if _is_alias(request):
+            return await self._foreign.relay(request, "tasks/result", request.params["taskId"])
         task = await self._desk.find(request, request.params.get("taskId"))
         self._demand(task, RunOn.RESULT)
         self.on_waiting(task.id, request, True)
@@ -135,6 +148,8 @@ class TaskMethods:
 
     async def cancel(self, request: Request) -> bytes:
         self._check_extension(request)
+        if _is_alias(request):
+            return await self._foreign.relay(request, "tasks/cancel", request.params["taskId"])
         task = await self._desk.find(request, request.params.get("taskId"))
         stateless = request.generation is Generation.STATELESS
         if task.state.is_terminal:
@@ -170,29 +185,47 @@ class TaskMethods:
         return b'{"resultType":"complete"}'
 
     async def list(self, request: Request) -> bytes:
+        """Ours first, then what the caller's own conversations with upstreams list; one signed cursor leads through all."""
         limit = request.params.get("limit", DEFAULT_PAGE)
         if type(limit) is not int or not 0 < limit <= 1000:
             raise CallerError("invalid_params", '"limit" must be a whole number from 1 to 1000.')
-        after = _after(request.params.get("cursor"))
-        page = await self._desk.store.page(caller_key(request), after=after, limit=limit)
-        rows = [stateful_face.list_row(task, self._desk.poll_ms(task)) for task in page.tasks]
-        result: dict[str, Any] = {"tasks": rows}
-        if page.after is not None:
-            result["nextCursor"] = base64.urlsafe_b64encode(b"tg:" + page.after.encode()).decode("ascii")
+        server, after = self._position(request)
+        rows: list[dict[str, Any]] = []
+        if not server:
+            page = await self._desk.store.page(caller_key(request), after=after or None, limit=limit)
+            rows = [stateful_face.list_row(task, self._desk.poll_ms(task)) for task in page.tasks]
+            if page.after is not None:
+                return wire.encode({"tasks": rows, "nextCursor": self._cursor(request, "", page.after)})
+            after = ""
+        foreign = await self._foreign.page(request, (server, after), limit - len(rows))
+        result: dict[str, Any] = {"tasks": rows + foreign.rows}
+        if foreign.next is not None:
+            result["nextCursor"] = self._cursor(request, *foreign.next)
+        if foreign.failed:
+            result["_meta"] = {PARTIAL_META: foreign.failed}
         return wire.encode(result)
+
+    def _cursor(self, request: Request, server: str, after: str) -> str:
+        assert self.seal is not None
+        return self.seal.close("list", request.caller.principal, "tasks/list", caller_key(request), server, after)
+
+    def _position(self, request: Request) -> tuple[str, str]:
+        cursor = request.params.get("cursor")
+        if cursor is None:
+            return "", ""
+        assert self.seal is not None
+        try:
+            state = self.seal.open(cursor, request.caller.principal, "tasks/list", caller_key(request))
+        except CallerError:
+            text = "This cursor is not one of ours, or is too old; start again without a cursor."
+            raise CallerError("invalid_cursor", text) from None
+        return state.server, state.body
 
     def _check_extension(self, request: Request) -> None:
         if request.envelope is not None and not request.envelope.wants_tasks:
             raise missing_capability({"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to use tasks.")
 
 
-def _after(cursor: Any) -> str | None:
-    if cursor is None:
-        return None
-    try:
-        kind, _, rest = base64.urlsafe_b64decode(cursor).partition(b":")
-        if kind == b"tg" and rest:
-            return rest.decode("ascii")
-    except (binascii.Error, ValueError, TypeError):
-        pass
-    raise CallerError("invalid_cursor", "This cursor is not one of ours; start again without a cursor.")
+def _is_alias(request: Request) -> bool:
+    task_id = request.params.get("taskId")
+    return request.session is not None and type(task_id) is str and task_id.startswith(ALIAS)

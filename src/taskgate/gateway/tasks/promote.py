@@ -20,17 +20,19 @@ from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.questions import Answer, Question
-from taskgate.core.tasks import stateful_face, stateless_face
+from taskgate.core.tasks import endings, stateful_face, stateless_face
 from taskgate.core.tasks.birth import AlreadySent
-from taskgate.core.tasks.happening import ErrorCame
+from taskgate.core.tasks.happening import AttemptVoided, Cancelled, UpstreamTaskKnown
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.tasks.transition import may_send
 from taskgate.core.wire import Raw
 from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import NewCall, TaskDesk
-from taskgate.gateway.tasks.endings import lose_contact, own_error, progress_note, record_reply
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.runs import Conversation, Runs
+from taskgate.gateway.tasks.replies import progress_note, record_reply
+from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 
 log = structlog.get_logger("taskgate")
@@ -62,6 +64,7 @@ class Promotion:
         self._sent_ms = desk.store.now_ms()
         self._work: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._let_go = False
 
     def arm(self) -> None:
         if self._rung.wait_s is not None:
@@ -87,12 +90,21 @@ class Promotion:
             self._runs.adopt(task, self._carrier)
         request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id)
         self._questions.adopt(task, request)
-        await request.answer_early(handed_over(request, task, self._desk, self._rung, time.monotonic() - self._started))
+        await self._answer(task)
         if waits:
             # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.
+            self._let_go = True
             self._runs.start(task)
             if self._carrier is not None:
                 self._carrier.cancel()
+
+    async def _answer(self, task: Task) -> None:
+        waited_s = time.monotonic() - self._started
+        try:
+            await self._request.answer_early(handed_over(self._request, task, self._desk, self._rung, waited_s))
+        except Exception as fault:
+            # Around one reply: the caller may be gone, but the call is a task now and goes on.
+            log.info("handle not delivered", task=task.id, exc_info=fault)
 
     async def through(self) -> None:
         """The call has its slot and is about to be sent. If it is just becoming a task, that is waited for first."""
@@ -108,16 +120,48 @@ class Promotion:
             await asyncio.shield(self._work)
         return self.task
 
-    async def finish(self, task: Task, result: bytes) -> None:
-        await record_reply(self._desk, task.id, Result(result))
+    async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
+        """The call that became a task has its result; or the upstream's own task, which is followed from here on."""
+        if handle is None:
+            await record_reply(self._desk, task.id, Result(result))
+            return
+        known = await self._desk.conclude(task.id, UpstreamTaskKnown(handle))
+        if known is not None:
+            self._runs.hand_back(known)
+            self._runs.follow(known)
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
             await record_reply(self._desk, task.id, ErrorReply(problem.raw, problem.code))
-        elif isinstance(problem, UpstreamError) and problem.executed is Executed.MAYBE:
-            await lose_contact(self._desk, task, problem)
+        elif isinstance(problem, UpstreamError):
+            await self._again_or_lost(task, problem)
         elif isinstance(problem, TaskgateError):
-            await self._desk.advance(task.id, ErrorCame(own_error(task, problem), problem.message, problem.executed))
+            await self._desk.conclude(task.id, endings.by_error(task, problem))
+
+    async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
+        """Contact was lost after the call became a task: from here on it is like any other task."""
+        if problem.executed is Executed.NO:
+            await self._desk.conclude(task.id, AttemptVoided())
+        current = await self._desk.store.get(task.id)
+        if current is None or current.state.is_terminal:
+            return
+        if may_send(current) and problem.executed is not Executed.YES and problem.error_type != "upstream_timeout":
+            self._runs.hand_back(current)
+            self._runs.start(current)
+        else:
+            await self._desk.conclude(task.id, endings.lost(current, problem))
+
+    async def broken_off(self) -> bool:
+        """Whoever carried the call was stopped. True if the call had become a task and its caller has a reply already."""
+        task = await self.over()
+        if task is None:
+            return False
+        if self._runs.closing or self._let_go:
+            return True
+        # Stopped by the caller in the very moment of promotion; a cancel of the task itself has been written before.
+        if await self._desk.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
+            await self._desk.store.told_upstream(task.id)
+        return True
 
 
 class _StandIn:
@@ -133,7 +177,7 @@ class _StandIn:
         noted = progress_note(method, params)
         if noted is not None:
             self._desk.store.note(self._task_id, noted)
-            self._runs.on_progress(self._task_id, noted)
+            self._runs.progressed(self._task_id, noted)
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -24,10 +26,30 @@ from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.ports.store_answers import TaskQuestion
 
 EXPIRY_S: Final = 600.0
+MAX_OPEN: Final = 100
 
-Pusher = Callable[[Task, Question], "asyncio.Task[Answer] | None"]
+Pusher = Callable[[Task, Question], "tuple[asyncio.Task[Answer], Callable[[], bool]] | None"]
+"""Asks the caller on a stream of its own: the asking, and whether it has reached nobody so far."""
 Keeper = Callable[[Task, Question, Callable[[Answer], bool]], Callable[[], None]]
 """Lets a question wait where people look, and says how to take it back."""
+
+
+@dataclass(slots=True)
+class _Put:
+    """One open question, and where it was put."""
+
+    task: Task
+    key: str
+    question: Question
+    push: asyncio.Task[Answer] | None = None
+    unheard: Callable[[], bool] = lambda: False
+    kept: Callable[[], None] | None = None
+
+    def withdraw(self) -> None:
+        if self.push is not None:
+            self.push.cancel()
+        if self.kept is not None:
+            self.kept()
 
 
 class TaskQuestions:
@@ -37,11 +59,21 @@ class TaskQuestions:
         self.adopt: Callable[[Task, Request], None] = lambda _task, _request: None
         """A call became a task while questions of it were waiting: they are the task's now."""
         self._desk = desk
+        self._open: Counter[str] = Counter()
         self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._puts: dict[str, list[_Put]] = {}
 
     async def ask(self, task_id: str, question: Question, request_state: bytes | None = None) -> Answer:
         """Put one question and wait for its answer, a refusal, or the end of its time."""
-        answers = await self.ask_all(task_id, {f"q-{secrets.token_hex(4)}": question}, request_state)
+        if self._open[task_id] >= MAX_OPEN:
+            return Answer(error=wire.encode({"code": -32603, "message": f"{MAX_OPEN} questions wait already."}))
+        self._open[task_id] += 1
+        try:
+            answers = await self.ask_all(task_id, {f"q-{secrets.token_hex(4)}": question}, request_state)
+        finally:
+            self._open[task_id] -= 1
+            if not self._open[task_id]:
+                del self._open[task_id]
         return next(iter(answers.values()), not_supported(question.method))
 
     async def ask_all(
@@ -62,45 +94,73 @@ class TaskQuestions:
             for key in asked:
                 self._waiting.pop((task_id, key), None)
 
+    async def take_up(self, task: Task) -> dict[str, Answer]:
+        """After a restart: wait for the questions that are still open, and add the answers that came before it."""
+        store = self._desk.store
+        given = {asked.key: asked.answer for asked in await store.questions(task.id, answered=True)}
+        answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
+        asked = {stored.key: _question_of(stored, task.id) for stored in await store.questions(task.id)}
+        futures: dict[str, asyncio.Future[Answer]] = {}
+        for key in asked:
+            futures[key] = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
+        try:
+            return {**answers, **await self._collect(task, asked, futures)}
+        finally:
+            for key in asked:
+                self._waiting.pop((task.id, key), None)
+
     async def _collect(
         self, task: Task, asked: Mapping[str, Question], futures: Mapping[str, asyncio.Future[Answer]]
     ) -> dict[str, Answer]:
-        pushes = [self._push(task, key, question) for key, question in asked.items()]
-        kept = [
-            self.keep(task, question, partial(self.answered, task.id, key))
-            for (key, question), push in zip(asked.items(), pushes, strict=True)
-            if push is None
-        ]
+        puts = [self._put(task, key, question) for key, question in asked.items()]
         answers: dict[str, Answer] = {}
         try:
             async with asyncio.timeout(EXPIRY_S):
                 for key, future in futures.items():
                     answers[key] = await future
-                    await self._settled(task.id, key)
+                    await self._settled(task.id, key, answers[key])
         except TimeoutError:
             answers.update({key: CANCELLED for key in asked if key not in answers})
         finally:
-            for push in pushes:
-                if push is not None:
-                    push.cancel()
-            for withdraw in kept:
-                withdraw()
+            for put in puts:
+                put.withdraw()
+                self._puts[task.id].remove(put)
+            if not self._puts[task.id]:
+                del self._puts[task.id]
         left = tuple(key for key, future in futures.items() if not future.done())
         if left:
             await self._desk.advance(task.id, InputSettled(left))
         return answers
 
-    async def _settled(self, task_id: str, key: str) -> None:
-        """An answered question disappears from the task at once, not only when all are answered."""
+    def _put(self, task: Task, key: str, question: Question) -> _Put:
+        put = _Put(task, key, question)
+        self._push(put)
+        if put.push is None:
+            put.kept = self.keep(task, question, partial(self.answered, task.id, key))
+        self._puts.setdefault(task.id, []).append(put)
+        return put
+
+    def offer(self, task_id: str) -> None:
+        """A stream was opened on which the caller can be asked: what has not reached it yet is asked there."""
+        for put in self._puts.get(task_id, ()):
+            if put.push is None or put.unheard():
+                self._push(put)
+
+    async def _settled(self, task_id: str, key: str, answer: Answer) -> None:
+        """An answered question disappears from the task at once, not only when all are answered; the answer is kept."""
         task = await self._desk.store.get(task_id)
         if task is not None and key in task.question_keys:
-            await self._desk.advance(task_id, InputSettled((key,)))
+            answers = {key: answer.result} if answer.result is not None else {}
+            await self._desk.advance(task_id, InputSettled((key,)), answers=answers)
 
-    def _push(self, task: Task, key: str, question: Question) -> asyncio.Task[Answer] | None:
-        pushed = self.push(task, related(question, task.id))
+    def _push(self, put: _Put) -> None:
+        before, put.push = put.push, None
+        if before is not None:
+            before.cancel()
+        pushed = self.push(put.task, related(put.question, put.task.id))
         if pushed is not None:
-            pushed.add_done_callback(lambda done: self._pushed(task.id, key, done))
-        return pushed
+            put.push, put.unheard = pushed
+            put.push.add_done_callback(lambda done: self._pushed(put.task.id, put.key, done))
 
     def _pushed(self, task_id: str, key: str, done: asyncio.Task[Answer]) -> None:
         if not done.cancelled() and done.exception() is None:
@@ -110,7 +170,7 @@ class TaskQuestions:
         """An answer from outside; when this returns, the task no longer asks the question."""
         if not self.answered(task_id, key, answer):
             return False
-        await self._settled(task_id, key)
+        await self._settled(task_id, key, answer)
         return True
 
     def answered(self, task_id: str, key: str, answer: Answer) -> bool:
@@ -121,10 +181,6 @@ class TaskQuestions:
         future.set_result(answer)
         return True
 
-    def repush(self, task: Task) -> None:
-        """A caller opened a stream: what it was not asked yet for want of one can be asked now."""
-        self._desk.board.changed(task)
-
 
 def _nothing_kept() -> None:
     return None
@@ -134,6 +190,11 @@ def related(question: Question, task_id: str) -> Question:
     members = wire.members_of(question.params) if question.params is not None else {}
     put = {RELATED_TASK: wire.raw({"taskId": task_id})}
     return Question(question.method, Raw(wire.join(with_meta(members, put))), question.server, task_id)
+
+
+def _question_of(stored: TaskQuestion, task_id: str) -> Question:
+    params = wire.members_of(stored.request).get("params")
+    return Question(stored.method, params, stored.server, task_id)
 
 
 def stored_question(key: str, question: Question, now_ms: int) -> TaskQuestion:

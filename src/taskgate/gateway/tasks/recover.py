@@ -6,19 +6,19 @@ its class allows it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
 import structlog
 
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.tasks import outcome_text, recovery
-from taskgate.core.tasks.happening import ApprovalExpired, ErrorCame, InputSettled
+from taskgate.core.tasks import endings, recovery
+from taskgate.core.tasks.happening import ApprovalExpired, InputSettled
 from taskgate.core.tasks.recovery import Action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.tasks.desk import TaskDesk
-from taskgate.gateway.tasks.endings import lose_contact, own_error
 from taskgate.gateway.tasks.runs import Runs
 
 log = structlog.get_logger("taskgate")
@@ -39,8 +39,8 @@ class Recovery:
         await store.claim()
         count, after = 0, ""
         while tasks := await store.claimed(after, PAGE):
-            for task in tasks:
-                await self._move_on(task)
+            # Together, so that the writes of a whole page share their commits.
+            await asyncio.gather(*(self._move_on(task) for task in tasks))
             count, after = count + len(tasks), tasks[-1].id
         self._desk.open_tasks = await store.open_count()
         if count:
@@ -56,25 +56,32 @@ class Recovery:
                 if task.run_on is RunOn.ONCE_ALLOWED:
                     self._runs.start(task)
             case Action.POLL_UPSTREAM:
-                self._runs.follow(task)
+                # A question that a stateful upstream had put died with its connection; it asks again if it wants to.
+                self._runs.follow(await self._withdrawn(task))
             case Action.EXPIRE_APPROVAL:
                 await self.expire(task)
             case Action.REPORT_UNKNOWN | Action.REPORT_FAILED:
-                await lose_contact(self._desk, task, _lost(task))
+                await self._desk.conclude(task.id, endings.lost(task, _lost(task)))
             case Action.WITHDRAW_THEN_RESEND:
-                await self._desk.advance(task.id, InputSettled(task.question_keys))
-                self._runs.start(task)
+                self._runs.start(await self._withdrawn(task))
             case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
-                await lose_contact(self._desk, task, _lost(task))
+                await self._desk.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
             case Action.TELL_UPSTREAM_CANCELLED:
                 await self._runs.cancel(task)
             case Action.KEEP_WAITING_FOR_INPUT:
                 if task.upstream_handle is not None:
                     self._runs.follow(task)
+                else:
+                    self._runs.go_on(task)
             case Action.KEEP_WAITING_FOR_APPROVAL | Action.NOTHING:
                 return
             case _:
                 assert_never(action)
+
+    async def _withdrawn(self, task: Task) -> Task:
+        if not task.question_keys:
+            return task
+        return await self._desk.conclude(task.id, InputSettled(task.question_keys)) or task
 
     async def expire(self, task: Task) -> None:
         if self.approval_due is not None and task.approval_id is not None:
@@ -83,8 +90,8 @@ class Recovery:
         text = "Nobody approved this call in time. The tool was not run."
         if task.state is TaskState.APPROVED:
             text = "The approval of this call was not used in time. The tool was not run."
-        error = own_error(task, CallerError("approval_expired", text))
-        await self._desk.advance(task.id, ApprovalExpired(error, text))
+        error = endings.by_error(task, CallerError("approval_expired", text)).error
+        await self._desk.conclude(task.id, ApprovalExpired(error, text))
 
     async def enforce_clocks(self) -> None:
         """Deadlines are facts in the store; this only carries out what they say."""
@@ -99,16 +106,8 @@ class Recovery:
         for task_id in due.executions:
             task = await self._desk.store.get(task_id)
             if task is not None and not task.state.is_terminal:
-                await self._runs.cancel(task)
-                await self._past_deadline(task)
-
-    async def _past_deadline(self, task: Task) -> None:
-        if not task.tool_class.may_repeat:
-            await lose_contact(self._desk, task, _lost(task))
-            return
-        text = outcome_text.past_deadline(task)
-        problem = UpstreamError("upstream_timeout", text, executed=Executed.MAYBE)
-        await self._desk.advance(task.id, ErrorCame(own_error(task, problem), text, Executed.MAYBE))
+                ended = await self._desk.advance(task_id, endings.past_deadline(task))
+                await self._runs.cancel(ended or task)
 
     async def sweep(self) -> None:
         for _ in range(20):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import supports_tasks
@@ -18,27 +18,23 @@ from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import Question
-from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame, UpstreamTaskKnown
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.happening import ErrorCame, Noted
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.relay import question_in
+from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import TaskDesk
-from taskgate.gateway.tasks.endings import is_error, lose_contact, usable
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.ports.upstream import CallerFace, ErrorReply, Link, LinkKey, Reply, Result, Upstream, UpstreamRequest
+from taskgate.gateway.tasks.replies import error_message, is_error, record_reply, usable
+from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
 
 POLL_S: Final = 1.0
 LEAST_POLL_S: Final = 0.25
 MOST_POLL_S: Final = 30.0
+CANCEL_S: Final = 10.0
 _TERMINAL: Final = ("completed", "failed", "cancelled")
-
-
-class _Conversation(Protocol):
-    @property
-    def key(self) -> LinkKey: ...
-
-    @property
-    def face(self) -> CallerFace: ...
+_UNKNOWN_TASK: Final = -32602
 
 
 class UpstreamTasks:
@@ -77,29 +73,23 @@ class UpstreamTasks:
             return None
         return UpstreamHandle(link.server, task_id, link.session_id, link.generation)
 
-    async def follow(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
-        """Commit the id, then wait for the end."""
-        if await self._desk.advance(task.id, UpstreamTaskKnown(handle)) is None:
-            return
-        await self._to_the_end(task, link, handle)
-
-    async def take_up(self, task: Task, upstream: Upstream, key: LinkKey, face: CallerFace) -> None:
-        """After a restart, or a lost connection: ask for the same task again, for as long as it may run."""
+    async def to_the_end(
+        self, task: Task, upstream: Upstream, conversation: Conversation, link: Link | None = None
+    ) -> bool:
+        """Wait for the upstream's task, over lost connections too. False when the upstream has forgotten it."""
         handle = task.upstream_handle
         assert handle is not None
-        if handle.session_id is not None:
-            key = LinkKey(task.principal, f"resume-{handle.session_id}")
         while True:
             try:
-                link = await upstream.link(key, face)
-                if link.generation is Generation.STATEFUL and handle.session_id is not None:
-                    await link.resume_session(handle.session_id)
-                await self._to_the_end(task, link, handle)
-                return
+                link = link or await upstream.link(conversation.key, conversation.face)
+                if link.generation is Generation.STATELESS:
+                    return await self._poll_stateless(task, link, handle)
+                return await self._wait_stateful(task, link, handle)
             except UpstreamError as problem:
                 if await self._out_of_time(task, problem):
-                    return
-                await asyncio.sleep(POLL_S)
+                    return True
+            link = None
+            await asyncio.sleep(POLL_S)
 
     async def _out_of_time(self, task: Task, problem: UpstreamError) -> bool:
         current = await self._desk.store.get(task.id)
@@ -107,77 +97,71 @@ class UpstreamTasks:
             return True
         deadline = current.execution_deadline_ms
         if deadline is not None and self._desk.store.now_ms() > deadline:
-            error = wire.encode({"code": -32000, "message": problem.message})
-            await self._desk.advance(task.id, ErrorCame(error, problem.message, Executed.MAYBE))
+            await self._desk.conclude(task.id, endings.lost(current, problem))
             return True
         return False
 
-    async def _to_the_end(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
-        if link.generation is Generation.STATELESS:
-            await self._poll_stateless(task, link, handle)
-        else:
-            await self._wait_stateful(task, link, handle)
-
-    async def _wait_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+    async def _wait_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> bool:
         reply = await link.request(self._about(task, "tasks/result", handle))
         status = await self._status(task, link, handle)
-        if isinstance(reply, ErrorReply) and not status:
-            await lose_contact(self._desk, task, UpstreamError("upstream_unreachable", "The server forgot its task."))
-            return
         if isinstance(reply, ErrorReply):
-            text = str(wire.parse_strictly(reply.raw).get("message", ""))[:500]
-            await self._desk.advance(task.id, ErrorCame(reply.raw, text, Executed.YES))
-            return
-        body = self._desk.cut(task.server, wire.join(with_meta_dropped(reply.raw)))
-        failed = status.get("status") == "failed"
+            if not status:
+                return False
+            await record_reply(self._desk, task.id, reply)
+            return True
         message = status.get("statusMessage")
-        if failed and not is_error(reply.raw):
-            text = message if type(message) is str and message else "The tool failed without saying why."
-            error = wire.encode({"code": -32603, "message": text})
-            await self._desk.advance(task.id, ErrorCame(error, text, Executed.YES))
-            return
-        said = message if failed and type(message) is str else None
-        await self._desk.advance(task.id, ResultCame(body, is_error(reply.raw), said))
+        said = message if type(message) is str and message else None
+        if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(reply.raw):
+            await self._failed(task, said or "The tool failed without saying why.")
+            return True
+        body = self._desk.cut(task.server, wire.join(with_meta_dropped(reply.raw)))
+        await record_reply(self._desk, task.id, Result(body))
+        return True
+
+    async def _failed(self, task: Task, text: str, executed: Executed = Executed.YES) -> None:
+        """The upstream says that its task failed, and has nothing more to show for it."""
+        problem = UpstreamError("upstream_protocol", text[:500], executed=executed)
+        await self._desk.conclude(task.id, endings.by_error(task, problem))
 
     async def _status(self, task: Task, link: Link, handle: UpstreamHandle) -> dict[str, Any]:
         reply = await link.request(self._about(task, "tasks/get", handle))
         value = wire.parse_strictly(reply.raw) if isinstance(reply, Result) else {}
         return value if type(value) is dict else {}
 
-    async def _poll_stateless(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+    async def _poll_stateless(self, task: Task, link: Link, handle: UpstreamHandle) -> bool:
         asking: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
                 reply = await link.request(self._about(task, "tasks/get", handle))
                 if isinstance(reply, ErrorReply):
-                    text = "The server no longer knows the task it made of this call."
-                    await self._desk.advance(task.id, ErrorCame(reply.raw, text, Executed.MAYBE))
-                    return
+                    if reply.code == _UNKNOWN_TASK:
+                        return False
+                    raise UpstreamError("upstream_unreachable", error_message(reply.raw), executed=Executed.MAYBE)
                 members = wire.members_of(reply.raw)
                 status = wire.parse_strictly(bytes(members.get("status", Raw(b'""'))))
                 if status in _TERMINAL:
                     await self._end_stateless(task, members, status)
-                    return
+                    return True
                 self._ask_new(task, link, handle, members.get("inputRequests"), asking)
                 self._note(task, members)
                 await asyncio.sleep(_interval(members))
         finally:
             for waiting in asking.values():
                 waiting.cancel()
+            await asyncio.gather(*asking.values(), return_exceptions=True)
 
     async def _end_stateless(self, task: Task, members: Members, status: str) -> None:
         if status == "completed" and "result" in members:
             body = self._desk.cut(task.server, bytes(members["result"]))
-            await self._desk.advance(task.id, ResultCame(body, is_error(body)))
+            await record_reply(self._desk, task.id, Result(body))
+            return
+        if status == "failed" and "error" in members:
+            error = bytes(members["error"])
+            await self._desk.conclude(task.id, ErrorCame(error, error_message(error), Executed.YES))
             return
         said = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
         text = said if type(said) is str and said else f"The server's own task ended as {status}."
-        error = bytes(members.get("error", wire.raw({"code": -32603, "message": text})))
-        if status == "failed":
-            text = str(wire.parse_strictly(error).get("message", text))[:500]
-        await self._desk.advance(
-            task.id, ErrorCame(error, text, Executed.MAYBE if status == "cancelled" else Executed.YES)
-        )
+        await self._failed(task, text, Executed.MAYBE if status == "cancelled" else Executed.YES)
 
     def _note(self, task: Task, members: Members) -> None:
         said = members.get("statusMessage")
@@ -196,8 +180,11 @@ class UpstreamTasks:
                 asking[key] = asyncio.get_running_loop().create_task(self._answer(task, link, handle, key, question))
 
     async def _answer(self, task: Task, link: Link, handle: UpstreamHandle, key: str, question: Question) -> None:
-        answer = await self._questions.ask(task.id, question)
-        responses = wire.raw({key: usable(question, answer)})
+        """The upstream's own keys are ours too: they are unique for the task's life, also over a restart of ours."""
+        answers = await self._questions.ask_all(task.id, {key: question})
+        if key not in answers:
+            return
+        responses = wire.raw({key: usable(question, answers[key])})
         await link.request(self._about(task, "tasks/update", handle, {"inputResponses": responses}))
 
     def _about(self, task: Task, method: str, handle: UpstreamHandle, more: Members | None = None) -> UpstreamRequest:
@@ -211,17 +198,13 @@ class UpstreamTasks:
             name=handle.task_id,
         )
 
-    async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: _Conversation | None) -> None:
+    async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: Conversation) -> None:
         handle = task.upstream_handle
         assert handle is not None
-        key = conversation.key if conversation is not None else LinkKey(task.principal)
-        try:
-            link = await upstream.link(key, conversation.face if conversation is not None else CallerFace({}))
-            request = self._about(task, "tasks/cancel", handle)
-            request.timeout_s = 10.0
-            await link.request(request)
-        except UpstreamError:
-            return
+        link = await upstream.link(conversation.key, conversation.face)
+        request = self._about(task, "tasks/cancel", handle)
+        request.timeout_s = CANCEL_S
+        await link.request(request)
 
 
 def with_tasks_extension(face: CallerFace) -> CallerFace:

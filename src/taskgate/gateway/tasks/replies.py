@@ -1,14 +1,11 @@
-"""How a task ends: with the upstream's own answer, or with what is known when there is none."""
+"""What an upstream's answers mean for a task. The endings that nobody answered are in `core.tasks.endings`."""
 
 from __future__ import annotations
 
 from taskgate.core import wire
-from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.generations.error_codes import error_object
+from taskgate.core.errors import Executed
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params
-from taskgate.core.tasks import outcome_text
-from taskgate.core.tasks.happening import ContactLost, ErrorCame, Noted, ResultCame
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.ports.upstream import ErrorReply, Reply
@@ -17,30 +14,14 @@ from taskgate.ports.upstream import ErrorReply, Reply
 async def record_reply(desk: TaskDesk, task_id: str, reply: Reply) -> None:
     """The upstream's answer ends the task: its bytes are kept as they came."""
     if isinstance(reply, ErrorReply):
-        await desk.advance(task_id, ErrorCame(reply.raw, error_message(reply.raw), Executed.YES))
+        await desk.conclude(task_id, ErrorCame(reply.raw, error_message(reply.raw), Executed.YES))
     else:
         raw = reply.raw
         task = await desk.store.get(task_id) if desk.check is not None else None
         if task is not None and desk.check is not None:
             raw = desk.check(task, raw)
         failed = is_error(raw)
-        await desk.advance(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
-
-
-async def lose_contact(desk: TaskDesk, task: Task, problem: UpstreamError) -> None:
-    """Contact is lost and the call may not be sent again: say so, by the class of the tool."""
-    if task.tool_class.may_repeat:
-        late = problem.error_type == "upstream_timeout"
-        text = outcome_text.past_deadline(task) if late else outcome_text.gave_up(task)
-        await desk.advance(task.id, ErrorCame(own_error(task, problem), text, Executed.MAYBE))
-        return
-    text = outcome_text.outcome_unknown(task)
-    lost = UpstreamError("outcome_unknown", text, executed=Executed.MAYBE)
-    await desk.advance(task.id, ContactLost(own_error(task, lost), text))
-
-
-def own_error(task: Task, problem: TaskgateError) -> bytes:
-    return error_object(problem, task.generation, task.id)
+        await desk.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
 
 
 def progress_note(method: str, raw: Raw | None) -> Noted | None:

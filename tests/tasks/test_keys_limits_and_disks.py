@@ -1,0 +1,155 @@
+"""Idempotency keys, limits, strangers, time and full disks: what a task survives and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.activity.callers import Failed, HttpSession, http_session, http_stateless, told
+from tests.chaos.stage import Stage, set_stage
+from tests.tasks.test_task_methods import EXTENSION, TASKS, begun, called, refused, until
+
+pytestmark = pytest.mark.timeout(60)
+KEY = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
+
+
+async def test_the_same_key_is_the_same_call_for_good(tmp_path: Path) -> None:
+    async with set_stage(tmp_path) as stage:
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            first = await begun(caller, "once", "order", **KEY)
+            result = await caller.ask("tasks/result", {"taskId": first})
+            assert await begun(caller, "once", "order", **KEY) == first
+            plain = await caller.ask("tools/call", called("once", "order", **KEY))
+            assert plain["content"] == result["content"]
+            other = await refused(caller, "tools/call", called("once", "another order", **KEY))
+            assert (other["code"], other["data"]["error_type"]) == (-32602, "idempotency_conflict")
+            assert other["data"]["executed"] == "no"
+            caller.headers["Idempotency-Key"] = "order-7"
+            assert await begun(caller, "once", "order") == first
+            caller.headers["Idempotency-Key"] = "order-8"
+            assert await begun(caller, "once", "order") != first
+        async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller_2026:
+            await caller_2026.ask("tools/call", called("once", "order"))
+        await stage.gateway.stop()
+        await stage.gateway.reborn("clock+7200")
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            gone = await refused(caller, "tools/call", called("once", "order", **KEY))
+            assert (gone["data"]["error_type"], gone["data"]["executed"]) == ("result_expired", "yes")
+            unknown = await refused(caller, "tasks/get", {"taskId": "tg_01JZZZZZZZZZZZZZZZZZZZZZZZ"})
+            expired = await refused(caller, "tasks/get", {"taskId": first})
+            assert without_reference(expired) == without_reference(unknown)
+        assert stage.ledger.count("order") == 3
+
+
+def without_reference(error: dict[str, Any]) -> dict[str, Any]:
+    return {**error, "data": {key: value for key, value in error["data"].items() if key != "correlation_id"}}
+
+
+async def test_a_foreign_task_looks_like_one_that_never_was(tmp_path: Path) -> None:
+    tokens = [{"id": who, "sha256": hashlib.sha256(who.encode()).hexdigest()} for who in ("ann", "bob")]
+    async with set_stage(tmp_path, more={"tokens": tokens}) as stage, httpx2.AsyncClient(timeout=20) as http:
+        ann, bob = (HttpSession(http, stage.gateway.url, token=who) for who in ("ann", "bob"))
+        await ann.open(TASKS)
+        await bob.open(TASKS)
+        task_id = await begun(ann, "once", "ann's own", seconds=5)
+        for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+            foreign = await refused(bob, method, {"taskId": task_id})
+            unknown = await refused(bob, method, {"taskId": "tg_01JZZZZZZZZZZZZZZZZZZZZZZZ"})
+            assert without_reference(foreign) == without_reference(unknown)
+        assert (await bob.ask("tasks/list"))["tasks"] == []
+        assert [row["taskId"] for row in (await ann.ask("tasks/list"))["tasks"]] == [task_id]
+        # Tasks belong to their principal, not to a session: another session of Ann's finds hers.
+        again = HttpSession(http, stage.gateway.url, token="ann")
+        await again.open(TASKS)
+        assert (await again.ask("tasks/cancel", {"taskId": task_id}))["status"] == "cancelled"
+
+
+async def test_a_caller_may_have_only_so_many_open_tasks(tmp_path: Path) -> None:
+    more = {"limits": {"open_tasks_per_caller": 3}}
+    async with set_stage(tmp_path, more=more) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
+        made = [await begun(caller, "once", f"open {number}", seconds=20) for number in range(3)]
+        with pytest.raises(Failed) as failed:
+            await begun(caller, "once", "one too many")
+        assert failed.value.error["data"]["error_type"] == "overloaded"
+        async with http_session(stage.gateway, capabilities=TASKS) as other:
+            await begun(other, "once", "somebody else's")
+        await caller.ask("tasks/cancel", {"taskId": made[0]})
+        await begun(caller, "once", "room again")
+    assert stage.ledger.count("one too many") == 0
+
+
+def limit_files(stage: Stage, size: int) -> None:
+    """What a full disk looks like to one process: no file may grow beyond this."""
+    resource.prlimit(stage.gateway.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+async def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    async with set_stage(tmp_path) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
+        running = await begun(caller, "once", "before", seconds=0.5)
+        await until(lambda: stage.ledger.count("before") == 1)
+        limit_files(stage, 1)
+        error = await refused(caller, "tools/call", called("once", "during", task={}))
+        assert (error["code"], error["data"]["error_type"]) == (-32603, "store_unavailable")
+        assert error["data"]["executed"] == "no"
+        assert not await stage.gateway.is_ready()
+        # A plain call writes nothing on its way, so it does not mind.
+        assert "plain ran" in (await caller.ask("tools/call", called("read", "plain")))["content"][0]["text"]
+        await asyncio.sleep(0.6)
+        limit_files(stage, resource.RLIM_INFINITY)
+        ended = await caller.ask("tasks/result", {"taskId": running})
+        assert "before ran" in ended["content"][0]["text"]
+        after = await begun(caller, "once", "after")
+        assert "after ran" in (await caller.ask("tasks/result", {"taskId": after}))["content"][0]["text"]
+    assert [stage.ledger.count(call) for call in ("before", "during", "plain", "after")] == [1, 0, 1, 1]
+
+
+async def test_a_run_past_its_deadline_is_unknown_or_failed_by_class(tmp_path: Path) -> None:
+    more = {"tasks": {"execution_timeout_ms": 400, "poll_interval_ms": 100}}
+    async with set_stage(tmp_path, more=more) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
+        for tool in ("once", "read", "once_task"):
+            task_id = await begun(caller, tool, f"late {tool}", seconds=30)
+            error = await refused(caller, "tasks/result", {"taskId": task_id})
+            assert (error["data"]["error_type"], error["data"]["executed"]) == ("upstream_timeout", "maybe"), tool
+            assert (await caller.ask("tasks/get", {"taskId": task_id}))["status"] == "failed"
+            assert stage.ledger.count(f"late {tool}") == 1
+        await until(lambda: stage.ledger.cancels() >= 3)
+
+
+async def test_an_upstream_without_tools_and_one_that_gains_some(tmp_path: Path) -> None:
+    async with set_stage(tmp_path, generation="empty") as stage:
+        async with http_session(stage.gateway) as caller:
+            names = {tool["name"] for tool in (await caller.ask("tools/list"))["tools"]}
+            assert not any(name.startswith("books__") for name in names)
+        await stage.replace_upstream("2025")
+
+        async def listed() -> bool:
+            async with http_session(stage.gateway) as caller:
+                tools = {tool["name"]: tool for tool in (await caller.ask("tools/list"))["tools"]}
+                found = tools.get("books__once_task", {})
+                return bool(found.get("execution", {}).get("taskSupport") == "optional")
+
+        end = time.monotonic() + 30
+        while not await listed():
+            assert time.monotonic() < end
+            await asyncio.sleep(0.2)
+
+
+async def test_a_client_that_knows_no_tasks_follows_its_call_after_a_crash(tmp_path: Path) -> None:
+    async with set_stage(tmp_path) as stage:
+        async with http_session(stage.gateway) as caller:
+            reply = await caller.ask("tools/call", called("read", "plain and slow", seconds=0.5))
+            text = reply["content"][0]["text"]
+            assert reply["isError"] is False
+            task_id = next(word.strip(".") for word in text.split() if word.startswith("tg_"))
+        await stage.gateway.kill()
+        await stage.gateway.reborn()
+        async with http_session(stage.gateway) as caller:
+            found: dict[str, Any] = {}
+            while "plain and slow ran" not in found.get("text", ""):
+                found = await told(caller, "get_task_result", task_id=task_id)

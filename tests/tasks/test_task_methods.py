@@ -1,0 +1,247 @@
+"""The task methods on the wire, in both generations: what is refused, what is the same for everybody, what happens once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from tests.activity.callers import PREFIX, Failed, HttpSession, http_session, http_stateless, messages
+from tests.chaos.stage import Stage, set_stage
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+TASKS = {"tasks": {}}
+EXTENSION = {"extensions": {f"{PREFIX}tasks": {}}}
+MAX_TTL_MS = 86_400_000
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with set_stage(tmp_path_factory.mktemp("methods")) as ready:
+        yield ready
+
+
+def called(tool: str, call: str, seconds: float = 0, **more: Any) -> dict[str, Any]:
+    return {"name": f"books__{tool}", "arguments": {"call": call, "seconds": seconds}, **more}
+
+
+async def begun(caller: HttpSession, tool: str, call: str, seconds: float = 0, **more: Any) -> str:
+    created = await caller.ask("tools/call", called(tool, call, seconds, task={"ttl": 60_000}, **more))
+    return str(created["task"]["taskId"])
+
+
+async def refused(caller: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    with pytest.raises(Failed) as failed:
+        await caller.ask(method, params)
+    return dict(failed.value.error)
+
+
+@pytest.mark.parametrize("task", ["yes", [], 7, None, {"ttl": "60000"}, {"ttl": 1.5}, {"ttl": True}, {"ttl": [1]}])
+async def test_a_malformed_task_is_refused_and_nothing_runs(stage: Stage, task: Any) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        error = await refused(caller, "tools/call", called("once", f"malformed {task}", task=task))
+        assert error["code"] == -32602
+        assert error["data"]["executed"] == "no"
+    assert stage.ledger.count(f"malformed {task}") == 0
+
+
+@pytest.mark.parametrize("ttl", [0, -1, -86_400_000])
+async def test_a_ttl_that_is_not_positive_is_refused(stage: Stage, ttl: int) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        error = await refused(caller, "tools/call", called("once", f"ttl {ttl}", task={"ttl": ttl}))
+        assert (error["code"], error["data"]["error_type"]) == (-32602, "invalid_params")
+    assert stage.ledger.count(f"ttl {ttl}") == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [(None, 600_000), (1, 1), (5000, 5000), (MAX_TTL_MS, MAX_TTL_MS), (10**15, MAX_TTL_MS)]
+)
+async def test_the_ttl_is_reported_as_asked_and_clamped_to_the_maximum(
+    stage: Stage, asked: int | None, given: int
+) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        wanted = {} if asked is None else {"ttl": asked}
+        created = await caller.ask("tools/call", called("read", f"clamp {asked}", task=wanted))
+        assert created["task"]["ttl"] == given
+        assert (await caller.ask("tasks/get", {"taskId": created["taskId"]}))["ttl"] == given
+    assert ("ttl clamped" in stage.gateway.log) or asked != 10**15
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
+@pytest.mark.parametrize(
+    "task_id", ["tg_01JZZZZZZZZZZZZZZZZZZZZZZZ", "tg_", "", "book-1", "up_eA.00", "'; DROP TABLE tasks; --", "x" * 5000]
+)
+async def test_an_id_that_we_did_not_hand_out_is_unknown(stage: Stage, method: str, task_id: str) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        error = await refused(caller, method, {"taskId": task_id})
+        assert (error["code"], error["data"]["error_type"]) == (-32602, "unknown_task")
+        assert error["message"] == "There is no such task, or it is no longer kept."
+
+
+async def test_a_cancelled_or_finished_task_cannot_be_cancelled_again(stage: Stage) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        slow = await begun(caller, "once", "cancel twice", seconds=30)
+        cancelled = await caller.ask("tasks/cancel", {"taskId": slow, "reason": "changed my mind"})
+        assert cancelled["status"] == "cancelled"
+        assert "changed my mind" in cancelled["statusMessage"]
+        assert (await refused(caller, "tasks/cancel", {"taskId": slow}))["code"] == -32602
+        quick = await begun(caller, "once", "cancel late")
+        await caller.ask("tasks/result", {"taskId": quick})
+        assert (await refused(caller, "tasks/cancel", {"taskId": quick}))["code"] == -32602
+        ended = await caller.ask("tasks/result", {"taskId": slow})
+        assert ended["isError"] is True
+
+
+@pytest.mark.parametrize("tool", ["once", "once_task"])
+async def test_a_cancel_reaches_the_upstream(stage: Stage, tool: str) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        before, call = stage.ledger.cancels(), f"to be cancelled {tool}"
+        task_id = await begun(caller, tool, call, seconds=30)
+        await until(lambda: stage.ledger.count(call) == 1)
+        asked = time.monotonic()
+        await caller.ask("tasks/cancel", {"taskId": task_id})
+        assert time.monotonic() - asked < 2
+        await until(lambda: stage.ledger.cancels() == before + 1)
+
+
+async def until(true: Any, within: float = 10.0) -> None:
+    """Wait for something that another process will do."""
+    end = time.monotonic() + within
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.01)
+
+
+async def test_a_result_asked_for_while_it_works_comes_at_the_end(stage: Stage) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        task_id = await begun(caller, "once", "blocks", seconds=0.6)
+        started = time.monotonic()
+        result = await caller.ask("tasks/result", {"taskId": task_id})
+        assert time.monotonic() - started > 0.3
+        assert "blocks ran" in result["content"][0]["text"]
+        assert result["_meta"][f"{PREFIX}related-task"] == {"taskId": task_id}
+        shown = await caller.ask("tasks/get", {"taskId": task_id})
+        assert shown["status"] == "completed"
+        assert f"{PREFIX}related-task" not in shown.get("_meta", {})
+
+
+async def test_fifty_readers_share_one_execution_and_get_the_same_bytes(stage: Stage) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        task_id = await begun(caller, "once", "fifty", seconds=0.3)
+        params = {"taskId": task_id}
+        answers = await asyncio.gather(*(caller.ask("tasks/result", params) for _ in range(50)))
+        assert len({json.dumps(answer, sort_keys=True) for answer in answers}) == 1
+    assert stage.ledger.count("fifty") == 1
+
+
+async def test_a_task_outlives_the_session_that_made_it(stage: Stage) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as first:
+        task_id = await begun(first, "once_task", "outlives", seconds=0.5)
+        async with httpx2.AsyncClient() as http:
+            assert (await http.delete(stage.gateway.url, headers=first.headers)).status_code == 200
+    async with http_session(stage.gateway, capabilities=TASKS) as second:
+        result = await second.ask("tasks/result", {"taskId": task_id})
+        assert "outlives ran" in result["content"][0]["text"]
+    assert stage.ledger.count("outlives") == 1
+
+
+async def test_an_early_poll_is_held_and_an_endless_one_refused(stage: Stage) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller:
+        task_id = await begun(caller, "once", "held poll", seconds=1.0)
+        first = await caller.ask("tasks/get", {"taskId": task_id})
+        assert first["pollInterval"] == 100
+        started = time.monotonic()
+        for _ in range(3):
+            await caller.ask("tasks/get", {"taskId": task_id})
+        assert time.monotonic() - started > 0.15
+        answers = await asyncio.gather(
+            *(caller.ask("tasks/get", {"taskId": task_id}) for _ in range(80)), return_exceptions=True
+        )
+        assert {str(answer)[:6] for answer in answers if isinstance(answer, Failed)} <= {"-32013"}
+
+
+async def test_a_held_poll_comes_back_as_soon_as_something_changes(tmp_path: Path) -> None:
+    more = {"tasks": {"poll_interval_ms": 20_000}}
+    async with set_stage(tmp_path, more=more) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
+        task_id = await begun(caller, "once", "c1", seconds=0.8)
+        started = time.monotonic()
+        status = "working"
+        while status == "working":
+            status = (await caller.ask("tasks/get", {"taskId": task_id}))["status"]
+        assert (status, time.monotonic() - started < 10) == ("completed", True)
+
+
+async def test_the_list_shows_only_what_its_caller_made_page_by_page(stage: Stage) -> None:
+    async with (
+        http_session(stage.gateway, capabilities=TASKS) as ann,
+        http_session(stage.gateway, capabilities=TASKS) as bob,
+    ):
+        made = [await begun(ann, "read", f"listed {number}") for number in range(5)]
+        other = await begun(bob, "read", "not ann's")
+        seen, cursor = [], {}
+        while True:
+            page = await ann.ask("tasks/list", {"limit": 2, **cursor})
+            seen += [row["taskId"] for row in page["tasks"]]
+            assert all(row["toolName"] == "books__read" for row in page["tasks"])
+            if "nextCursor" not in page:
+                break
+            cursor = {"cursor": page["nextCursor"]}
+        assert (sorted(seen), other in seen) == (sorted(made), False)
+        for wrong in ("", "x", "eyJ9", cursor["cursor"][:-2] + "AA", 7):
+            assert (await refused(ann, "tasks/list", {"cursor": wrong}))["code"] == -32602
+        # A cursor is its caller's: nobody else gets anywhere with it.
+        assert (await refused(bob, "tasks/list", cursor))["code"] == -32602
+
+
+async def test_stateless_task_methods_want_the_extension(stage: Stage) -> None:
+    async with http_stateless(stage.gateway) as caller:
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            assert (await refused(caller, method, {"taskId": "tg_1", "inputResponses": {}}))["code"] == -32021
+    async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
+        for method in ("tasks/list", "tasks/result", "tasks/subscribe"):
+            assert (await refused(caller, method, {"taskId": "tg_1"}))["code"] == -32601
+        assert (await refused(caller, "tasks/get", {"taskId": "tg_1"}))["code"] == -32602
+        listening = {"notifications": {"taskIds": ["tg_1"]}}
+    async with http_stateless(stage.gateway) as caller:
+        assert (await refused(caller, "subscriptions/listen", listening))["code"] == -32021
+
+
+async def test_unknown_keys_of_an_update_are_ignored(stage: Stage) -> None:
+    async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
+        handle = await caller.ask("tools/call", called("once", "update", seconds=1.0))
+        assert handle["resultType"] == "task"
+        params = {"taskId": handle["taskId"], "inputResponses": {"nobody": {"action": "accept"}}}
+        assert (await caller.ask("tasks/update", params))["resultType"] == "complete"
+        assert (await caller.ask("tasks/get", {"taskId": handle["taskId"]}))["status"] == "working"
+        assert (await refused(caller, "tasks/update", {"taskId": handle["taskId"]}))["code"] == -32602
+        for _ in range(2):
+            assert await caller.ask("tasks/cancel", {"taskId": handle["taskId"]}) == {"resultType": "complete"}
+
+
+async def test_a_stateless_caller_hears_of_its_task_on_a_subscription(stage: Stage) -> None:
+    async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
+        handle = await caller.ask("tools/call", called("once", "listened", seconds=0.6))
+        heard = []
+        async with httpx2.AsyncClient(timeout=20) as http:
+            meta = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": EXTENSION}
+            params = {"notifications": {"taskIds": [handle["taskId"], "tg_unknown"]}, "_meta": meta}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+            headers = {
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": "2026-07-28",
+                "Mcp-Method": "subscriptions/listen",
+            }
+            async with http.stream("POST", stage.gateway.url, json=body, headers=headers) as reply:
+                async for message in messages(reply):
+                    heard.append(message)
+                    if message["params"].get("status") == "completed":
+                        break
+        assert heard[0]["params"]["notifications"] == {"taskIds": [handle["taskId"]]}
+        assert "listened ran" in heard[-1]["params"]["result"]["content"][0]["text"]
+        assert all(message["params"]["_meta"][f"{PREFIX}subscriptionId"] == 1 for message in heard)
