@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from tests.harness.gateway import Gateway
 
-PATIENCE_S = 20.0
+PATIENCE_S = 8.0
 PREFIX = "io.modelcontextprotocol/"
 ODD = str(Path(__file__).resolve().parent.parent / "peers" / "odd_server.py")
 Wire = dict[str, Any]

@@ -3,7 +3,7 @@
 No SDK: it speaks JSON-RPC by hand, so that it can break rules. Every tool is one function; `seen` gives back what the
 gateway has sent. It only needs the standard library.
 
-    python odd_server.py
+    python odd_server.py [--deep]
 """
 
 from __future__ import annotations
@@ -251,7 +251,6 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
     "seen": ({"inputSchema": ANY}, seen),
     "measure": ({"inputSchema": ANY, "outputSchema": MEASURED}, measure),
     "bomb": ({"inputSchema": bomb(20)}, echo),
-    "deep": ({"inputSchema": deep(80)}, echo),
     "remote": ({"inputSchema": {"type": "object", "$ref": "https://example.test/schema.json"}}, echo),
     "flood": ({"inputSchema": ANY}, flood),
     "wait": ({"inputSchema": ANY}, wait),
@@ -265,4 +264,6 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
 
 
 if __name__ == "__main__":
+    if "--deep" in sys.argv:
+        TOOLS["deep"] = ({"inputSchema": deep(80)}, echo)
     asyncio.run(OddServer().serve())

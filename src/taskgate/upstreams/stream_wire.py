@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.wire import Kind, Message
@@ -73,8 +75,9 @@ class StreamWire:
         """One message has arrived. Whatever is not a message (a banner, say) is counted and dropped."""
         try:
             message = wire.read(body)
-        except TaskgateError:
+        except TaskgateError as problem:
             self.junk_lines += 1
+            self._refuse_unreadable(body, problem)
             return
         if message.kind is Kind.RESPONSE:
             waiting = self._waiting.get(message.id) if message.id is not None else None
@@ -83,6 +86,18 @@ class StreamWire:
             return
         if self._receiver is not None:
             self._receiver.incoming(message, None)
+
+    def _refuse_unreadable(self, body: bytes, problem: TaskgateError) -> None:
+        """An answer that breaks the rules of JSON is still an answer: who waits for it is told, instead of waiting on."""
+        try:
+            answered = bytes(wire.members_of(body).get("id", b"")) if body.lstrip()[:1] == b"{" else b""
+        except msgspec.MsgspecError:
+            return
+        waiting = self._waiting.get(answered)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(
+                broke_protocol(self.server, f"sent an answer that cannot be read ({problem.message})")
+            )
 
     def refuse_oversize(self, limit: int) -> None:
         """A message was too large to keep. If one request alone waits, it is the one that gets to know."""

@@ -1,0 +1,61 @@
+"""OpenTelemetry, where the configuration asks for it: provider, exporter and propagator, from our settings or OTEL_ variables."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from taskgate import __version__
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.problems import ConfigError, Problem
+from taskgate.config.switches import Otel
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
+
+
+def build_tracing(root: GatewayFile) -> Tracing | None:
+    """None unless switched on: then nothing of OpenTelemetry is imported."""
+    otel = root.telemetry.otel
+    if not otel.enabled:
+        return None
+    try:
+        return _build(otel)
+    except ImportError:
+        hint = "install it: pip install 'taskgate[otel]'"
+        raise ConfigError([Problem("", 0, 0, "telemetry.otel", "needs the OpenTelemetry SDK", hint)]) from None
+
+
+def _build(otel: Otel) -> Tracing:
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.propagators.composite import CompositePropagator
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    from taskgate.telemetry.otlp import Collector, MetricsToCollector, SpansToCollector
+    from taskgate.telemetry.tracing import Tracing
+
+    endpoint = str(otel.endpoint) if otel.endpoint else os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", DEFAULT_ENDPOINT)
+    collector = Collector(endpoint, otel.headers, otel.export_timeout.total_seconds())
+    resource = Resource.create({"service.name": otel.service_name, "service.version": __version__})
+    traces = TracerProvider(sampler=ParentBased(TraceIdRatioBased(otel.sample_ratio)), resource=resource)
+    traces.add_span_processor(BatchSpanProcessor(SpansToCollector(collector)))
+    meters = MeterProvider([PeriodicExportingMetricReader(MetricsToCollector(collector))], resource)
+
+    def shut_down() -> None:
+        traces.shutdown()
+        meters.shutdown()
+
+    return Tracing(
+        traces.get_tracer("taskgate", __version__),
+        meters.get_meter("taskgate", __version__),
+        CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]),
+        shut_down,
+    )

@@ -1,0 +1,125 @@
+"""Spans and durations by OpenTelemetry's conventions for MCP, and the trace context in `_meta` and headers.
+
+Made only where the operator switched it on; nobody else imports OpenTelemetry. One span for each request we answer
+(`tools/call NAME`, kind server), one for each request we send on (kind client) inside it, and two histograms. Context comes from
+the caller's `_meta` (traceparent, tracestate, baggage) or, failing that, from its HTTP headers, and goes on in `_meta`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from opentelemetry import context as contexts
+from opentelemetry.metrics import Meter
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+
+SERVER_DURATION: Final = "mcp.server.operation.duration"
+CLIENT_DURATION: Final = "mcp.client.operation.duration"
+BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+CONTEXT_KEYS: Final = ("traceparent", "tracestate", "baggage")
+_TARGETS: Final = {
+    "tools/call": "gen_ai.tool.name",
+    "prompts/get": "gen_ai.prompt.name",
+    "resources/read": "mcp.resource.uri",
+    "resources/subscribe": "mcp.resource.uri",
+    "resources/unsubscribe": "mcp.resource.uri",
+}
+_IN_SPAN_NAME: Final = ("tools/call", "prompts/get")
+
+
+class Outcome:
+    """How one operation ended, as far as its span needs to know."""
+
+    __slots__ = ("error_type", "status_code")
+
+    def __init__(self) -> None:
+        self.error_type = ""
+        self.status_code = ""
+
+    def failed(self, error_type: str, code: int | None = None) -> None:
+        self.error_type = error_type
+        self.status_code = str(code) if code is not None else ""
+
+
+class Tracing:
+    def __init__(
+        self, tracer: Tracer, meter: Meter, propagator: TextMapPropagator, shut_down: Callable[[], None]
+    ) -> None:
+        self._tracer = tracer
+        self._propagator = propagator
+        self._shut_down = shut_down
+        self._served = meter.create_histogram(
+            SERVER_DURATION,
+            "s",
+            "How long it took to answer a request.",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+        self._called = meter.create_histogram(
+            CLIENT_DURATION,
+            "s",
+            "How long a server took to answer a request of ours.",
+            explicit_bucket_boundaries_advisory=BUCKETS,
+        )
+
+    @contextmanager
+    def serving(
+        self, method: str, target: str, meta: Mapping[str, Any], headers: Mapping[bytes, bytes], more: Mapping[str, str]
+    ) -> Iterator[Outcome]:
+        """Around one request of a caller."""
+        carrier = {key: meta[key] for key in CONTEXT_KEYS if type(meta.get(key)) is str}
+        if "traceparent" not in carrier:
+            carrier = {k: v.decode("latin-1") for k in CONTEXT_KEYS if (v := headers.get(k.encode())) is not None}
+        parent = self._propagator.extract(carrier)
+        with self._operation(SpanKind.SERVER, method, target, more, parent, self._served) as (outcome, _):
+            yield outcome
+
+    @contextmanager
+    def calling(self, method: str, target: str, server: str) -> Iterator[tuple[Outcome, dict[str, str]]]:
+        """Around one request of ours to a server; the second value is the context to send along."""
+        more = {"taskgate.server": server}
+        with self._operation(SpanKind.CLIENT, method, target, more, None, self._called) as (outcome, _):
+            carrier: dict[str, str] = {}
+            self._propagator.inject(carrier)
+            yield outcome, carrier
+
+    @contextmanager
+    def _operation(
+        self,
+        kind: SpanKind,
+        method: str,
+        target: str,
+        more: Mapping[str, str],
+        parent: contexts.Context | None,
+        histogram: Any,
+    ) -> Iterator[tuple[Outcome, Span]]:
+        outcome, began = Outcome(), time.perf_counter()
+        attributes: dict[str, str] = {"mcp.method.name": method, **more}
+        key = _TARGETS.get(method)
+        if key is not None and target:
+            attributes[key] = target
+        name = f"{method} {target}" if target and method in _IN_SPAN_NAME else method
+        measured = {k: v for k, v in attributes.items() if k in ("mcp.method.name", "gen_ai.tool.name")}
+        with self._tracer.start_as_current_span(
+            name, parent, kind, attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield outcome, span
+            except BaseException as problem:
+                outcome.failed(outcome.error_type or type(problem).__name__)
+                raise
+            finally:
+                if outcome.error_type:
+                    span.set_attribute("error.type", outcome.error_type)
+                    span.set_status(Status(StatusCode.ERROR, outcome.error_type))
+                    measured["error.type"] = outcome.error_type
+                if outcome.status_code:
+                    span.set_attribute("rpc.response.status_code", outcome.status_code)
+                histogram.record(time.perf_counter() - began, measured)
+
+    def close(self) -> None:
+        """Send what is still held back. Blocks for at most the export timeout."""
+        self._shut_down()

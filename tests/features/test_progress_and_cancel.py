@@ -1,0 +1,175 @@
+"""Progress is paced, rising, and complete at its end; cancels reach whom they concern, and late answers reach nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.features.wire_client import PATIENCE_S, WireClient, config, refused, session, stateless
+from tests.harness.gateway import Gateway, running_gateway
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+PROGRESS = "notifications/progress"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    async with running_gateway(config(compat={"vendor_methods": True})) as running:
+        yield running
+
+
+async def test_a_flood_of_progress_is_paced_rises_and_ends_with_the_last(gateway: Gateway) -> None:
+    async with session(gateway) as caller:
+        await caller.call("flood", {"steps": 300}, _meta={"progressToken": "mine"})
+        heard = caller.heard_of(PROGRESS)
+        numbers = [update["progress"] for update in heard]
+        assert {update["progressToken"] for update in heard} == {"mine"}
+        assert numbers == sorted(set(numbers)), "progress fell or repeated itself"
+        assert numbers[-1] == 300, "the last update was dropped"
+        assert 20 <= len(numbers) <= 40
+
+
+async def test_without_a_token_there_is_no_progress(gateway: Gateway) -> None:
+    async with session(gateway) as caller:
+        await caller.call("flood", {"steps": 30})
+        assert caller.heard == []
+
+
+async def test_a_stateless_caller_gets_the_same_progress(gateway: Gateway) -> None:
+    async with stateless(gateway) as caller:
+        await caller.call("flood", {"steps": 300}, _meta={"progressToken": 7})
+        numbers = [update["progress"] for update in caller.heard_of(PROGRESS)]
+        assert numbers[-1] == 300
+        assert len(numbers) <= 40
+
+
+async def test_progress_of_a_task_is_paced_and_ends_with_the_task(gateway: Gateway) -> None:
+    async with session(gateway, {"tasks": {}}, listen=True) as caller:
+        made = await caller.call("flood", {"steps": 300}, task={}, _meta={"progressToken": "t"})
+        task_id = made["task"]["taskId"]
+        await caller.ask("tasks/result", {"taskId": task_id})
+        await caller.hears("notifications/tasks/status", lambda params: params["status"] == "completed")
+        updates = caller.heard_of(PROGRESS)
+        numbers = [update["progress"] for update in updates]
+        assert numbers == sorted(set(numbers))
+        assert numbers[-1] == 300
+        assert len(numbers) <= 40
+        ended = next(i for i, m in enumerate(caller.heard) if m["params"].get("status") == "completed")
+        assert all(m["method"] != PROGRESS for m in caller.heard[ended:]), "progress after the end"
+
+
+async def cancelled_upstream(caller: WireClient) -> list[Any]:
+    return [seen for seen in await caller.told("seen") if seen["method"] == "notifications/cancelled"]
+
+
+async def until_cancelled_upstream(caller: WireClient) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await cancelled_upstream(caller):
+            await asyncio.sleep(0.02)
+
+
+async def in_flight(caller: WireClient, tool: str, number: int, **more: Any) -> asyncio.Task[Any]:
+    """Start a call and wait until its server has it."""
+    started = asyncio.create_task(caller.exchange("tools/call", {"name": tool, "arguments": {}, **more}, number))
+    await caller.told("seen")
+    return started
+
+
+@pytest.mark.parametrize("tool", ["wait", "stubborn"])
+async def test_a_cancel_reaches_the_server_and_late_answers_reach_nobody(gateway: Gateway, tool: str) -> None:
+    async with session(gateway) as caller:
+        call = await in_flight(caller, tool, 901)
+        await caller.notify("notifications/cancelled", {"requestId": 901, "reason": "enough", "timestamp": 1})
+        assert await asyncio.wait_for(call, PATIENCE_S) is None
+        await until_cancelled_upstream(caller)
+        assert (await caller.told("echo", {"x": 1}))["arguments"] == {"x": 1}
+
+
+async def test_closing_the_stream_cancels_for_a_stateless_caller(gateway: Gateway) -> None:
+    async with stateless(gateway) as caller, session(gateway):
+        call = await in_flight(caller, "wait", 902)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await until_cancelled_upstream(caller)
+
+
+async def test_closing_the_stream_does_not_cancel_for_a_stateful_caller(gateway: Gateway) -> None:
+    async with session(gateway) as caller:
+        call = await in_flight(caller, "wait", 903)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await caller.told("echo", {})
+        assert await cancelled_upstream(caller) == []
+
+
+async def test_cancels_of_unknown_and_foreign_requests_change_nothing(gateway: Gateway) -> None:
+    async with session(gateway) as caller, session(gateway) as other:
+        call = await in_flight(caller, "wait", 904)
+        await other.notify("notifications/cancelled", {"requestId": 904})
+        await caller.notify("notifications/cancelled", {"requestId": 12345})
+        await caller.notify("notifications/cancelled", {})
+        await caller.told("echo", {})
+        assert await cancelled_upstream(caller) == []
+        assert not call.done()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+
+async def test_a_server_that_withdraws_its_question_withdraws_it_from_the_caller(gateway: Gateway) -> None:
+    async with session(gateway, {"sampling": {}}) as caller:
+
+        async def never(_message: Any) -> None:
+            await caller.notify("notifications/cancelled", {"requestId": 905})
+
+        caller.answers["sampling/createMessage"] = never
+        call = asyncio.create_task(caller.exchange("tools/call", {"name": "sample", "arguments": {}}, 905))
+        assert await asyncio.wait_for(call, PATIENCE_S) is None
+        await until_cancelled_upstream(caller)
+
+
+async def test_requests_cancel_is_idempotent(gateway: Gateway) -> None:
+    async with session(gateway) as caller:
+        call = await in_flight(caller, "wait", 906)
+        for _ in range(2):
+            answer = await caller.ask("requests/cancel", {"requestId": 906, "reason": "enough"})
+            assert (answer["requestId"], answer["cancelled"]) == (906, True)
+            assert type(answer["timestamp"]) is int
+        assert await asyncio.wait_for(call, PATIENCE_S) is None
+        await until_cancelled_upstream(caller)
+
+
+@pytest.mark.parametrize(
+    ("params", "kind", "said"),
+    [
+        ({}, "invalid_params", 'requests/cancel needs "requestId", a string or a whole number.'),
+        (
+            {"requestId": 4711},
+            "unknown_request",
+            "No request with this id is being answered: it has ended, or there was none.",
+        ),
+        ({"requestId": 907}, "invalid_params", "A request cannot cancel itself."),
+    ],
+)
+async def test_what_cannot_be_cancelled_is_told(gateway: Gateway, params: dict[str, Any], kind: str, said: str) -> None:
+    async with session(gateway) as caller:
+        problem = await refused(caller.ask("requests/cancel", params, 907))
+        assert (problem.code, problem.kind, problem.said) == (-32602, kind, said)
+
+
+async def test_a_finished_request_cannot_be_cancelled(gateway: Gateway) -> None:
+    async with session(gateway) as caller:
+        await caller.ask("tools/call", {"name": "echo", "arguments": {}}, 908)
+        assert (await refused(caller.ask("requests/cancel", {"requestId": 908}))).kind == "unknown_request"
+
+
+async def test_tasks_are_cancelled_by_their_own_method_with_a_reason(gateway: Gateway) -> None:
+    async with session(gateway, {"tasks": {}}) as caller:
+        made = await caller.call("wait", {}, task={})
+        task_id = made["task"]["taskId"]
+        gone = await caller.ask("tasks/cancel", {"taskId": task_id, "reason": "enough"})
+        assert gone["status"] == "cancelled"
+        problem = await refused(caller.ask("tasks/cancel", {"taskId": task_id}))
+        assert (problem.code, problem.kind, problem.error["data"]["legacy_code"]) == (-32602, "task_finished", -32090)

@@ -1,0 +1,124 @@
+"""Arguments and output against the tool's schema: precise where it is enforced, only told where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from tests.features.wire_client import config, refused, session, stateless
+from tests.harness.gateway import Gateway, running_gateway
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict() -> AsyncIterator[Gateway]:
+    async with running_gateway(config(validate="enforce")) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "reason"),
+    [
+        ({}, "", '"city" is a required property'),
+        ({"city": "Rome"}, "/city", 'the value is not one of "Paris", "Parma" or 2 other candidates'),
+        ({"city": "Paris", "count": 0}, "/count", "the value is less than the minimum of 1"),
+        ({"city": "Paris", "dry_run": "yes"}, "/dry_run", 'the value is not of type "boolean"'),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_refused_with_place_and_reason(
+    strict: Gateway, arguments: dict[str, Any], path: str, reason: str
+) -> None:
+    async with session(strict) as caller:
+        problem = await refused(caller.call("weather", arguments))
+        assert (problem.code, problem.kind) == (-32602, "invalid_arguments")
+        assert problem.said == f"The arguments of weather do not fit: {path or 'the whole value'}: {reason}."
+        assert problem.error["data"]["problems"] == [{"path": path, "reason": reason}]
+        assert problem.error["data"]["gate"] == "validate"
+        assert problem.error["data"]["executed"] == "no"
+        assert all(seen["method"] != "tools/call" for seen in await caller.told("seen"))
+
+
+async def test_a_stateless_caller_is_refused_alike(strict: Gateway) -> None:
+    async with stateless(strict) as caller:
+        problem = await refused(caller.call("weather", {"city": 7}))
+        assert (problem.code, problem.kind) == (-32602, "invalid_arguments")
+
+
+async def test_arguments_are_checked_before_anybody_is_asked_to_approve_them() -> None:
+    rules = {"rules": [{"match": "weather", "action": "approve", "approval": "ops"}]}
+    approval = {"ops": {"channels": ["inbox"], "timeout": "1m"}}
+    settings = config(validate="enforce", governance=rules, approval=approval)
+    async with running_gateway(settings) as running, session(running) as caller:
+        problem = await refused(caller.call("weather", {"city": "Rome"}))
+        assert problem.kind == "invalid_arguments"
+
+
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [
+        ("bomb", "it would take too long to apply"),
+        ("remote", "it refers to something outside itself"),
+    ],
+)
+async def test_a_hostile_schema_is_told_apart_from_bad_arguments(strict: Gateway, tool: str, why: str) -> None:
+    async with session(strict) as caller:
+        problem = await refused(caller.call(tool, {"x": {}}))
+        assert (problem.code, problem.kind) == (-32603, "unusable_schema")
+        assert problem.said == f"The tool's schema cannot be used: {why}."
+        assert problem.error["data"]["executed"] == "no"
+
+
+async def test_a_list_that_is_nested_too_deep_takes_its_server_out_at_once_and_says_why() -> None:
+    settings = config()
+    settings["servers"]["odd"]["args"].append("--deep")
+    async with running_gateway(settings) as running, session(running) as caller:
+        listed = [tool["name"] for tool in (await caller.ask("tools/list"))["tools"]]
+        assert "weather" not in listed
+        assert "nested deeper than 64 levels" in running.log
+
+
+async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(strict: Gateway) -> None:
+    async with session(strict) as caller:
+        assert (await caller.call("measure", {"how": "good"}))["structuredContent"] == {"length": 3}
+        for how, reason in (
+            ("bad", '/length: the value is not of type "integer"'),
+            ("none", "the whole value: there is none, though the tool declares an output schema"),
+        ):
+            result = await caller.call("measure", {"how": how})
+            assert result["isError"] is True
+            assert result["content"][0]["text"] == (
+                f"The structured output of measure does not fit its schema: {reason}."
+            )
+            assert result["_meta"]["taskgate/error"]["error_type"] == "invalid_output"
+            assert result["_meta"]["taskgate/error"]["executed"] == "yes"
+
+
+async def test_a_tasks_output_is_checked_too(strict: Gateway) -> None:
+    async with session(strict, {"tasks": {}}) as caller:
+        made = await caller.call("measure", {"how": "bad"}, task={})
+        result = await caller.ask("tasks/result", {"taskId": made["task"]["taskId"]})
+        assert result["isError"] is True
+        assert result["_meta"]["taskgate/error"]["error_type"] == "invalid_output"
+
+
+async def test_a_warning_lets_everything_pass_and_is_counted() -> None:
+    async with running_gateway(config()) as running, session(running) as caller:
+        assert (await caller.told("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
+        assert (await caller.call("measure", {"how": "bad"}))["structuredContent"] == {"length": "three"}
+        assert (await caller.told("bomb", {"x": 1}))["arguments"] == {"x": 1}
+        assert running.log.count("does not fit the schema") == 3
+        await caller.call("weather", {"city": "Rome"})
+        assert running.log.count("does not fit the schema") == 3
+        async with httpx2.AsyncClient() as http:
+            shown = (await http.get(f"{running.base}/metrics")).text
+        assert 'taskgate_schema_violations_total{error_type="invalid_arguments"} 2.0' in shown
+
+
+async def test_switched_off_nothing_is_looked_at() -> None:
+    async with running_gateway(config(validate="off")) as running, session(running) as caller:
+        assert (await caller.told("weather", {"city": "Rome"}))["arguments"] == {"city": "Rome"}
+        assert "does not fit" not in running.log
