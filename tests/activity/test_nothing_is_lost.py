@@ -1,0 +1,141 @@
+"""Events and questions of tasks outlive connections and the gateway itself: never lost, never twice under two ids."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.peers import UPSTREAMS, Upstream
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
+CONFIG: dict[str, Any] = {
+    "schema": 1,
+    "servers": {"files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},
+    "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
+    "tasks": {"promote_after_ms": 5000},
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with running_gateway(CONFIG, tmp_path) as running:
+        yield running
+
+
+def events_in(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    grouped = [event for group in seen.get("events", []) for event in group["events"]]
+    return [*grouped, *seen.get("events_since_last_response", [])]
+
+
+async def collect(caller: Caller, kind: str, events: list[dict[str, Any]]) -> None:
+    while kind not in [event["type"] for event in events]:
+        events += events_in(await told(caller, "await_activity", timeout_ms=3000))
+
+
+async def broken_wait(gateway: Gateway, session: str) -> None:
+    """Begin to wait in a session and cut the connection, as a killed client does."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    params = {"name": "await_activity", "arguments": {"timeout_ms": 4000}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 900, "method": "tools/call", "params": params}).encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json, text/event-stream\r\nMcp-Session-Id: {session}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()
+    await asyncio.sleep(0.3)
+    writer.transport.abort()
+    del reader
+
+
+async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_same_id(gateway: Gateway) -> None:
+    async with http_session(gateway) as caller:
+        await told(caller, "await_activity", timeout_ms=1)
+        await broken_wait(gateway, caller.headers["Mcp-Session-Id"])
+        events = events_in(await told(caller, "set_timer", duration_ms=50, message="tea"))
+        await collect(caller, "timer_expired", events)
+        assert [event["data"]["message"] for event in events if event["type"] == "timer_expired"] == ["tea"]
+        assert events_in(await told(caller, "await_activity", timeout_ms=200)) == []
+
+
+async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway) -> None:
+    async with http_stateless(gateway, client="ann") as caller:
+        slow = {"server": "files", "tool": "slow_report", "args": {"seconds": 60}}
+        promoted = read(await call(caller, "execute_tool", **slow, timeout_ms=200))
+        task_id = promoted["proxy_task"]["task_id"]
+        events = events_in(promoted)
+        await collect(caller, "task_created", events)
+    await gateway.kill()
+    await gateway.start()
+    async with http_stateless(gateway, client="ann") as caller:
+        later: list[dict[str, Any]] = []
+        await collect(caller, "task_failed", later)
+        told_ids = [event["id"] for event in events]
+        new = [event for event in later if event["id"] not in told_ids]
+        assert [event["type"] for event in new] == ["task_failed"]
+        assert new[0]["data"]["task_id"] == task_id
+        exact = events_in(await told(caller, "await_activity", timeout_ms=1000, after=told_ids[-1]))
+        assert [event["id"] for event in exact] == [new[0]["id"]]
+        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
+
+
+async def test_a_promoted_call_ends_by_the_same_rules_after_a_restart_in_order(gateway: Gateway) -> None:
+    async with http_stateless(gateway, client="bob") as caller:
+        promoted = read(await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
+        task_id = promoted["proxy_task"]["task_id"]
+    await gateway.kill()
+    await gateway.start()
+    async with http_stateless(gateway, client="bob") as caller:
+        events: list[dict[str, Any]] = []
+        await collect(caller, "task_failed", events)
+        assert (await told(caller, "get_elicitations"))["elicitations"] == []
+        ids = [event["id"] for event in events]
+        assert len(ids) == len(set(ids))
+        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "failed"
+
+
+def facade_over(servers: dict[str, Any]) -> dict[str, Any]:
+    return {**CONFIG, "servers": servers}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "transport"),
+    [
+        pytest.param(u, t, id=f"{u.name} over {t}", marks=pytest.mark.peers(u.peer))
+        for u in UPSTREAMS
+        for t in ("http", "stdio")
+    ],
+)
+async def test_every_real_server_is_asked_for_through_the_inbox_by_callers_of_both_generations(
+    upstream: Upstream, transport: str, tmp_path: Path
+) -> None:
+    async with upstream.http() as url:
+        server = {"url": url} if transport == "http" else upstream.stdio()
+        async with running_gateway(facade_over({"peer": server}), tmp_path) as gateway:
+            async with http_session(gateway) as stateful:
+                await asked_and_answered(stateful)
+            async with http_stateless(gateway, client="tools-only") as stateless:
+                await asked_and_answered(stateless)
+
+
+async def asked_and_answered(caller: Caller) -> None:
+    await told(caller, "list_tools")
+    promoted = read(await call(caller, "execute_tool", server="peer", tool="ask", timeout_ms=500))
+    asked: list[dict[str, Any]] = []
+    while not asked:
+        asked = (await told(caller, "get_elicitations"))["elicitations"]
+        if not asked:
+            await told(caller, "await_activity", timeout_ms=500)
+    answer = {"request_id": asked[0]["request_id"], "action": "accept", "content": {"name": "Ann"}}
+    assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+    task_id = promoted["proxy_task"]["task_id"]
+    result = await told(caller, "get_task_result", task_id=task_id)
+    assert "Ann" in result["text"], result
