@@ -1,0 +1,100 @@
+"""Rules and policies while the gateway runs: reloads, the development profile, limits, and the stream of a task's status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.governance.stage import RULES, Stage, a_stage, config, eventually
+
+LOW = "permit (principal, action, resource) when { context.arguments.amount <= 100 };\n"
+HIGH = "permit (principal, action, resource) when { context.arguments.amount <= 1000 };\n"
+POLICY = {"rules": [{"match": "pay_*", "action": "policy", "policy_id": "p", "approval": "ops"}, *RULES]}
+
+
+async def paid(stage: Stage, amount: Any) -> str:
+    reply = await (await stage.stateful()).call("s__pay_it", {"amount": amount})
+    return "forward" if "result" in reply else str(reply["error"]["data"]["error_type"])
+
+
+async def test_policies_are_reloaded_without_dropping_a_call_and_bad_ones_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "p.cedar").write_text(LOW)
+    async with a_stage(tmp_path, governance=POLICY, cedar={"policies": ["./p.cedar"]}) as stage:
+        assert [await paid(stage, amount) for amount in (5, 500)] == ["forward", "policy_denied"]
+        stop = asyncio.Event()
+        calls = asyncio.create_task(keep_calling(stage, stop))
+        (tmp_path / "p.cedar").write_text(HIGH)
+
+        async def allowed() -> bool | None:
+            return await paid(stage, 500) == "forward" or None
+
+        await eventually(allowed)
+        (tmp_path / "p.cedar").write_text("permit (nonsense);")
+
+        async def complained() -> bool | None:
+            return "the old one stays in force" in stage.gateway.log or None
+
+        await eventually(complained)
+        assert await paid(stage, 500) == "forward"
+        stop.set()
+        assert set(await calls) == {"forward"}
+
+
+async def keep_calling(stage: Stage, stop: asyncio.Event) -> list[str]:
+    outcomes = []
+    while not stop.is_set():
+        outcomes.append(await paid(stage, 5))
+    return outcomes
+
+
+async def test_the_development_profile_lets_pass_and_says_what_it_would_have_done(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, profile="development") as stage:
+        caller = await stage.stateful()
+        assert "result" in await caller.call("s__delete_it", {"path": "/x"})
+        assert "result" in await caller.call("s__drop_it")
+        assert "DEVELOPMENT PROFILE" in stage.gateway.log
+        assert "WOULD_HOLD" in stage.gateway.log
+        assert "WOULD_DENY" in stage.gateway.log
+        assert len(stage.sent()) == 2
+
+
+async def test_a_caller_may_have_only_so_many_questions_open_and_a_tasks_status_can_be_followed(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, limits={"pending_approvals_per_caller": 2}) as stage:
+        caller = await stage.stateful({"tasks": {}})
+        made = [await caller.call("s__delete_it", {"n": n}, task={"ttl": 60000}) for n in range(2)]
+        refused = await caller.call("s__delete_it", {"n": 3}, task={"ttl": 60000})
+        assert refused.get("status") == 503 or refused["error"]["data"]["error_type"] == "overloaded"
+        other = await stage.stateful({"tasks": {}})
+        assert "result" in await other.call("s__delete_it", {"n": 4}, task={"ttl": 60000})
+        await follow(stage, made[0]["result"]["taskId"])
+
+
+async def follow(stage: Stage, task_id: str) -> None:
+    url = f"{stage.gateway.base}/api/tasks/{task_id}/events"
+    headers = {"authorization": f"Bearer {stage.operator_token}"}
+    row = next(r for r in await stage.open_approvals() if r["task_id"] == task_id)
+    seen: list[str] = []
+    async with stage.http.stream("GET", url, headers=headers, timeout=15) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                event = json.loads(line.removeprefix("data: "))
+                assert event["taskId"] == task_id
+                seen.append(event["status"])
+                if len(seen) == 1:
+                    await stage.deny(row["id"], reason="No")
+    assert seen == ["input_required", "failed"]
+
+
+async def test_an_unknown_workflow_in_a_reload_keeps_the_old_configuration(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        rules = [{"match": "delete_*", "action": "approve", "approval": "ghosts"}]
+        await stage.gateway.reload(config(tmp_path, governance={"rules": rules}))
+
+        async def complained() -> bool | None:
+            return "ghosts" in stage.gateway.log or None
+
+        await eventually(complained)
+        assert "error" in await (await stage.stateful()).call("s__drop_it")
