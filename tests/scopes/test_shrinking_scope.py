@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import CALLERS, Caller
 from tests.scopes.talking import GENERATIONS, LIST_CHANGED, opened, scope, server
+
+from taskgate.store.sqlite.store import open_store
 
 SERVERS = {"files": server("files", "read", "delete", "touch"), "mail": server("mail", "send")}
 
@@ -128,3 +131,20 @@ async def test_a_real_client_follows_a_scope_that_shrinks(caller: Caller, tmp_pa
     assert after["value"] == ["files__read", "files__touch"]
     assert "There is no tool 'mail__send' here" in str(refused["error"])
     assert "files:read" in str(read["value"])
+
+
+async def test_every_call_and_every_effective_set_is_on_the_record_with_its_revision() -> None:
+    async with running_gateway(WIDE) as gateway, opened(f"{gateway.url}/review", GENERATIONS[0]) as ann:
+        await ann.call("mail__send")
+        await gateway.reload(NARROW)
+        await until_reloaded(gateway)
+        await ann.call("files__read")
+        await gateway.stop()
+    store = open_store(gateway.state / "taskgate.db")
+    rows = [row.entry for row in await store.audit_rows()]
+    await store.close()
+    sets = [entry for entry in rows if entry.event == "scope" and entry.scope == "review"]
+    assert [json.loads(entry.reason)["servers"] for entry in sets] == [["files", "mail"], ["files"]]
+    calls = {entry.server: entry.policy_revision for entry in rows if entry.event == "call"}
+    assert calls["mail"].endswith(f"/{sets[0].policy_revision}")
+    assert calls["files"].endswith(f"/{sets[1].policy_revision}")

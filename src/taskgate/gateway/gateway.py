@@ -17,9 +17,9 @@ from typing import Any, Final
 import structlog
 
 from taskgate.core import wire
-from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.activity.events import EventKind
 from taskgate.core.activity.waterfall import Span
+from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.caller import OPERATOR, Caller
 from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import EntryKind
@@ -81,6 +81,7 @@ UseCase = Callable[[Request], Awaitable[bytes]]
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
 _RESOURCE_MISSING: Final = -32002
 MOST_TOLD: Final = 100
+MOST_SCOPES_TOLD: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class Gateway:
         by_url = ByUrl(seal, self.approvals, self.tasks, lambda: self._plan)
         readings = HeldReadings(governor, self.tasks, lambda: self._plan)
         views = Views(catalogs, self._note, self._composed)
+        self._scopes_told = 0
         self.budgets = Budgets(plan)
         metrics.gauges += self.budgets.gauges()
         self.guests = Guests()
@@ -530,6 +532,10 @@ class Gateway:
             self.metrics.denied_reason.add(line.subject, line.reason.value)
             if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
                 self.metrics.injection.add(line.subject, "denied")
+        self._scopes_told += 1
+        if self._scopes_told > MOST_SCOPES_TOLD:
+            # Callers can make up wishes for ever; the record of them ends here until the next reload.
+            return
         facts = _facts(subset)
         reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
         self.tasks.store.record(
@@ -594,6 +600,7 @@ class Gateway:
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
         self.budgets.adopt(plan)
+        self._scopes_told = 0
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         if before.gates is not plan.gates:
             self.pins.adopt()

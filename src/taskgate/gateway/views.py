@@ -49,6 +49,8 @@ class ToolRef:
     header_params: tuple[ParamHeader, ...] = ()
     unfit_for_headers: bool = False
     """Its `x-mcp-header` annotations break the rules: stateless callers must not be shown such a tool."""
+    revision: str = ""
+    """Of the subset it was found in, so that a call can be traced to what was in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class View:
         if not self.subset.admits(server, name) or _refused(self.tool_names, (server, name)):
             return None
         decision = decide(self.plan.gates, PatternKind.TOOL, server, name)
-        return ToolRef(name, server, name, decision, None, False, False, wire.raw(name))
+        raw = wire.raw(name)
+        return ToolRef(name, server, name, decision, None, False, False, raw, revision=self.subset.revision)
 
     def server_named_in(self, name: str) -> str | None:
         """The server that a prefixed name points to, whether or not it has listed anything yet."""
@@ -240,7 +243,7 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         subset,
         plan,
         {
-            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined)
+            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, subset.revision)
             for name, e in found[EntryKind.TOOL].entries.items()
         },
         {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
@@ -266,7 +269,9 @@ _PATTERNS: Final = {
 }
 
 
-def _tool(plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any], quarantined: Quarantined) -> ToolRef:
+def _tool(
+    plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any], quarantined: Quarantined, revision: str
+) -> ToolRef:
     decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)
     try:
@@ -275,7 +280,7 @@ def _tool(plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any], 
         params, unfit = (), True
     tasks = supports_tasks(capabilities)
     raw_name = wire.raw(entry.name)
-    return ToolRef(name, entry.server, entry.name, decision, entry, tasks, forced, raw_name, params, unfit)
+    return ToolRef(name, entry.server, entry.name, decision, entry, tasks, forced, raw_name, params, unfit, revision)
 
 
 def _visible(plan: Plan, subset: Subset, entry: Entry, quarantined: Quarantined) -> bool:
