@@ -1,0 +1,131 @@
+"""The official everything-server, all of it, driven by a caller that can do nothing but call tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
+from tests.harness.absent import HOME
+from tests.harness.gateway import Gateway, running_gateway
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90), pytest.mark.peers("everything")]
+PROGRAM = HOME / "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+CONFIG: dict[str, Any] = {
+    "schema": 1,
+    "servers": {"everything": {"command": str(HOME / "node"), "args": [str(PROGRAM), "stdio"]}},
+    "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
+    "tasks": {"promote_after_ms": 8000},
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    async with running_gateway(CONFIG) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=["2025", "2026"])
+async def caller(request: pytest.FixtureRequest, gateway: Gateway) -> AsyncIterator[Caller]:
+    if request.param == "2025":
+        async with http_session(gateway) as session:
+            yield session
+    else:
+        async with http_stateless(gateway, client=request.node.name) as stateless:
+            yield stateless
+
+
+async def run(caller: Caller, tool: str, timeout_ms: int = 8000, **args: Any) -> dict[str, Any]:
+    return await call(caller, "execute_tool", server="everything", tool=tool, args=args, timeout_ms=timeout_ms)
+
+
+async def until(caller: Caller, kind: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    for _ in range(30):
+        seen = await told(caller, "await_activity", timeout_ms=4000)
+        events += [event for group in seen["events"] for event in group["events"]]
+        if kind in [event["type"] for event in events]:
+            return events
+    raise AssertionError(f"no {kind}")
+
+
+def filled_in(schema: dict[str, Any]) -> dict[str, Any]:
+    """Some answer that fits a form."""
+    return {name: _value(schema["properties"][name]) for name in schema.get("required", [])}
+
+
+def _value(field: dict[str, Any]) -> Any:
+    if "default" in field:
+        return field["default"]
+    if "enum" in field:
+        return field["enum"][0]
+    if "oneOf" in field:
+        return field["oneOf"][0]["const"]
+    words = {"email": "ann@example.test", "uri": "https://example.test", "date": "2026-01-01"}
+    text = words.get(field.get("format", ""), "Ann Example")
+    return {"string": text, "boolean": True, "integer": 5, "number": 5.0, "array": []}[field["type"]]
+
+
+async def test_its_tools_are_listed_and_run(caller: Caller) -> None:
+    tools = {tool["name"] for tool in (await told(caller, "list_tools", server="everything"))["tools"]}
+    assert {"echo", "get-sum", "trigger-elicitation-request", "trigger-sampling-request"} <= tools
+    assert "hello" in (await run(caller, "echo", message="hello"))["content"][0]["text"]
+    assert "5" in (await run(caller, "get-sum", a=2, b=3))["content"][0]["text"]
+    image = (await run(caller, "get-tiny-image"))["content"]
+    assert "image" in [block["type"] for block in image]
+    weather = await run(caller, "get-structured-content", location="Chicago")
+    assert "temperature" in weather["structuredContent"]
+
+
+async def test_its_elicitation_is_answered_with_a_tool(caller: Caller) -> None:
+    promoted = read(await run(caller, "trigger-elicitation-request", timeout_ms=1500))
+    (asked,) = (await told(caller, "get_elicitations"))["elicitations"]
+    content = filled_in(asked["params"]["requestedSchema"])
+    answer = {"request_id": asked["request_id"], "action": "accept", "content": content}
+    assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+    result = await call(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+    assert result["isError"] is False
+
+
+async def test_its_sampling_is_answered_with_a_tool(caller: Caller) -> None:
+    promoted = read(await run(caller, "trigger-sampling-request", timeout_ms=1500, prompt="Hi", maxTokens=20))
+    (asked,) = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+    await call(caller, "respond_to_sampling", request_id=asked["request_id"], content="A haiku.", model="none")
+    result = await call(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+    assert "A haiku." in str(result["content"])
+
+
+async def test_its_long_operation_becomes_a_task(caller: Caller) -> None:
+    promoted = read(await run(caller, "trigger-long-running-operation", timeout_ms=300, duration=2, steps=4))
+    events = await until(caller, "task_completed")
+    task_id = promoted["proxy_task"]["task_id"]
+    assert task_id in [event["data"].get("task_id") for event in events]
+    assert "completed" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+
+
+async def test_its_resources_and_prompts_are_read(caller: Caller) -> None:
+    resources = (await told(caller, "list_resources"))["resources"]
+    assert resources
+    read_one = await told(caller, "read_resource", server="everything", uri=resources[0]["uri"])
+    assert read_one["contents"][0]["uri"] == resources[0]["uri"]
+    assert (await told(caller, "list_resource_templates"))["resource_templates"]
+    prompts = {prompt["name"]: prompt for prompt in (await told(caller, "list_prompts"))["prompts"]}
+    plain = next(name for name, prompt in prompts.items() if not prompt.get("arguments"))
+    assert (await told(caller, "get_prompt", server="everything", name=plain))["messages"]
+
+
+async def test_a_followed_resource_tells_when_it_changes(caller: Caller) -> None:
+    uri = (await told(caller, "list_resources"))["resources"][0]["uri"]
+    assert (await told(caller, "subscribe_resource", server="everything", uri=uri))["success"] is True
+    await run(caller, "toggle-subscriber-updates")
+    try:
+        events = await until(caller, "notification")
+        updates = [event for event in events if event["data"].get("method") == "notifications/resources/updated"]
+        assert updates
+        assert updates[0]["data"]["params"]["uri"] == uri
+    finally:
+        await run(caller, "toggle-subscriber-updates")
+    assert (await told(caller, "unsubscribe_resource", server="everything", uri=uri))["success"] is True
+    assert (await told(caller, "unsubscribe_resource", server="everything", uri=uri))["isError"] is True
