@@ -18,7 +18,7 @@ from taskgate.dashboard.login import Login
 from taskgate.dashboard.rows import approval_detail, grant_row, status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.governance.approvals import GrantWish
+from taskgate.gateway.governance.ruling import GrantWish
 from taskgate.ports.approval_channel import CallbackChannel
 
 PING_S: Final = 15.0
@@ -120,7 +120,7 @@ class Api:
         return json_answer([grant_row(grant) for grant in await self._store.grants(all_of_them=everything)])
 
     async def _revoke(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        grant = await self._inbox.approvals.revoke(who, parts[1])
+        grant = await self._inbox.approvals.grants.revoke(who, parts[1])
         return json_answer(grant_row(grant)) if grant is not None else problem(404, "There is no such grant.")
 
     async def _tasks(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:

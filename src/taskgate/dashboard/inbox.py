@@ -9,7 +9,8 @@ from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import Approver, Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.dashboard.rows import approval_row
-from taskgate.gateway.governance.approvals import Approvals, GrantWish, Ruling
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.ruling import GrantWish, Ruling
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Store

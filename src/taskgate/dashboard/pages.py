@@ -22,7 +22,7 @@ from taskgate.dashboard.login import Login
 from taskgate.dashboard.rows import grant_row, vote_row
 from taskgate.dashboard.web import Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.governance.approvals import GrantWish
+from taskgate.gateway.governance.ruling import GrantWish
 
 HERE: Final = Path(__file__).parent
 FIRST_LOOK: Final = 20_000
@@ -58,7 +58,7 @@ class Pages:
                 rows = [_visible(grant_row(grant)) for grant in await self._inbox.store.grants()]
                 return self._page("grants.html", request, who, here="grants", rows=rows)
             case "POST", ["grants", grant_id, "revoke"]:
-                await self._inbox.approvals.revoke(who, grant_id)
+                await self._inbox.approvals.grants.revoke(who, grant_id)
                 return redirect("/grants")
             case "GET", ["definitions"]:
                 return self._definitions(request, who)

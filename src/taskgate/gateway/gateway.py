@@ -51,6 +51,7 @@ from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
+from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.guests import Guests
 from taskgate.gateway.introduce import discover_result, initialize_result
@@ -605,7 +606,7 @@ class Gateway:
         if before.gates is not plan.gates:
             self.pins.adopt()
             self.annotations.adopt()
-            self.approvals.warn_of_loose_ends()
+            warn_of_loose_ends(plan.gates, self.tasks.store)
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
 

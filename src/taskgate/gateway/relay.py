@@ -180,7 +180,8 @@ class Relay:
         """
         rounds = 0
         while isinstance(reply, InputRequired):
-            asked = {key: question_in(raw, link.server) for key, raw in reply.requests.items()}
+            asked = {key: question_in(raw, link.server, key) for key, raw in reply.requests.items()}
+            request.asked_state = bytes(reply.state) if reply.state is not None else None
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
             if not foreign:
                 return reply
@@ -254,12 +255,13 @@ class Relay:
             rounds += 1
             if rounds > MAX_ROUNDS:
                 raise _too_curious(link.server)
+            request.asked_state = bytes(reply.state) if reply.state is not None else None
             _next_round(errand, reply, await self._ask_all(request, link.server, reply.requests))
             reply = await self._send(request, errand, link)
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
 
     async def _ask_all(self, request: Request, server: str, asked: Mapping[str, Raw]) -> dict[str, Raw]:
-        questions = {key: question_in(raw, server) for key, raw in asked.items()}
+        questions = {key: question_in(raw, server, key) for key, raw in asked.items()}
         answers = await asyncio.gather(*(self._put(request, question) for question in questions.values()))
         return {
             key: _usable_answer(question, answer)
@@ -315,10 +317,10 @@ def _level_of(params: Raw | None) -> str:
     return level if type(level) is str else "info"
 
 
-def question_in(raw: Raw, server: str) -> Question:
+def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
     """A question as it stands inside a stateless result."""
     members = wire.members_of(raw)
-    return Question(text_of(members.get("method")) or "", members.get("params"), server)
+    return Question(text_of(members.get("method")) or "", members.get("params"), server, key=key)
 
 
 def _usable_answer(question: Question, answer: Answer) -> Raw:

@@ -40,6 +40,7 @@ class Request:
         "_pace",
         "_token",
         "answered",
+        "asked_state",
         "caller",
         "detach",
         "envelope",
@@ -91,6 +92,8 @@ class Request:
         self.on_settled: Callable[[bool], None] | None = None
         self.reachable: Callable[[], bool] | None = None
         self.span: Span | None = None
+        self.asked_state: bytes | None = None
+        """What a stateless server gave us to keep while its questions are open."""
         self._pace: PacedProgress | None = None
         self._token: Raw | None = None
         self._face: CallerFace | None = None

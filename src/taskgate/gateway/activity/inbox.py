@@ -7,6 +7,7 @@ its call is gone. The first answer wins. The caller's tools, the dashboard and t
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import time
 from collections import OrderedDict
@@ -50,6 +51,8 @@ class Waiting:
     task_id: str | None = None
     timer: asyncio.TimerHandle | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    key: str | None = None
+    """The name under which a stateless server asked it."""
 
     def shown(self) -> dict[str, Any]:
         """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
@@ -123,11 +126,12 @@ class Inbox:
                 del self._waiting[caller]
             return None
         now = time.time_ns() // 1_000_000
+        stable = task_id is not None and question.key is not None
         drop = ("elicitationId",) if question.method == ELICIT else ()
         is_url = question.method == ELICIT and question.decoded().get("mode") == "url"
         expiry_s = min(self.expiry_s, self.url_expiry_s) if is_url else self.expiry_s
         waiting = Waiting(
-            ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
+            _stable_id(task_id, question.key) if stable else ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
             caller,
             question.server,
             question.method,
@@ -137,11 +141,13 @@ class Inbox:
             answered,
             request,
             task_id,
+            key=question.key,
         )
         own[waiting.id] = waiting
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
         kind = EventKind.ELICITATION_REQUEST if question.method == ELICIT else EventKind.SAMPLING_REQUEST
-        self._tell(caller, kind, waiting.server, _told(waiting))
+        if not question.restored:
+            self._tell(caller, kind, waiting.server, _told(waiting))
         return waiting
 
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
@@ -251,6 +257,12 @@ _WORDS: Final = {
     Ending.EXPIRED: "not answered in time",
     Ending.REJECTED: "withdrawn, because its server or its call is gone",
 }
+
+
+def _stable_id(task_id: str | None, key: str | None) -> str:
+    """A question of a task keeps its id over a restart: a client may have read it before."""
+    digest = hashlib.sha256(f"{task_id}/{key}".encode()).digest()
+    return ids.ulid(ids.born_ms(task_id or "") or 0, digest[: ids.RANDOM_BYTES])
 
 
 def _too_many(question: Question) -> Answer:

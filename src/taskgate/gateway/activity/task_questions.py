@@ -52,16 +52,17 @@ class TaskInbox:
         """The call became a task while questions of it waited: the task shows them from now on."""
         for waiting in self._activity.inbox.of_request(request):
             waiting.task_id = task.id
-            self._activity.spawn(self._show(task, waiting))
+            self._activity.spawn(self._show(task, waiting, request.asked_state))
 
-    async def _show(self, task: Task, waiting: Waiting) -> None:
+    async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id)
         desk = self._tasks.desk
-        stored = stored_question(waiting.id, question, desk.store.now_ms())
-        happening = InputAsked((waiting.id,), asked_message(question))
+        key = waiting.key or waiting.id
+        stored = stored_question(key, question, desk.store.now_ms())
+        happening = InputAsked((key,), asked_message(question), state)
         if await desk.advance(task.id, happening, questions=(stored,)) is not None:
             await waiting.over.wait()
-            await desk.advance(task.id, InputSettled((waiting.id,)))
+            await desk.advance(task.id, InputSettled((key,)))
 
 
 def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:

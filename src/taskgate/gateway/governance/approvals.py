@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from taskgate.core.audit import Entry
-from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import (
     Approval,
@@ -24,7 +23,6 @@ from taskgate.core.governance.approval import (
     Changed,
     Drifted,
     OnTimeout,
-    Refusal,
     State,
     TimePassed,
     Verdict,
@@ -33,15 +31,17 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import NeedsApproval
-from taskgate.core.governance.digest import AmbiguousJson, parse_strict
-from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
-from taskgate.core.governance.pipeline import Profile, workflow_named
+from taskgate.core.governance.pipeline import workflow_named
 from taskgate.core.governance.recheck import REQUEST_DRIFT
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.governance.announce import Announcer
-from taskgate.gateway.governance.judge import Asked, binding_of
+from taskgate.gateway.governance.judge import Asked
+from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
+from taskgate.gateway.governance.question import audit_of, question, value_of
+from taskgate.gateway.governance.ruling import GrantWish, Ruling, accepted_text, refused_text
+from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan import ExecuteOn, Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -51,30 +51,9 @@ from taskgate.telemetry.metrics import Metrics
 
 log = structlog.get_logger("taskgate")
 
-APPROVAL_PREFIX: Final = "ap_"
-GRANT_PREFIX: Final = "gr_"
+PREFIX: Final = "ap_"
 PAGE: Final = 200
-MAX_AUDITED_ARGUMENTS: Final = 16_384
 DEFAULT_BASE: Final = "http://127.0.0.1:7467"
-
-
-@dataclass(frozen=True, slots=True)
-class GrantWish:
-    """ "And the next ones too": what an approver may add to a yes."""
-
-    for_ms: int = DEFAULT_GRANT_MS
-    exact_arguments: bool = False
-    whole_scope: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """What became of a person's word. `refusal` is empty when it counted; `text` is for that person."""
-
-    text: str
-    refusal: str = ""
-    held: HeldCall | None = None
-    grant: Grant | None = None
 
 
 class Approvals:
@@ -84,7 +63,7 @@ class Approvals:
         self._plan = plan
         self._metrics = metrics
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self.grants: tuple[Grant, ...] = ()
+        self.grants = StandingGrants(self._store, plan)
         self.base_url = DEFAULT_BASE
         self.when_opened: Callable[[Task | None, ApprovalRequest, Request], None] = lambda _task, _asked, _request: None
         self.when_over: Callable[[str], None] = lambda _approval_id: None
@@ -96,24 +75,11 @@ class Approvals:
 
     async def start(self) -> None:
         """At start: know the standing grants, open the channels, and announce what was left open, once."""
-        self.grants = await self._store.grants()
-        self.warn_of_loose_ends()
+        await self.grants.load()
+        warn_of_loose_ends(self._plan().gates, self._store)
         await self.announcer.start(self.hear)
         if any(self.announcer.channels.values()):
             await self._announce_again()
-
-    def warn_of_loose_ends(self) -> None:
-        """Whatever makes governance weaker than it looks is said aloud, and recorded."""
-        gates = self._plan().gates
-        if gates.profile is Profile.DEVELOPMENT:
-            log.warning(
-                "DEVELOPMENT PROFILE: rules, policies and approvals are not enforced, only logged. Not for production."
-            )
-            self._store.record(Entry(0, "profile_development", policy_revision=gates.revision))
-        for workflow in gates.workflows.values():
-            if workflow.on_timeout is OnTimeout.APPROVE:
-                log.warning("UNSAFE WORKFLOW: silence approves calls", workflow=workflow.name)
-                self._store.record(Entry(0, "unsafe_workflow", reason=workflow.name, policy_revision=gates.revision))
 
     async def _announce_again(self) -> None:
         after: str | None = None
@@ -134,41 +100,12 @@ class Approvals:
     # Asking
 
     def request(self, asked: Asked, needs: NeedsApproval, caller: str, wire_name: str) -> ApprovalRequest:
-        """The question about one call, bound to everything that people will agree to."""
-        plan = self._plan()
-        rule = f"{needs.rule}: {needs.reason}" if needs.reason else needs.rule
-        return ApprovalRequest(
-            APPROVAL_PREFIX + self._ulid(),
-            self.workflow(needs.workflow),
-            rule,
-            binding_of(plan, asked),
-            caller,
-            wire_name,
-            asked.arguments,
-        )
+        """The question about one call."""
+        approval_id = PREFIX + ids.ulid(self._store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
+        return question(self._plan(), approval_id, asked, needs, caller, wire_name)
 
     def audit_of(self, asked: ApprovalRequest, task_id: str = "") -> Entry:
-        """The row that says what was asked, with its arguments as approvers see them."""
-        redacted = self._plan().governing.redaction(asked.workflow.name).redact(_value(asked.arguments))
-        small = len(asked.arguments) <= MAX_AUDITED_ARGUMENTS
-        bound = asked.binding
-        return Entry(
-            0,
-            "approval_asked",
-            bound.principal,
-            bound.scope,
-            bound.server,
-            bound.tool,
-            bound.kind.value,
-            bound.arguments_digest,
-            redacted.value if small else None,
-            redacted.hidden,
-            asked.rule,
-            "held",
-            bound.policy_revision,
-            asked.id,
-            task_id=task_id,
-        )
+        return audit_of(self._plan(), asked, task_id)
 
     def run_on(self) -> RunOn:
         """What starts a task whose caller went away with a handle."""
@@ -219,7 +156,7 @@ class Approvals:
         if digest is not None and digest != held.approval.binding.arguments_digest:
             return Ruling("The arguments are not the ones you were shown. Look again.", OTHER_ARGUMENTS, held)
         if grant is not None and verdict is Verdict.APPROVE:
-            self._check_wish(grant)
+            self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
         happening = Voted(who, verdict, 0, reason, channel)
         answer = await self._store.change_held(approval_id, workflow, happening)
@@ -227,8 +164,8 @@ class Approvals:
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
         self._consequences(held.approval, answer)
         if not isinstance(answer.outcome, Changed):
-            return Ruling(_refused(answer.outcome.why, answer.held.approval), answer.outcome.why.value, answer.held)
-        given = await self._give(grant, answer.held.approval) if grant is not None else None
+            return Ruling(refused_text(answer.outcome.why, answer.held.approval), answer.outcome.why.value, answer.held)
+        given = await self.grants.give(grant, answer.held.approval) if grant is not None else None
         log.info(
             "approval voted",
             approval=approval_id,
@@ -237,7 +174,7 @@ class Approvals:
             state=answer.held.approval.state.value,
             channel=channel,
         )
-        return Ruling(_accepted(answer.held.approval, workflow, given), "", answer.held, given)
+        return Ruling(accepted_text(answer.held.approval, workflow, given), "", answer.held, given)
 
     async def time_passed(self, approval_id: str) -> None:
         """Its clock ran out: silence is a no, or whatever its workflow says."""
@@ -324,41 +261,6 @@ class Approvals:
             if not future.done():
                 future.set_result(None)
 
-    # Grants
-
-    def _check_wish(self, wish: GrantWish) -> None:
-        governing = self._plan().governing
-        if not governing.grants:
-            raise CallerError("invalid_params", "Grants are switched off in this configuration.")
-        if not 0 < wish.for_ms <= governing.longest_grant_ms:
-            raise CallerError(
-                "invalid_params", f"A grant may last at most {governing.longest_grant_ms // 60_000} minutes here."
-            )
-
-    async def _give(self, wish: GrantWish, approval: Approval) -> Grant | None:
-        """Only once everybody needed has agreed."""
-        if approval.state not in (State.APPROVED, State.USED):
-            return None
-        try:
-            grant = grant_from(
-                approval,
-                GRANT_PREFIX + self._ulid(),
-                self._store.now_ms(),
-                for_ms=wish.for_ms,
-                exact_arguments=wish.exact_arguments,
-                whole_scope=wish.whole_scope,
-            )
-        except NoGrant as problem:
-            raise CallerError("invalid_params", f"No grant: {problem}.") from None
-        await self._store.add_grant(grant)
-        self.grants = await self._store.grants()
-        return grant
-
-    async def revoke(self, who: Approver, grant_id: str) -> Grant | None:
-        grant = await self._store.revoke_grant(grant_id, who.id)
-        self.grants = await self._store.grants()
-        return grant
-
     # Showing
 
     async def card_of(self, approval_id: str) -> Card | None:
@@ -373,9 +275,9 @@ class Approvals:
         return card(
             rules.as_of(held.approval, workflow, self._store.now_ms()),
             workflow,
-            _value(held.arguments),
+            value_of(held.arguments),
             self._plan().governing.redaction(workflow.name),
-            last_approved=_value(before.arguments) if before is not None else None,
+            last_approved=value_of(before.arguments) if before is not None else None,
             url=self.page_url(held.approval.id),
         )
 
@@ -388,40 +290,3 @@ class Approvals:
 
     def workflow(self, name: str) -> Workflow:
         return workflow_named(self._plan().gates, name)
-
-    def _ulid(self) -> str:
-        return ids.ulid(self._store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
-
-
-def _value(arguments: bytes) -> Any:
-    try:
-        return parse_strict(arguments)
-    except AmbiguousJson:
-        return arguments.decode("utf-8", "replace")
-
-
-_WHY: Final[Mapping[Refusal, str]] = {
-    Refusal.ALREADY_VOTED: "You have approved this call already. Somebody else must agree too.",
-    Refusal.NOT_AN_APPROVER: "You may not decide on this call.",
-    Refusal.OWN_CALL: "You asked for this call yourself, so somebody else must decide (see self_approval).",
-    Refusal.EXPIRED: "Too late: nobody had decided in time, so the call was refused.",
-    Refusal.NOT_APPROVED: "This call is not approved.",
-    Refusal.NOT_DUE: "It is not due yet.",
-}
-
-
-def _refused(why: Refusal, approval: Approval) -> str:
-    if why is not Refusal.ALREADY_DECIDED:
-        return _WHY[why]
-    by = ", ".join(dict.fromkeys(vote.approver for vote in approval.votes))
-    state = "approved and sent" if approval.state is State.USED else approval.state.value
-    return f"This call is {state} already{f' (by {by})' if by else ''}."
-
-
-def _accepted(approval: Approval, workflow: Workflow, grant: Grant | None) -> str:
-    if approval.state is State.DENIED:
-        return "Denied. The tool will not run."
-    if approval.state is State.OPEN:
-        yes = sum(1 for vote in approval.votes if vote.verdict is Verdict.APPROVE)
-        return f"Noted: {yes} of {workflow.approvals_needed} approvals."
-    return "Approved." if grant is None else f"Approved, and granted until it is revoked or over (grant {grant.id})."

@@ -44,7 +44,7 @@ class Governor:
         self, tasks: TaskEngine, catalogs: Catalogs, plan: Callable[[], Plan], metrics: Metrics, approvals: Approvals
     ) -> None:
         self.approvals = approvals
-        self.look = LastLook(plan, catalogs, lambda: approvals.grants)
+        self.look = LastLook(plan, catalogs, lambda: approvals.grants.current)
         self._store = tasks.store
         self._catalogs = catalogs
         self._plan = plan
@@ -57,7 +57,7 @@ class Governor:
         return self.settle(request, asked, tool.decision, tool.wire)
 
     def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
-        settled = judge(self._plan(), asked, decision, self.approvals.grants, self._store.now_ms())
+        settled = judge(self._plan(), asked, decision, self.approvals.grants.current, self._store.now_ms())
         if isinstance(settled, Denied):
             self._refuse(asked, settled, shown)
         if isinstance(settled, NeedsApproval):

@@ -88,7 +88,7 @@ class Promotion:
         if self._carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._runs.adopt(task, self._carrier)
-        request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id)
+        request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id, request)
         self._questions.adopt(task, request)
         await self._answer(task)
         if waits:
@@ -167,11 +167,12 @@ class Promotion:
 class _StandIn:
     """Takes the caller's place once it has its reply."""
 
-    def __init__(self, desk: TaskDesk, questions: TaskQuestions, runs: Runs, task_id: str) -> None:
+    def __init__(self, desk: TaskDesk, questions: TaskQuestions, runs: Runs, task_id: str, request: Request) -> None:
         self._desk = desk
         self._questions = questions
         self._runs = runs
         self._task_id = task_id
+        self._request = request
 
     def heard(self, method: str, params: Raw | None) -> None:
         noted = progress_note(method, params)
@@ -180,7 +181,7 @@ class _StandIn:
             self._runs.progressed(self._task_id, noted)
 
     async def ask(self, question: Question) -> Answer:
-        return await self._questions.ask(self._task_id, question)
+        return await self._questions.ask(self._task_id, question, self._request.asked_state)
 
 
 def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, waited_s: float) -> bytes:

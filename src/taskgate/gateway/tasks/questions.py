@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -69,7 +69,8 @@ class TaskQuestions:
             return Answer(error=wire.encode({"code": -32603, "message": f"{MAX_OPEN} questions wait already."}))
         self._open[task_id] += 1
         try:
-            answers = await self.ask_all(task_id, {f"q-{secrets.token_hex(4)}": question}, request_state)
+            key = question.key or f"q-{secrets.token_hex(4)}"
+            answers = await self.ask_all(task_id, {key: question}, request_state)
         finally:
             self._open[task_id] -= 1
             if not self._open[task_id]:
@@ -136,7 +137,7 @@ class TaskQuestions:
         put = _Put(task, key, question)
         self._push(put)
         if put.push is None:
-            put.kept = self.keep(task, question, partial(self.answered, task.id, key))
+            put.kept = self.keep(task, replace(question, key=key), partial(self.answered, task.id, key))
         self._puts.setdefault(task.id, []).append(put)
         return put
 
@@ -194,7 +195,7 @@ def related(question: Question, task_id: str) -> Question:
 
 def _question_of(stored: TaskQuestion, task_id: str) -> Question:
     params = wire.members_of(stored.request).get("params")
-    return Question(stored.method, params, stored.server, task_id)
+    return Question(stored.method, params, stored.server, task_id, stored.key, restored=True)
 
 
 def stored_question(key: str, question: Question, now_ms: int) -> TaskQuestion:
