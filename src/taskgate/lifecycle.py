@@ -153,7 +153,9 @@ class Lifecycle:
 
     def _state(self) -> dict[str, object]:
         servers = {name: server.status().state.value for name, server in self.house.servers.items()}
-        return {"ready": self.ready, "servers": servers, "sessions": len(self.house.gateway.context.sessions)}
+        trouble = self.house.store.trouble
+        sessions = len(self.house.gateway.context.sessions)
+        return {"ready": self.ready and trouble is None, "store": trouble, "servers": servers, "sessions": sessions}
 
     async def _keep_house(self) -> None:
         """Once a second: drop slow connections. Twice a minute: end idle sessions."""

@@ -33,12 +33,12 @@ class Ledger:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._numbers = itertools.count(1)
 
-    def begin(self, tool: str, call: str) -> int:
-        number = next(self._numbers)
+    def begin(self, tool: str, call: str) -> str:
+        number = f"{os.getpid()}-{next(self._numbers)}"
         self._write(what="begin", number=number, tool=tool, call=call, at=time.time())
         return number
 
-    def end(self, number: int) -> None:
+    def end(self, number: str) -> None:
         self._write(what="end", number=number, at=time.time())
 
     def note(self, what: str, **more: Any) -> None:
@@ -63,8 +63,8 @@ class Books:
         text = f"{arguments['call']} ran as execution {number}, receipt {secrets.token_hex(8)}"
         return {"content": [{"type": "text", "text": text}], "isError": False}
 
-    def begin(self, tool: str, arguments: dict[str, Any]) -> str:
-        task_id = f"book-{secrets.token_hex(8)}"
+    def begin(self, tool: str, arguments: dict[str, Any], session: str) -> str:
+        task_id = f"book-{session}-{secrets.token_hex(8)}"
         self._runs[task_id] = asyncio.create_task(self.run(tool, arguments))
         return task_id
 
@@ -93,12 +93,18 @@ class Answers:
     def __init__(self, books: Books, ledger: Ledger, kind: str) -> None:
         self._books, self._ledger = books, ledger
         self._stateless, self._empty = kind == "2026", kind == "empty"
+        self.sessions: set[str] = set()
 
     def hear(self, method: str) -> None:
         if method == "notifications/cancelled":
             self._ledger.note("cancel", task=None)
 
-    async def to(self, method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any] | None:
+    def open(self) -> str:
+        session = secrets.token_hex(8)
+        self.sessions.add(session)
+        return session
+
+    async def to(self, method: str, params: dict[str, Any], stateless: bool, session: str) -> dict[str, Any] | None:
         if method == "server/discover" and self._stateless:
             extensions = {EXTENSION: {}}
             return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}, "extensions": extensions}}
@@ -110,9 +116,11 @@ class Answers:
             tools = [] if self._empty else [self._tool(name) for name in TOOLS]
             return {"tools": tools, "ttlMs": 60_000, "cacheScope": "public"}
         if method == "tools/call":
-            return await self._call(params, stateless)
+            return await self._call(params, stateless, session)
         if method.startswith("tasks/"):
-            return await self._task(method, params, stateless)
+            # As with real servers, a task is known only in the session that made it.
+            mine = stateless or params.get("taskId", f"book-{session}").startswith(f"book-{session}")
+            return await self._task(method, params, stateless) if mine else None
         return None
 
     def _tool(self, name: str) -> dict[str, Any]:
@@ -121,13 +129,13 @@ class Answers:
             tool["execution"] = {"taskSupport": "optional"}
         return tool
 
-    async def _call(self, params: dict[str, Any], stateless: bool) -> dict[str, Any]:
+    async def _call(self, params: dict[str, Any], stateless: bool, session: str) -> dict[str, Any]:
         name, arguments = params["name"], params["arguments"]
         declared = (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities") or {}
         wanted = EXTENSION in (declared.get("extensions") or {}) if stateless else "task" in params
         if not (name.endswith("_task") and wanted):
             return await self._books.run(name, arguments)
-        task = self._books.shown(self._books.begin(name, arguments), stateless)
+        task = self._books.shown(self._books.begin(name, arguments, session), stateless)
         assert task is not None
         return {**task, "resultType": "task"} if stateless else {"task": task}
 
@@ -161,24 +169,41 @@ class Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         self.body += data
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"mcp-session-id":
+            self.session = value.decode()
+
+    def on_message_begin(self) -> None:
+        self.session = ""
+
     def on_message_complete(self) -> None:
         body, self.body = self.body, b""
+        if self.session and self.session not in self._answers.sessions:
+            self._say(b"404 Gone")
+            return
+        if self.parser.get_method() == b"DELETE":
+            self._answers.sessions.discard(self.session)
+            self._say(b"200 Yes")
+            return
         if self.parser.get_method() != b"POST":
-            self.transport.write(b"HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n")
+            self._say(b"405 No")
             return
         # A lost connection does not end the work: that is what makes a crash dangerous.
-        running = asyncio.get_running_loop().create_task(self._answer(json.loads(body)))
+        running = asyncio.get_running_loop().create_task(self._answer(json.loads(body), self.session))
         self._running.add(running)
         running.add_done_callback(self._running.discard)
 
-    async def _answer(self, message: dict[str, Any]) -> None:
+    def _say(self, status: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status)
+
+    async def _answer(self, message: dict[str, Any], session: str) -> None:
         if "id" not in message:
             self._answers.hear(message["method"])
-            self.transport.write(b"HTTP/1.1 202 Yes\r\ncontent-length: 0\r\n\r\n")
+            self._say(b"202 Yes")
             return
         params = message.get("params") or {}
         stateless = ENVELOPE in (params.get("_meta") or {})
-        result = await self._answers.to(message["method"], params, stateless)
+        result = await self._answers.to(message["method"], params, stateless, session)
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         if result is None:
             code = -32602 if message["method"].startswith("tasks/") else -32601
@@ -186,7 +211,10 @@ class Connection(asyncio.Protocol):
         else:
             reply["result"] = {"resultType": "complete", **result} if stateless else result
         out = json.dumps(reply).encode()
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(out)
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(out)
+        if message["method"] == "initialize":
+            head += b"mcp-session-id: %b\r\n" % self._answers.open().encode()
+        head += b"\r\n"
         if not self.transport.is_closing():
             self.transport.write(head + out)
 

@@ -46,8 +46,8 @@ class LedgerFile:
 
     def executions(self) -> dict[str, list[Execution]]:
         """Every execution, by the call that it was for."""
-        begun: dict[int, dict[str, Any]] = {}
-        ended: dict[int, float] = {}
+        begun: dict[str, dict[str, Any]] = {}
+        ended: dict[str, float] = {}
         for line in self.lines():
             if line["what"] == "begin":
                 begun[line["number"]] = line

@@ -121,23 +121,52 @@ async def test_a_run_past_its_deadline_is_unknown_or_failed_by_class(tmp_path: P
         await until(lambda: stage.ledger.cancels() >= 3)
 
 
-async def test_an_upstream_without_tools_and_one_that_gains_some(tmp_path: Path) -> None:
-    async with set_stage(tmp_path, generation="empty") as stage:
-        async with http_session(stage.gateway) as caller:
-            names = {tool["name"] for tool in (await caller.ask("tools/list"))["tools"]}
-            assert not any(name.startswith("books__") for name in names)
-        await stage.replace_upstream("2025")
+async def test_an_upstream_that_comes_back_different_is_read_anew(tmp_path: Path) -> None:
+    async with set_stage(tmp_path) as stage, http_session(stage.gateway) as caller:
 
-        async def listed() -> bool:
-            async with http_session(stage.gateway) as caller:
-                tools = {tool["name"]: tool for tool in (await caller.ask("tools/list"))["tools"]}
-                found = tools.get("books__once_task", {})
-                return bool(found.get("execution", {}).get("taskSupport") == "optional")
+        async def listed() -> list[str]:
+            names = [tool["name"] for tool in (await caller.ask("tools/list"))["tools"]]
+            return [name for name in names if name.startswith("books__")]
 
-        end = time.monotonic() + 30
-        while not await listed():
+        assert len(await listed()) == 6
+        await caller.ask("tools/call", called("read", "before"))
+        await stage.replace_upstream("empty")
+        # The new program does not know the session: nothing was executed, so the call is made again in a new one.
+        assert "after ran" in (await caller.ask("tools/call", called("once", "after")))["content"][0]["text"]
+        end = time.monotonic() + 10
+        while await listed():
             assert time.monotonic() < end
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
+    assert stage.ledger.count("after") == 1
+
+
+@pytest.mark.parametrize(("tool", "status"), [("once_task", "failed"), ("read_task", "completed")])
+async def test_a_task_that_its_upstream_forgot_goes_by_its_class(tmp_path: Path, tool: str, status: str) -> None:
+    async with set_stage(tmp_path) as stage:
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            task_id = await begun(caller, tool, "forgotten", seconds=1.5)
+            await until(lambda: stage.ledger.count("forgotten") == 1)
+            await stage.replace_upstream("2025")
+            try:
+                ended = await caller.ask("tasks/result", {"taskId": task_id})
+            except Failed as failed:
+                ended = dict(failed.error)
+            assert (await caller.ask("tasks/get", {"taskId": task_id}))["status"] == status, ended
+        assert stage.ledger.count("forgotten") == (1 if tool == "once_task" else 2)
+
+
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+async def test_an_upstreams_task_is_taken_up_in_the_session_that_made_it(tmp_path: Path, ending: str) -> None:
+    async with set_stage(tmp_path) as stage:
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            task_id = await begun(caller, "once_task", "over a restart", seconds=2.5)
+            await until(lambda: stage.ledger.count("over a restart") == 1)
+        await getattr(stage.gateway, ending)()
+        await stage.gateway.reborn()
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            ended = await caller.ask("tasks/result", {"taskId": task_id})
+            assert "over a restart ran" in ended["content"][0]["text"]
+        assert stage.ledger.count("over a restart") == 1
 
 
 async def test_a_client_that_knows_no_tasks_follows_its_call_after_a_crash(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ class HttpWire:
         self._generation = generation_of(version)
         self._headers = (*_POST_HEADERS, *self._identity())
 
+    def begin_again(self) -> None:
+        """A server that does not know a session refuses even a handshake that names it."""
+        self.session_id, self._version, self._headers = None, "", _POST_HEADERS
+
     def _identity(self) -> tuple[tuple[bytes, bytes], ...]:
         version = ((b"mcp-protocol-version", self._version.encode("ascii")),) if self._version else ()
         session = ((b"mcp-session-id", self.session_id.encode("latin-1")),) if self.session_id is not None else ()

@@ -277,7 +277,7 @@ class Server:
         if self._listening is not None:
             await self._listening.close()
         links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
+        await asyncio.gather(*(link.close(for_good=False) for link in links), return_exceptions=True)
 
 
 _EVERYTHING = CallerFace(

@@ -76,6 +76,7 @@ class StatefulLink:
                 "clientInfo": self.face.client_info or OUR_INFO,
             }
         )
+        self._wire.begin_again()
         number = next(self._numbers)
         body = wire.request(b"%d" % number, b'"initialize"', params)
         message = await self._wire.request(Flight(number, timeout_s), body)
@@ -150,8 +151,14 @@ class StatefulLink:
     async def _reopen(self) -> None:
         """Everyone whose session vanished waits for the one new handshake."""
         if self._reopening is None or self._reopening.done():
-            self._reopening = asyncio.create_task(self.open(10.0))
+            self._reopening = asyncio.create_task(self._open_again())
         await asyncio.shield(self._reopening)
+
+    async def _open_again(self) -> None:
+        await self.open(10.0)
+        # Whoever lost our session was probably restarted, and may offer something else now.
+        for kind in ("tools", "prompts", "resources"):
+            self._listener.on_notification(self, f"notifications/{kind}/list_changed", None)
 
     async def round_trip(self, timeout_s: float) -> None:
         """A ping. Any answer will do: a server that does not know it is alive too."""
@@ -281,8 +288,11 @@ class StatefulLink:
             task.cancel()
         self._listener.on_closed(self, reason)
 
-    async def close(self) -> None:
+    async def close(self, *, for_good: bool = True) -> None:
+        """End the conversation. If not for good, the server keeps its side where tasks of ours live on."""
         self.alive = False
+        if not for_good and (self._lingering or self.key.resumes):
+            self._wire.session_id = None
         tasks = list(self._background)
         for task in tasks:
             task.cancel()

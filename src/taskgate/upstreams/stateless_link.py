@@ -180,7 +180,7 @@ class StatelessLink:
         self.alive = False
         self._listener.on_closed(self, reason)
 
-    async def close(self) -> None:
+    async def close(self, *, for_good: bool = True) -> None:
         self.alive = False
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._wire.close()

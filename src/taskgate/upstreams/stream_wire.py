@@ -38,6 +38,9 @@ class StreamWire:
     def settle(self, version: str) -> None:
         """One stream, one conversation: there is nothing to repeat."""
 
+    def begin_again(self) -> None:
+        """There is nothing to forget either."""
+
     def listen(self) -> None:
         """The stream is always open."""
 
