@@ -107,13 +107,11 @@ async def test_open_approvals_on_a_changed_definition_die(tmp_path: Path) -> Non
         made = await caller.call("s__delete_it", CALL, task={"ttl": 600000})
         (row,) = await stage.open_approvals()
         stage.describe([tool("delete_it", "Poisoned.") if t["name"] == "delete_it" else t for t in TOOLS])
-        await caller.call("s__delete_two", {}, task={"ttl": 600000})
+        second = await caller.call("s__delete_two", {}, task={"ttl": 600000})
         other = next(r for r in await stage.open_approvals(2) if r["name"] == "delete_two")
         await stage.approve(other["id"])
         # Sending the other call looks at the server's list again, and so finds the change.
-        second = await caller.ask("tasks/list")
-        for listed in second["result"]["tasks"]:
-            await caller.ask("tasks/get", taskId=listed["taskId"])
+        assert "result" in await caller.ask("tasks/result", taskId=second["result"]["taskId"])
 
         async def over() -> dict[str, Any] | None:
             detail = (await stage.api("GET", f"/api/approvals/{row['id']}")).json()
