@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import socket
 from collections.abc import Callable
@@ -165,19 +166,7 @@ class Lifecycle:
             rounds += 1
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, asyncio.get_running_loop().time())
-            await self._mind_tasks(rounds)
-
-    async def _mind_tasks(self, rounds: int) -> None:
-        """Around one background loop: a store in trouble must not end the house-keeping."""
-        tasks = self.house.gateway.tasks
-        try:
-            self.house.gateway.write_down_calls()
-            await tasks.recovery.enforce_clocks()
-            if rounds % REAP_EVERY == 0:
-                await self.house.gateway.reap()
-                await tasks.recovery.sweep()
-        except Exception as fault:
-            log.error("house-keeping failed; it will be tried again", exc_info=fault)
+            await mind_tasks(self.house, rounds)
 
     async def _watch_files(self) -> None:
         watching = asyncio.create_task(self._note_changes())
@@ -255,6 +244,25 @@ def _bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+async def mind_tasks(house: House, rounds: int) -> None:
+    """Around one background loop: a store in trouble must not end the house-keeping."""
+    tasks = house.gateway.tasks
+    try:
+        house.gateway.write_down_calls()
+        await tasks.recovery.enforce_clocks()
+        if rounds % REAP_EVERY == 0:
+            await house.gateway.reap()
+            await tasks.recovery.sweep()
+    except Exception as fault:
+        log.error("house-keeping failed; it will be tried again", exc_info=fault)
+
+
+async def _mind_for_ever(house: House) -> None:
+    for rounds in itertools.count(1):
+        await asyncio.sleep(HOUSEKEEPING_S)
+        await mind_tasks(house, rounds)
+
+
 async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
     house = open_house(loaded)
@@ -264,6 +272,8 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
         raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")
     house.open_channels()
     await house.gateway.start()
+    await house.gateway.tasks.recovery.take_over()
+    chores = asyncio.create_task(_mind_for_ever(house))
     door = StdioDoor(house.gateway, Caller("local", scope=name), SessionRequest())
     serving = asyncio.create_task(door.serve())
     loop = asyncio.get_running_loop()
@@ -272,6 +282,8 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     try:
         await asyncio.gather(serving, return_exceptions=True)
     finally:
+        chores.cancel()
+        await asyncio.gather(chores, return_exceptions=True)
         await house.gateway.close()
         await asyncio.gather(*(server.close() for server in house.servers.values()), return_exceptions=True)
         await house.http.close()
