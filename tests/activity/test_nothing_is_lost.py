@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.peers import UPSTREAMS, Upstream
+from tests.harness.peers import UPSTREAMS, Generation, Upstream
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 CONFIG: dict[str, Any] = {
@@ -139,3 +139,32 @@ async def asked_and_answered(caller: Caller) -> None:
     task_id = promoted["proxy_task"]["task_id"]
     result = await told(caller, "get_task_result", task_id=task_id)
     assert "Ann" in result["text"], result
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer))
+        for u in UPSTREAMS
+        if u.speaks is Generation.STATELESS
+    ],
+)
+async def test_a_question_of_a_stateless_server_survives_the_gateway_being_killed(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with upstream.http() as url, running_gateway(facade_over({"peer": {"url": url}}), tmp_path) as gateway:
+        async with http_stateless(gateway, client="ann") as caller:
+            await told(caller, "list_tools")
+            promoted = read(await call(caller, "execute_tool", server="peer", tool="ask", timeout_ms=500))
+            task_id = promoted["proxy_task"]["task_id"]
+            while (await told(caller, "get_task", task_id=task_id))["task"].get("waiting_for") != "input":
+                await told(caller, "await_activity", timeout_ms=300)
+        await gateway.kill()
+        await gateway.start()
+        async with http_stateless(gateway, client="ann") as caller:
+            (asked,) = (await told(caller, "get_elicitations"))["elicitations"]
+            assert asked["task_id"] == task_id
+            answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
+            assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+            result = await told(caller, "get_task_result", task_id=task_id)
+            assert "Ann" in result["text"], result

@@ -17,6 +17,8 @@ from taskgate.core.wire import Raw
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
 ROOTS: Final = "roots/list"
+NO_STATE: Final = b"null"
+"""Kept with the questions of a stateless server that gave us nothing to keep: the call can be continued all the same."""
 QUESTION_METHODS: Final = frozenset({ELICIT, SAMPLE, ROOTS})
 
 
@@ -28,6 +30,10 @@ class Question:
     params: Raw | None
     server: str
     related_task: str | None = None
+    key: str | None = None
+    """The name under which a stateless server asked it."""
+    restored: bool = False
+    """It was asked before a restart of ours, and whoever is concerned has been told."""
 
     def decoded(self) -> dict[str, Any]:
         value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}

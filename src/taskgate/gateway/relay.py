@@ -18,7 +18,7 @@ from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
-from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
+from taskgate.core.questions import ELICIT, NO_STATE, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.progress import readdressed
 from taskgate.gateway.request import Request
@@ -181,7 +181,7 @@ class Relay:
         rounds = 0
         while isinstance(reply, InputRequired):
             asked = {key: question_in(raw, link.server, key) for key, raw in reply.requests.items()}
-            request.asked_state = bytes(reply.state) if reply.state is not None else None
+            request.asked_state = bytes(reply.state) if reply.state is not None else NO_STATE
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
             if not foreign:
                 return reply
@@ -255,7 +255,7 @@ class Relay:
             rounds += 1
             if rounds > MAX_ROUNDS:
                 raise _too_curious(link.server)
-            request.asked_state = bytes(reply.state) if reply.state is not None else None
+            request.asked_state = bytes(reply.state) if reply.state is not None else NO_STATE
             _next_round(errand, reply, await self._ask_all(request, link.server, reply.requests))
             reply = await self._send(request, errand, link)
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
-import structlog
+from taskgate.telemetry.logs import log
 
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
@@ -25,8 +25,6 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.ports.store import Store
-
-log = structlog.get_logger("taskgate")
 
 MAX_FEEDS: Final = 10_000
 IDLE_S: Final = 1800.0

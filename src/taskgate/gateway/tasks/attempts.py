@@ -16,7 +16,7 @@ from typing import Final
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.questions import Answer
+from taskgate.core.questions import NO_STATE, Answer
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import AttemptVoided, Noted, UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
@@ -143,7 +143,7 @@ class Attempts:
             if rounds > MAX_ROUNDS:
                 raise UpstreamError("upstream_protocol", f"The server {link.server} asked too many questions.")
             asked = {key: question_in(raw, link.server) for key, raw in reply.requests.items()}
-            state = bytes(reply.state) if reply.state is not None else None
+            state = bytes(reply.state) if reply.state is not None else NO_STATE
             answers = await self._questions.ask_all(task.id, asked, state) if asked else {}
             given = {key: usable(asked[key], answer) for key, answer in answers.items()}
             params = _next_round(params, given, reply.state)
@@ -157,7 +157,8 @@ class Attempts:
         current = await self._desk.store.get(task.id)
         if upstream is None or current is None or current.state.is_terminal:
             return
-        state = Raw(task.request_state) if task.request_state is not None else None
+        kept = task.request_state
+        state = Raw(kept) if kept is not None and kept != NO_STATE else None
         given = {key: _given(answer) for key, answer in answers.items()}
         try:
             link = await upstream.link(conversation.key, conversation.face)
