@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
 import uvicorn
 
 from taskgate.assembly.build import House, open_house
@@ -30,8 +29,7 @@ from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
 from taskgate.doors.identity import approver_at
 from taskgate.doors.stdio import StdioDoor
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 HOUSEKEEPING_S: Final = 1.0
 REAP_EVERY: Final = 30

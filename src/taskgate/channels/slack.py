@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
 from slack_sdk.errors import SlackApiError
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
@@ -28,8 +27,8 @@ from taskgate.channels.slack_reactions import ReactionWatch, Watched
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, Said
+from taskgate.telemetry.logs import log
 
-log = structlog.get_logger("taskgate.channels.slack")
 CONNECT_DEADLINE_S = 10.0
 _STRANGER = "You are not known to the gateway as an approver. Ask its operator to add your Slack id."
 

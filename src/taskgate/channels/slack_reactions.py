@@ -13,12 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
 from taskgate.channels.slack_api import SlackApi, SlackTrouble
 from taskgate.core.governance.approval import Verdict
+from taskgate.telemetry.logs import log
 
-log = structlog.get_logger("taskgate.channels.slack")
 YES = frozenset({"white_check_mark", "heavy_check_mark", "+1", "thumbsup"})
 NO = frozenset({"x", "no_entry", "no_entry_sign", "-1", "thumbsdown"})
 MAX_WATCHED = 10_000

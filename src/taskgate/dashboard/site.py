@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard.api import Api, problem
@@ -31,11 +29,10 @@ from taskgate.dashboard.web import (
     send_answer,
 )
 from taskgate.gateway.gateway import Gateway
+from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from taskgate.dashboard.pages import Pages
-
-log = structlog.get_logger("taskgate")
 
 CALLBACK: Final = "/api/approvals/callback/"
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.errors import Executed, TaskgateError
@@ -27,8 +25,6 @@ from taskgate.core.sampling.conversation import SamplingRequest, Text
 from taskgate.core.sampling.problem import SamplingError, SamplingProblem
 from taskgate.core.sampling.read_request import read_request
 from taskgate.gateway.features import Features, ModelSource
-
-log = structlog.get_logger("taskgate")
 
 MAX_OPEN: Final = 32
 MAX_SHOWN: Final = 4_000

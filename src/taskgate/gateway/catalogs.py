@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError, UpstreamError
@@ -22,9 +20,8 @@ from taskgate.core.scoping.subset import Reason
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.plan import Limits
 from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Upstream, UpstreamRequest
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-
-log = structlog.get_logger("taskgate")
 
 FAILURE_MEMORY_S: Final = 2.0
 COALESCE_S: Final = 0.05

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import structlog
-
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.catalogs import Catalogs
@@ -24,9 +22,8 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.validate import Validation
 from taskgate.gateway.views import View, Views
 from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-
-log = structlog.get_logger("taskgate")
 
 
 @dataclass(slots=True)

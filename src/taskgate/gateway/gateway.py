@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
 from taskgate.core.activity.waterfall import Span
@@ -74,9 +72,8 @@ from taskgate.gateway.vendor_methods import VendorMethods
 from taskgate.gateway.views import Views
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, RelayedError, Upstream
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-
-log = structlog.get_logger("taskgate")
 
 UseCase = Callable[[Request], Awaitable[bytes]]
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}

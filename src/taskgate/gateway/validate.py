@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry
 from taskgate.core.catalog.schema_check import (
@@ -25,8 +23,7 @@ from taskgate.core.catalog.schema_check import (
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
 from taskgate.gateway.features import Validate
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 QUIET_S: Final = 60.0
 MAX_COMPILED: Final = 20_000

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
-from taskgate.telemetry.logs import log
-
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
@@ -25,6 +23,7 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.ports.store import Store
+from taskgate.telemetry.logs import log
 
 MAX_FEEDS: Final = 10_000
 IDLE_S: Final = 1800.0

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from taskgate.core.catalog.annotate import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.governance.decision import Action, action_of
@@ -18,9 +16,8 @@ from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalogs import Catalogs, Offer
 from taskgate.gateway.governance.last_look import schema_of
 from taskgate.gateway.plan import Plan
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Labels, Metrics
-
-log = structlog.get_logger("taskgate")
 
 
 class Annotations:

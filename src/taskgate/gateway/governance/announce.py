@@ -11,13 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
 from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 DELIVERY_S: Final = 600.0
 CLOSE_S: Final = 5.0

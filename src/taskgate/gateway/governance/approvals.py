@@ -12,8 +12,6 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from taskgate.core.audit import Entry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
@@ -47,9 +45,8 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-
-log = structlog.get_logger("taskgate")
 
 PREFIX: Final = "ap_"
 PAGE: Final = 200

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.questions import ELICIT, Answer, Question, can_answer
@@ -23,8 +21,7 @@ from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.approval_store import ApprovalRequest
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 
 class AskCaller:

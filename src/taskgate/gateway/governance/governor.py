@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-import structlog
-
 from taskgate.core.audit import Entry
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
@@ -28,9 +26,8 @@ from taskgate.gateway.tasks.desk import arguments_digest, caller_key
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.views import ToolRef
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-
-log = structlog.get_logger("taskgate")
 
 _UNKNOWN = {
     PatternKind.TOOL: ("unknown_tool", "There is no tool {name!r} here. tools/list shows what can be called."),

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Settled
@@ -24,8 +22,7 @@ from taskgate.core.governance.twins import imitated_property
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.plan import Plan
 from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import structlog
-
 from taskgate.core.audit import Entry
 from taskgate.core.governance.approval import OnTimeout
 from taskgate.core.governance.pipeline import Gates, Profile
 from taskgate.ports.audit_log import AuditLog
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 BANNER = "DEVELOPMENT PROFILE: rules, policies and approvals are not enforced, only logged. Not for production."
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
@@ -21,8 +19,7 @@ from taskgate.gateway.catalogs import Catalogs, Offer
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 MAX_CHANGED: Final = 10_000
 

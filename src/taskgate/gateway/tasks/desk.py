@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.caller import ANONYMOUS
@@ -36,8 +34,8 @@ from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
+from taskgate.telemetry.logs import log
 
-log = structlog.get_logger("taskgate")
 Written = TypeVar("Written")
 
 STORE_PATIENCE_S: Final = 600.0

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, Form, promoted_text
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
@@ -34,8 +32,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import progress_note, record_reply
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 
 class Promotion:

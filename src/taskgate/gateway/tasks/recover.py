@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
-import structlog
-
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.tasks import endings, recovery
 from taskgate.core.tasks.happening import ApprovalExpired, InputSettled
@@ -20,8 +18,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.runs import Runs
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 PAGE: Final = 500
 

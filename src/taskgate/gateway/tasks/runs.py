@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-import structlog
-
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
@@ -24,8 +22,7 @@ from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.ports.task_store import LastLook
 from taskgate.ports.upstream import Upstream
-
-log = structlog.get_logger("taskgate")
+from taskgate.telemetry.logs import log
 
 
 class Runs:
