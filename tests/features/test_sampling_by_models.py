@@ -78,7 +78,7 @@ async def test_a_model_answers_for_a_caller_that_cannot(gateway: Gateway) -> Non
         answer = await sampled(caller)
         assert answer["role"] == "assistant"
         assert answer["stopReason"] == "endTurn"
-        assert answer["model"] == "echo"
+        assert answer["model"] == "echo-2026"
         assert answer["_meta"]["tokensUsed"] > 0
         assert answer["_meta"]["cost"] > 0
 
@@ -96,11 +96,11 @@ async def test_the_other_vendor_answers_as_well(vendors: str) -> None:
 async def test_hints_and_priorities_choose_the_model(gateway: Gateway) -> None:
     async with session(gateway) as caller:
         hinted = await sampled(caller, modelPreferences={"hints": [{"name": "unheard-of"}, {"name": "cut"}]})
-        assert (hinted["model"], hinted["stopReason"]) == ("cut", "maxTokens")
+        assert (hinted["model"], hinted["stopReason"]) == ("cut-2026", "maxTokens")
         fast = await sampled(caller, modelPreferences={"speedPriority": 1.0})
-        assert fast["model"] == "cut"
+        assert fast["model"] == "cut-2026"
         clever = await sampled(caller, modelPreferences={"intelligencePriority": 1.0})
-        assert clever["model"] == "echo"
+        assert clever["model"] == "echo-2026"
 
 
 async def test_older_shapes_are_read_and_context_never_reaches_the_model(gateway: Gateway, vendors: str) -> None:
@@ -252,9 +252,9 @@ async def test_no_model_answers_unless_the_server_is_named_for_it(vendors: str) 
 
 
 async def test_no_model_answers_outside_a_request(gateway: Gateway) -> None:
-    async with session(gateway) as caller:
+    async with session(gateway, listen=True) as caller:
         await caller.call("sample_outside")
-        assert (await caller.told("outside_answer"))["code"] == -32601
+        assert (await caller.hears("notifications/odd/late"))["code"] == -32601
 
 
 async def test_a_person_sees_question_and_answer_first(vendors: str) -> None:

@@ -41,7 +41,6 @@ class OddServer:
         self.waiting: dict[int, asyncio.Future[Wire]] = {}
         self.seen: list[Wire] = []
         self.open: dict[Any, asyncio.Task[None]] = {}
-        self.late: asyncio.Event = asyncio.Event()
 
     def send(self, message: Wire) -> None:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
@@ -49,9 +48,12 @@ class OddServer:
 
     async def ask(self, method: str, params: Wire) -> Wire:
         number = next(self.numbers)
-        self.waiting[number] = asyncio.get_running_loop().create_future()
+        answer = self.waiting[number] = asyncio.get_running_loop().create_future()
         self.send({"id": f"odd-{number}", "method": method, "params": params})
-        return await self.waiting.pop(number)
+        try:
+            return await answer
+        finally:
+            del self.waiting[number]
 
     def take(self, message: Wire) -> None:
         if "method" not in message:
@@ -190,17 +192,10 @@ async def sample_outside(server: OddServer, arguments: Wire, _params: Wire) -> W
         await asyncio.sleep(0.05)
         params = {"messages": [MESSAGE], "maxTokens": 50}
         answer = await server.ask("sampling/createMessage", params)
-        server.seen.append({"method": "outside", "params": answer.get("error") or answer["result"]})
-        server.late.set()
+        server.send({"method": "notifications/odd/late", "params": answer.get("error") or answer["result"]})
 
-    server.late.clear()
     server.open["later"] = asyncio.create_task(later())
     return text("later")
-
-
-async def outside_answer(server: OddServer, _arguments: Wire, _params: Wire) -> Wire:
-    await asyncio.wait_for(server.late.wait(), 10)
-    return text(json.dumps(server.seen[-1]["params"]))
 
 
 async def open_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
@@ -257,7 +252,6 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
     "stubborn": ({"inputSchema": ANY}, wait),
     "sample": ({"inputSchema": ANY}, sample),
     "sample_outside": ({"inputSchema": ANY}, sample_outside),
-    "outside_answer": ({"inputSchema": ANY}, outside_answer),
     "open_url": ({"inputSchema": ANY}, open_url),
     "needs_url": ({"inputSchema": ANY}, needs_url),
 }

@@ -1,0 +1,232 @@
+"""Addresses that servers want opened: judged, counted, written down, and their end told only to whom they were given."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from tests.features.wire_client import PATIENCE_S, config, refused, session, stateless
+from tests.harness.gateway import Gateway, running_gateway
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+URL = {"elicitation": {"form": {}, "url": {}}}
+GOOD = "https://example.test/sign"
+OVER = "notifications/elicitation/complete"
+TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob"}
+
+
+def people() -> list[dict[str, Any]]:
+    return [
+        {"id": name, "sha256": hashlib.sha256(token.encode()).hexdigest(), "roles": ["approver"]}
+        for name, token in TOKENS.items()
+    ]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    settings = config(tokens=people(), limits={"url_elicitations_per_minute": 1000}, compat={"vendor_methods": True})
+    async with running_gateway(settings) as running:
+        yield running
+
+
+async def test_a_good_address_reaches_the_caller_as_it_came(gateway: Gateway) -> None:
+    async with session(gateway, URL) as caller:
+        caller.answers["elicitation/create"] = {"action": "accept"}
+        assert await caller.told("open_url", {"url": GOOD}) == {"action": "accept"}
+        assert caller.asked[0]["params"] == {
+            "mode": "url",
+            "message": "Please sign in",
+            "elicitationId": "odd-1",
+            "url": GOOD,
+        }
+
+
+BAD = [
+    ("http://example.test/", "only https is allowed"),
+    ("http://127.0.0.1:9/", "only https is allowed"),
+    ("javascript:alert(1)", "only https is allowed"),
+    ("data:text/html,hello", "only https is allowed"),
+    ("https://good.test@evil.test/", "it holds a name or a password before the host"),
+    ("https://user:pass@example.test/", "it holds a name or a password before the host"),
+    ("https://p\u0430ypal.test/", "its host mixes letters that look alike"),
+    ("https://xn--pypal-4ve.test/", "its host mixes letters that look alike"),
+    ("https://2130706433/", "its host is an odd way to write a number"),
+    ("https://0x7f.1/", "its host is an odd way to write a number"),
+    ("https://example.test\\@evil.test/", "it holds spaces, backslashes or characters that cannot be seen"),
+    ("https:///nohost", "it has no host"),
+    ("", "it must have 1 to 2048 characters"),
+    ("https://example.test/" + "a" * 2048, "it must have 1 to 2048 characters"),
+]
+
+
+@pytest.mark.parametrize(("url", "why"), BAD)
+async def test_a_bad_address_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
+    said = f"The server gave an address that cannot be used: {why}."
+    async with session(gateway, URL) as caller:
+        error = (await caller.told("open_url", {"url": url}))["error"]
+        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
+        assert caller.asked == []
+
+
+@pytest.mark.parametrize(("url", "why"), BAD[:6])
+async def test_a_bad_address_in_an_error_or_a_result_is_not_shown_either(gateway: Gateway, url: str, why: str) -> None:
+    said = f"The server gave an address that cannot be used: {why}."
+    async with session(gateway, URL) as caller:
+        result = await caller.call("needs_url", {"url": url})
+        assert (result["isError"], result["content"][0]["text"]) == (True, said)
+    async with stateless(gateway, URL) as modern:
+        for tool in ("needs_url", "open_url"):
+            result = await modern.call(tool, {"url": url})
+            assert "inputRequests" not in result
+            assert said in json.dumps(result)
+
+
+async def test_the_error_that_asks_for_an_address_passes_to_a_stateful_caller(gateway: Gateway) -> None:
+    async with session(gateway, URL) as caller:
+        problem = await refused(caller.call("needs_url", {"url": GOOD}))
+        assert problem.code == -32042
+        assert problem.error["data"]["elicitations"][0]["url"] == GOOD
+
+
+async def test_and_becomes_a_question_for_a_stateless_one(gateway: Gateway) -> None:
+    async with stateless(gateway, URL) as caller:
+        asked = await caller.call("needs_url", {"url": GOOD})
+        assert asked["resultType"] == "input_required"
+        assert asked["inputRequests"]["url-0"]["params"]["url"] == GOOD
+        assert "elicitationId" not in asked["inputRequests"]["url-0"]["params"]
+
+
+async def test_its_end_is_told_to_the_caller_that_was_given_it_and_to_nobody_else(gateway: Gateway) -> None:
+    async with session(gateway, URL, listen=True) as caller, session(gateway, URL, listen=True) as other:
+        await refused(caller.call("needs_url", {"url": GOOD, "id": "one"}))
+        await other.call("needs_url", {"done": True, "id": "one"})
+        await caller.call("needs_url", {"done": True, "id": "never-given"})
+        await caller.call("needs_url", {"done": True, "id": "one"})
+        assert await caller.hears(OVER) == {"elicitationId": "one"}
+        await caller.call("needs_url", {"done": True, "id": "one"})
+        assert len(caller.heard_of(OVER)) == 1
+        assert other.heard_of(OVER) == []
+
+
+async def test_a_flood_of_addresses_is_stopped_and_written_down() -> None:
+    async with running_gateway(config()) as running, session(running, URL) as caller:
+        caller.answers["elicitation/create"] = {"action": "accept"}
+        answers = [await caller.told("open_url", {"url": GOOD}) for _ in range(12)]
+        assert [answer for answer in answers[:10] if answer != {"action": "accept"}] == []
+        for answer in answers[10:]:
+            error = answer["error"]
+            assert error["data"]["error_type"] == "rate_limited"
+            assert error["message"] == "This caller was given 10 addresses within a minute. Try again later."
+        assert len(caller.asked) == 10
+        await running.stop()
+        rows = written_down(running)
+        assert rows.count("shown example.test") == 10
+        assert rows.count("rate_limited") == 2
+
+
+def written_down(gateway: Gateway) -> list[str]:
+    with sqlite3.connect(gateway.state / "taskgate.db") as store:
+        tables = [name for (name,) in store.execute("select name from sqlite_master where name like 'audit%'")]
+        table = next(name for name in tables if store.execute(f"select count(*) from {name}").fetchone()[0])
+        rows = [dict(zip((c[0] for c in cursor.description), row, strict=True))
+                for cursor in [store.execute(f"select * from {table}")] for row in cursor]
+    texts = [json.dumps({k: v.decode() if isinstance(v, bytes) else v for k, v in row.items()}) for row in rows]
+    return [
+        found.group(1)
+        for text in texts
+        if "url_elicitation" in text and (found := re.search(r'outcome\\?": ?\\?"([^"\\]*)', text))
+    ]
+
+
+async def test_loopback_is_allowed_where_the_operator_says_so() -> None:
+    settings = config(limits={"url_elicitation_loopback": True})
+    async with running_gateway(settings) as running, session(running, URL) as caller:
+        caller.answers["elicitation/create"] = {"action": "accept"}
+        assert await caller.told("open_url", {"url": "http://127.0.0.1:9/x"}) == {"action": "accept"}
+        assert "error" in await caller.told("open_url", {"url": "http://192.0.2.1/x"})
+
+
+async def test_an_address_that_nobody_answers_for_expires() -> None:
+    settings = config(limits={"url_elicitation_expiry": "1s"})
+    async with running_gateway(settings) as running, session(running, URL) as caller:
+        withdrawn = asyncio.Event()
+
+        async def never(_message: Any) -> None:
+            return None
+
+        caller.answers["elicitation/create"] = never
+        error = (await caller.told("open_url", {"url": GOOD}))["error"]
+        assert error["message"] == "The question was not answered in time."
+        assert caller.heard_of("notifications/cancelled")
+        assert not withdrawn.is_set()
+
+
+# The page that a person opens
+
+
+async def logged_in(http: httpx2.AsyncClient, gateway: Gateway, token: str) -> None:
+    form = form_token((await http.get(f"{gateway.base}/login")).text)
+    reply = await http.post(f"{gateway.base}/login", data={"form_token": form, "token": token})
+    assert reply.status_code == 303, reply.text
+
+
+def form_token(page: str) -> str:
+    found = re.search(r'name="form_token" value="([^"]+)"', page)
+    assert found is not None, page
+    return found.group(1)
+
+
+async def test_a_page_of_ours_is_bound_to_its_user_and_tells_the_caller(gateway: Gateway) -> None:
+    async with session(gateway, URL, token=TOKENS["ann"], listen=True) as caller:
+        listed = [{"type": "url", "name": "folder", "description": "Which folder <b>may</b> I read?"}]
+        made = (await caller.ask("elicitation/create", {"elicitations": listed}))["elicitations"][0]
+        assert (made["type"], made["name"]) == ("url", "folder")
+        path = "/elicitations/" + made["url"].rsplit("/", 1)[1]
+        async with httpx2.AsyncClient() as http:
+            assert (await http.get(gateway.base + path)).headers["location"] == "/login"
+            await logged_in(http, gateway, TOKENS["bob"])
+            assert (await http.get(gateway.base + path)).status_code == 404
+        async with httpx2.AsyncClient() as http:
+            await logged_in(http, gateway, TOKENS["ann"])
+            page = await http.get(gateway.base + path)
+            assert page.status_code == 200
+            assert "bare of ann" in page.text
+            assert "<b>may</b>" not in page.text
+            forged = await http.post(f"{gateway.base}{path}/answer", data={"value": "x"})
+            assert forged.status_code == 403
+            sent = {"form_token": form_token(page.text), "value": "/home/ann/papers"}
+            assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 200
+            assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 404
+        over = await caller.hears(OVER)
+        assert over["elicitations"] == [{"type": "url", "name": "folder", "value": "/home/ann/papers"}]
+
+
+async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
+    async with session(gateway, {}, token=TOKENS["ann"]) as caller:
+        call = asyncio.create_task(caller.told("open_url", {"url": "https://sign.example.test:8443/in"}))
+        waiting = []
+        async with asyncio.timeout(PATIENCE_S):
+            while not waiting:
+                result = await caller.call("get_elicitations", {})
+                waiting = json.loads(result["content"][0]["text"])["elicitations"]
+        path = f"/elicitations/{waiting[0]['request_id']}"
+        async with httpx2.AsyncClient() as http:
+            await logged_in(http, gateway, TOKENS["bob"])
+            assert (await http.get(gateway.base + path)).status_code == 404
+        async with httpx2.AsyncClient() as http:
+            await logged_in(http, gateway, TOKENS["ann"])
+            page = (await http.get(gateway.base + path)).text
+            assert "The server odd" in page
+            assert "sign.example.test" in page
+            assert "The address names the port 8443." in page
+            sent = {"form_token": form_token(page)}
+            assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 200
+        assert await call == {"action": "accept"}
