@@ -12,6 +12,7 @@ import itertools
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
 from taskgate.doors.identity import approver_at
+from taskgate.doors.operator import passphrase_fits
 from taskgate.doors.stdio import StdioDoor
 from taskgate.telemetry.logs import log
 
@@ -113,6 +115,7 @@ class Lifecycle:
             self.house.keys.secret,
             lambda authorization: approver_at(self.house.doorkeeper, authorization),
             lambda headers: self.house.guard.refuses(headers),
+            partial(passphrase_fits, self.house.keys.passphrase) if self.house.keys.passphrase else None,
         )
         return self.dashboard
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx2
 from tests.governance.stage import Stage, a_stage, person
 
+from taskgate.doors.operator import set_passphrase
+
 FOREIGN_HOSTS = [
     "evil.test",
     "127.0.0.1.evil.test",
@@ -166,3 +168,24 @@ async def large_arguments_are_not_approved_unseen(stage: Stage) -> None:
 
 def arguments_on(page: str) -> str:
     return page.partition('<pre class="arguments"')[2].partition("</pre>")[0]
+
+
+async def test_with_a_passphrase_the_token_alone_approves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    set_passphrase(tmp_path / "state", "open sesame")
+    async with a_stage(tmp_path) as stage:
+        approval_id = await held(stage)
+        bare = await stage.approve(approval_id)
+        assert (bare.status_code, bare.json()["error"]) == (403, "passphrase_needed")
+        assert (await stage.approve(approval_id, passphrase="guess")).status_code == 403
+        page = await stage.http.get(f"{stage.gateway.base}/login")
+        form = {"form_token": form_token(page.text), "token": stage.operator_token}
+        assert (await stage.http.post(f"{stage.gateway.base}/login", data=form)).status_code == 403
+        known = {**form, "passphrase": "open sesame"}
+        assert (await stage.http.post(f"{stage.gateway.base}/login", data=known)).status_code == 303
+        assert (await stage.approve(approval_id, passphrase="open sesame")).status_code == 200
+        other = await held(stage)
+        for _ in range(5):
+            await stage.approve(other, passphrase="guess")
+        assert (await stage.approve(other, passphrase="open sesame")).status_code == 403
+        assert (await stage.approve(other, token="ann-token")).status_code == 200

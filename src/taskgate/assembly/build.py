@@ -21,7 +21,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Token, operator_identity
-from taskgate.doors.operator import house_secret, operator_token
+from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.guests import NewServer
 from taskgate.gateway.plan import Plan
@@ -65,6 +65,8 @@ class Keys:
 
     operator_token: str = field(repr=False)
     secret: bytes = field(repr=False)
+    passphrase: str | None = field(default=None, repr=False)
+    """The hash of the passphrase that approvals by the operator need, if one was set."""
 
 
 def fresh_keys() -> Keys:
@@ -221,10 +223,15 @@ def store_path(loaded: LoadedConfig) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
+def keys_in(state_dir: Path) -> Keys:
+    """The keys of this installation, made if they are not there yet."""
+    return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
+
+
 def open_house(loaded: LoadedConfig) -> House:
     """Build on the configured store. This takes the store's lock: only one process may have it."""
     store = open_store(store_path(loaded))
-    return build(loaded, store, Keys(operator_token(loaded.state_dir), house_secret(loaded.state_dir)))
+    return build(loaded, store, keys_in(loaded.state_dir))
 
 
 def build_for_check(loaded: LoadedConfig) -> int:

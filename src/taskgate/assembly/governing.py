@@ -52,7 +52,9 @@ def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
     try:
         check_workflows(gates, policy.workflows() if policy is not None else None)
     except UnknownWorkflow as error:
-        raise ConfigError([Problem("configuration", 0, 0, "approval", str(error), "name a workflow of `approval`")]) from None
+        raise ConfigError(
+            [Problem("configuration", 0, 0, "approval", str(error), "name a workflow of `approval`")]
+        ) from None
     return gates
 
 

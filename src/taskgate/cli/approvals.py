@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="See and decide calls that wait for a person.", no_args_is_help=True)
     for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
         group.command(name)(command)
+    group.command("passphrase")(passphrase)
     app.add_typer(group, name="approvals")
 
 
@@ -86,7 +88,7 @@ def approve(
         body: dict[str, Any] = {"reason": reason, "arguments_digest": detail["arguments_digest"]}
         if grant is not None:
             body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
-        _say(api.post(f"/api/approvals/{full}/approve", body).value, as_json)
+        _say(_approved(api, full, body), as_json)
 
     _run(work, gateway, token, as_json)
 
@@ -111,6 +113,34 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
         print(json.dumps(reply) if as_json else reply["url"])
 
     _run(work, gateway, token, as_json)
+
+
+def passphrase() -> None:
+    """Set a passphrase that approvals by the operator need besides the token; for machines where agents have a shell."""
+    from taskgate.config.load import state_directory
+    from taskgate.doors.operator import set_passphrase
+
+    if not sys.stdin.isatty():
+        say.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")
+        raise typer.Exit(ExitCode.USAGE)
+    given = typer.prompt("New passphrase", hide_input=True, confirmation_prompt=True)
+    set_passphrase(state_directory(os.environ), given)
+    say.note("It is asked for from the next start of the gateway on.")
+
+
+def _approved(api: GatewayApi, approval_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Approve, with the passphrase if the gateway wants it."""
+    path = f"/api/approvals/{approval_id}/approve"
+    known = os.environ.get("TASKGATE_PASSPHRASE")
+    if known:
+        body = {**body, "passphrase": known}
+    try:
+        done: dict[str, Any] = api.post(path, body).value
+    except ApiProblem as problem:
+        if "passphrase" not in str(problem) or known or not sys.stdin.isatty():
+            raise
+        done = api.post(path, {**body, "passphrase": typer.prompt("Passphrase", hide_input=True)}).value
+    return done
 
 
 def _rows(api: GatewayApi, everything: bool) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
 from taskgate.dashboard import questions_api
 from taskgate.dashboard.inbox import LONGEST_PAGE, PAGE, STATUS_OF, Inbox
-from taskgate.dashboard.login import Login
+from taskgate.dashboard.login import Login, Passphrase
 from taskgate.dashboard.rows import approval_detail, grant_row, status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer
 from taskgate.gateway.gateway import Gateway
@@ -28,7 +28,8 @@ Handler = Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAn
 
 
 class Api:
-    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login) -> None:
+    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login, passphrase: Passphrase) -> None:
+        self._passphrase = passphrase
         self._gateway = gateway
         self._inbox = inbox
         self._login = login
@@ -94,7 +95,10 @@ class Api:
 
     async def _decide(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
         said = request.json()
-        unknown = set(said) - {"reason", "arguments_digest", "grant"}
+        given = _text(said, "passphrase") or ""
+        if request.locked and parts[2] == "approve" and not await self._passphrase.fits(given):
+            return json_answer({"error": "passphrase_needed", "message": "Approving needs the passphrase."}, 403)
+        unknown = set(said) - {"reason", "arguments_digest", "grant", "passphrase"}
         if unknown:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
         ruling = await self._inbox.decide(

@@ -6,6 +6,7 @@ opens nothing any more. Cookies survive a restart, because the secret that signs
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -17,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Approver
 
 SESSION_S: Final = 12 * 3600
@@ -26,6 +28,9 @@ _PLAIN: Final = "taskgate_session"
 _SECURE: Final = "__Host-taskgate_session"
 
 ByName = Callable[[str], Approver | None]
+Fits = Callable[[str], bool]
+TRIES: Final = 5
+TRIES_S: Final = 60.0
 
 
 class _Session(msgspec.Struct, array_like=True):
@@ -106,6 +111,34 @@ class Login:
 
     def _sign(self, purpose: bytes, payload: bytes) -> bytes:
         return hmac.new(self._key, purpose + b"\0" + payload, hashlib.sha256).digest()
+
+
+class Passphrase:
+    """What the operator must know besides holding the token, if the operator wants that. Guessing is slowed down."""
+
+    def __init__(self, fits: Fits | None) -> None:
+        self._fits = fits
+        self._failures: list[float] = []
+
+    @property
+    def is_set(self) -> bool:
+        return self._fits is not None
+
+    def needed_by(self, who: Approver) -> bool:
+        return self.is_set and who.id == OPERATOR
+
+    async def fits(self, given: str) -> bool:
+        if self._fits is None:
+            return True
+        now = time.monotonic()
+        self._failures = [at for at in self._failures if now - at < TRIES_S]
+        if len(self._failures) >= TRIES:
+            return False
+        # Stretching takes tens of milliseconds on purpose.
+        if await asyncio.to_thread(self._fits, given[:1024]):
+            return True
+        self._failures.append(now)
+        return False
 
 
 def _fingerprint(code: str) -> str:

@@ -164,8 +164,18 @@ class Pages:
             return self._definitions(request, who, "It has changed once more since you looked. Look again.")
         return redirect("/definitions")
 
-    def login(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
-        return self._page("login.html", request, None, status=status, here="", code=code, note=note, note_kind="bad")
+    def login(self, request: WebRequest, code: str, note: str | None, status: int, *, passphrase: bool) -> Answer:
+        return self._page(
+            "login.html",
+            request,
+            None,
+            status=status,
+            note=note,
+            note_kind="bad",
+            here="",
+            code=code,
+            passphrase=passphrase,
+        )
 
     def message(self, request: WebRequest, who: Approver | None, status: int, title: str, text: str) -> Answer:
         return self._page("message.html", request, who, status=status, here="", title=title, text=text)

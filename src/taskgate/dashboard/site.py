@@ -7,6 +7,7 @@ Bearer tokens come from scripts, cookies from browsers; a cookie changes somethi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard.api import Api, problem
 from taskgate.dashboard.inbox import Inbox
-from taskgate.dashboard.login import Login
+from taskgate.dashboard.login import Fits, Login, Passphrase
 from taskgate.dashboard.questions_api import waterfall_page
 from taskgate.dashboard.web import (
     Answer,
@@ -44,13 +45,16 @@ Refuses = Callable[[dict[bytes, bytes]], int | None]
 class Dashboard:
     """`by_bearer` says who a bearer token is, `refuses` checks Host and Origin; both belong to the doors."""
 
-    def __init__(self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, refuses: Refuses) -> None:
+    def __init__(
+        self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, refuses: Refuses, fits: Fits | None = None
+    ) -> None:
         self._gateway = gateway
         self._by_bearer = by_bearer
         self._refuses = refuses
         self.login = Login(secret, self._named, self._is_https)
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
-        self.api = Api(gateway, self._inbox, self.login)
+        self._passphrase = Passphrase(fits)
+        self.api = Api(gateway, self._inbox, self.login, self._passphrase)
 
     @cached_property
     def _pages(self) -> Pages:
@@ -113,7 +117,8 @@ class Dashboard:
             token = request.headers.get(b"x-form-token", b"").decode("latin-1")
             if bearer is None and not self.login.good_form(cookie, token):
                 return problem(403, "A session of the pages needs the header x-form-token for this.")
-        return await self.api.answer(request, who)
+        locked = bearer is not None and self._passphrase.needed_by(who)
+        return await self.api.answer(replace(request, locked=locked), who)
 
     async def _answer_page(self, request: WebRequest) -> Answer:
         path, pages = request.path, self._pages
@@ -127,10 +132,10 @@ class Dashboard:
                 request, None, 403, "Try again", "This form is too old or not from here. Open the page again."
             )
         if path == "/login":
-            return self._log_in(request)
+            return await self._log_in(request)
         who = self.login.who(cookie)
         if who is None:
-            return pages.login(request, status=401) if request.method == "POST" else redirect("/login")
+            return self._login_page(request, status=401) if request.method == "POST" else redirect("/login")
         if path == "/":
             return redirect("/approvals")
         if path == "/waterfall" and request.method == "GET" and who.operator:
@@ -139,10 +144,13 @@ class Dashboard:
             return redirect("/login", (b"set-cookie", self.login.end()))
         return await pages.answer(request, who)
 
-    def _log_in(self, request: WebRequest) -> Answer:
+    def _login_page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
+        return self._pages.login(request, code, note, status, passphrase=self._passphrase.is_set)
+
+    async def _log_in(self, request: WebRequest) -> Answer:
         """A GET only shows the form, so that nothing that merely opens links can use a code up."""
         if request.method != "POST":
-            return self._pages.login(request, request.query.get("code", ""))
+            return self._login_page(request, request.query.get("code", ""))
         form = request.form()
         if form.get("code"):
             who = self.login.redeem(form["code"])
@@ -152,6 +160,9 @@ class Dashboard:
             note = "This is not a token of the operator or of an approver."
         if who is None:
             log.warning("login refused")
-            return self._pages.login(request, note=note, status=403)
+            return self._login_page(request, note=note, status=403)
+        if self._passphrase.needed_by(who) and not await self._passphrase.fits(form.get("passphrase", "")):
+            log.warning("login refused", who=who.id)
+            return self._login_page(request, note="The passphrase does not fit.", status=403)
         log.info("logged in", who=who.id)
         return redirect("/approvals", (b"set-cookie", self.login.cookie_for(who)))

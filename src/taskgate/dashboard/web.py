@@ -47,6 +47,8 @@ class WebRequest:
     query: Mapping[str, str]
     headers: Mapping[bytes, bytes]
     body: bytes = b""
+    locked: bool = False
+    """Whether an approval needs the operator's passphrase besides."""
 
     @property
     def is_json(self) -> bool:

@@ -1,12 +1,15 @@
 """The operator's token and the house's own secret: made at first start, kept in the state directory, readable by its owner only.
 
-Whoever can read the token file is the operator. The secret signs what Taskgate hands out for itself (sessions of the pages, sealed
-request state); it stays the same over restarts.
+Whoever can read the token file is the operator. Where agents run as the same user, a passphrase can be asked for besides: it is
+kept only as a hash, and read once at the start, so that taking the file away opens nothing in a running gateway. The secret signs
+what Taskgate hands out for itself (sessions of the pages, sealed request state); it stays the same over restarts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Callable
@@ -15,6 +18,7 @@ from typing import Final
 
 TOKEN_FILE: Final = "operator-token"
 SECRET_FILE: Final = "secret"
+PASSPHRASE_FILE: Final = "passphrase"
 _PREFIX: Final = "tgop_"
 _MOST: Final = 4096
 Maker = Callable[[], str]
@@ -57,3 +61,26 @@ def _write_new(path: Path, value: str) -> None:
         os.link(partial, path)
     finally:
         partial.unlink()
+
+
+def set_passphrase(state_dir: Path, passphrase: str) -> None:
+    """Keep the hash of a new passphrase; the next start of the gateway asks for it."""
+    salt = secrets.token_hex(16)
+    path = state_dir / PASSPHRASE_FILE
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    kept(path, lambda: f"scrypt:{salt}:{_stretched(passphrase, salt)}")
+
+
+def stored_passphrase(state_dir: Path) -> str | None:
+    path = state_dir / PASSPHRASE_FILE
+    return kept(path, str) if path.exists() else None
+
+
+def passphrase_fits(stored: str, given: str) -> bool:
+    _, salt, digest = stored.split(":")
+    return hmac.compare_digest(_stretched(given, salt), digest)
+
+
+def _stretched(passphrase: str, salt: str) -> str:
+    return hashlib.scrypt(passphrase.encode("utf-8", "replace"), salt=bytes.fromhex(salt), n=2**14, r=8, p=1).hex()

@@ -33,7 +33,8 @@ class Ruling:
 _WHY: Final[Mapping[Refusal, str]] = {
     Refusal.ALREADY_VOTED: "You have approved this call already. Somebody else must agree too.",
     Refusal.NOT_AN_APPROVER: "You may not decide on this call.",
-    Refusal.OWN_CALL: "You asked for this call yourself, so somebody else must decide (see self_approval).",
+    Refusal.OWN_CALL: "You asked for this call yourself, so somebody else must decide. `taskgate token new NAME` makes a "
+    "token for an approver; `self_approval: true` in the workflow lets people decide on their own calls.",
     Refusal.EXPIRED: "Too late: nobody had decided in time, so the call was refused.",
     Refusal.NOT_APPROVED: "This call is not approved.",
     Refusal.NOT_DUE: "It is not due yet.",
