@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,15 +120,21 @@ def configuration(port: int, **tasks: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def set_stage(
-    folder: Path, moment: str | None = None, generation: str = "2025", more: dict[str, Any] | None = None
+    folder: Path,
+    moment: str | None = None,
+    generation: str = "2025",
+    more: dict[str, Any] | Callable[[int], dict[str, Any]] | None = None,
 ) -> AsyncIterator[Stage]:
-    """An upstream with a ledger and a gateway in front of it, each in its own process."""
+    """An upstream with a ledger and a gateway in front of it, each in its own process.
+
+    `more` changes the configuration; it may be a function of the upstream's port.
+    """
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, generation))
     gateway = DoomedGateway(folder, free_port(), moment=moment)
     stage = Stage(gateway, ledger, upstream, port)
     gateway.state.mkdir(exist_ok=True)
-    gateway.write({**configuration(port), **(more or {})})
+    gateway.write({**configuration(port), **(more(port) if callable(more) else more or {})})
     try:
         await until_ready(upstream, listening(port))
         await gateway.start()

@@ -1,0 +1,165 @@
+"""Durable tasks through a whole gateway, beside what the disk itself can do.
+
+Run it by hand: `python -m tests.benchmarks.tasks [--tasks 10000]`. It fills a gateway with tasks that wait for their turn, prints
+one line per promise, kills the gateway and says how soon the next one serves every task. The callers run in this process, the
+gateway and its upstream in others, all on the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from tests.benchmarks.measure import resident_kb
+from tests.benchmarks.store import control, measure, report
+from tests.chaos.stage import Stage, configuration, set_stage
+
+CONCURRENT = 64
+STEADY_PER_S = 400
+LIMITS = {"open_tasks_per_caller": 1_000_000, "pending_approvals_per_caller": 1_000_000, "queue_per_server": 1_000_000}
+
+
+def in_line(port: int) -> dict[str, Any]:
+    """A server that takes one call at a time: every task but the first stays open, with nothing sent."""
+    server = configuration(port)["servers"]["books"]
+    return {"servers": {"books": {**server, "budgets": {"max_concurrency": 1}}}, "limits": LIMITS}
+
+
+class Line:
+    """One keep-alive connection in one session; as little as possible between the measurement and the gateway."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._session = b""
+        self._numbers = iter(range(1, 1 << 62))
+
+    async def open(self) -> Line:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        info = {"name": "bench", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {"tasks": {}}, "clientInfo": info}
+        await self.ask("initialize", params)
+        return self
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps({"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}).encode()
+        self._writer.write(
+            b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
+            b"accept: application/json, text/event-stream\r\nmcp-protocol-version: 2025-11-25\r\n%b"
+            b"content-length: %d\r\n\r\n%b" % (self._port, self._session, len(body), body)
+        )
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
+        length = int(fields[b"content-length"])
+        if b"mcp-session-id" in fields:
+            self._session = b"mcp-session-id: %b\r\n" % fields[b"mcp-session-id"]
+        answer: dict[str, Any] = json.loads(await self._reader.readexactly(length))
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Lines:
+    """So many callers at once; each asks over its own connection."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._free: asyncio.Queue[Line] = asyncio.Queue()
+        for line in lines:
+            self._free.put_nowait(line)
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        line = await self._free.get()
+        try:
+            return await line.ask(method, params)
+        finally:
+            self._free.put_nowait(line)
+
+
+async def steadily(per_second: int, seconds: float, one: Callable[[int], Awaitable[None]]) -> tuple[list[float], float]:
+    """Begin so many a second, whether or not the earlier ones are done; what a caller feels when nothing is flooded."""
+    times: list[float] = []
+
+    async def timed(number: int) -> None:
+        at = time.perf_counter()
+        await one(number)
+        times.append(time.perf_counter() - at)
+
+    started, running = time.perf_counter(), []
+    for number in range(int(per_second * seconds)):
+        await asyncio.sleep(max(0.0, started + number / per_second - time.perf_counter()))
+        running.append(asyncio.create_task(timed(number)))
+    await asyncio.gather(*running)
+    return times, time.perf_counter() - started
+
+
+async def run(stage: Stage, count: int) -> None:
+    lines = [await Line(stage.gateway.port).open() for _ in range(CONCURRENT)]
+    pool, made = Lines(lines), list[str]()
+    call = {
+        "name": "books__once",
+        "arguments": {"call": "bench", "seconds": 600, "note": "x" * 400},
+        "task": {"ttl": 3_600_000},
+    }
+
+    async def create(_number: int) -> None:
+        made.append((await pool.ask("tools/call", call))["taskId"])
+
+    async def get(number: int) -> None:
+        await pool.ask("tasks/get", {"taskId": made[number]})
+
+    async def page(_number: int) -> None:
+        assert len((await lines[0].ask("tasks/list", {}))["tasks"]) == 50
+
+    await measure(200, CONCURRENT, create)
+    report("creates, 64 at once, flat out", *await measure(count, CONCURRENT, create), ">= 1,000/s")
+    report(f"creates, {STEADY_PER_S}/s", *await steadily(STEADY_PER_S, 4, create), "p99 <= 10 ms")
+    report("tasks/get, 16 at once, flat out", *await measure(count, 16, get), ">= 3,000/s")
+    rest = len(made) - count
+    assert rest > 0
+    report("tasks/get, 500/s", *await steadily(500, min(3.0, rest / 500), lambda n: get(count + n)), "p99 <= 5 ms")
+    report("tasks/list, a page of 50", *await measure(300, 1, page), "p99 <= 20 ms")
+    print(f"{len(made):,} open tasks, gateway {resident_kb(stage.gateway.pid) >> 10} MB (promised: <= 300 MB)")
+    for line in lines:
+        line.close()
+    await after_a_kill(stage, made)
+
+
+async def after_a_kill(stage: Stage, made: list[str]) -> None:
+    """From the end of one process to the moment at which the next one answers for every task."""
+    await stage.gateway.kill()
+    started = time.perf_counter()
+    await stage.gateway.reborn()
+    ready = time.perf_counter() - started
+    line = await Line(stage.gateway.port).open()
+    for task_id in (made[0], made[-1], made[len(made) // 2]):
+        await line.ask("tasks/get", {"taskId": task_id})
+    recovered = next(line for line in reversed(stage.gateway.log.splitlines()) if "tasks recovered" in line)
+    print(f"restart: serving {ready:.2f} s after the start of the process; {recovered}")
+    print(f"after the restart: gateway {resident_kb(stage.gateway.pid) >> 10} MB")
+    line.close()
+
+
+async def main(count: int) -> None:
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
+    with tempfile.TemporaryDirectory() as folder:
+        control(Path(folder))
+        async with set_stage(Path(folder), more=in_line) as stage:
+            await run(stage, count)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    uvloop.run(main(parser.parse_args().tasks))
