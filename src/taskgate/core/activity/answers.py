@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import jsonschema_rs
-
 from taskgate.core import wire
 from taskgate.core.completion.secrets import looks_secret
 from taskgate.core.errors import CallerError
@@ -17,7 +15,7 @@ from taskgate.core.questions import Answer
 
 ACTIONS: Final = ("accept", "decline", "cancel")
 MAX_SCHEMA_BYTES: Final = 64 * 1024
-_PATTERNS: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+_SIZE_LIMIT: Final = 1 << 20
 """Linear in time, whatever the pattern: a server's pattern must not be able to hang us."""
 
 
@@ -49,9 +47,13 @@ def form_problem(schema: Any, content: Mapping[str, Any]) -> str | None:
     """What is wrong with a filled-in form, or None. A schema that cannot be used asks for nothing."""
     if type(schema) is not dict or len(wire.encode(schema)) > MAX_SCHEMA_BYTES:
         return None
+    # Loaded when first needed, because an idle gateway should not carry it.
+    import jsonschema_rs
+
+    patterns = jsonschema_rs.RegexOptions(size_limit=_SIZE_LIMIT, dfa_size_limit=_SIZE_LIMIT)
     try:
         validator = jsonschema_rs.Draft202012Validator(
-            schema, pattern_options=_PATTERNS, retriever=_fetch_nothing, validate_formats=True
+            schema, pattern_options=patterns, retriever=_fetch_nothing, validate_formats=True
         )
     except (ValueError, TypeError):
         return None

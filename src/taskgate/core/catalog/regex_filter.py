@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import jsonschema_rs
-
 from taskgate.core.errors import CallerError
 
 MAX_PATTERN: Final = 200
-_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+_SIZE_LIMIT: Final = 1 << 20
 
 
 class RegexFilter:
@@ -24,7 +22,11 @@ class RegexFilter:
         if len(pattern) > MAX_PATTERN:
             raise CallerError("invalid_params", f'"{name}" may have at most {MAX_PATTERN} characters.')
         try:
-            self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_OPTIONS)
+            # Loaded when first needed, because an idle gateway should not carry it.
+            import jsonschema_rs
+
+            options = jsonschema_rs.RegexOptions(size_limit=_SIZE_LIMIT, dfa_size_limit=_SIZE_LIMIT)
+            self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
         except (ValueError, TypeError):
             raise CallerError(
                 "invalid_params",

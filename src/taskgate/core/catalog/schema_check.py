@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema_rs
-
 from taskgate.core.catalog.schema_work import REFERENCES, SchemaWork, TooMuchWork, inner_values, parts_of
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 
@@ -22,7 +20,7 @@ MAX_SCHEMA_BYTES = 256 * 1024
 MAX_DEPTH = 64
 MAX_VIOLATIONS = 5
 
-_REGEX = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
+_BACKTRACK_LIMIT = 10_000
 
 
 class UnusableSchema(UpstreamError):
@@ -80,9 +78,13 @@ class SchemaCheck:
         _refuse_hostile(schema)
         work = SchemaWork(schema)
         _refuse_endless(work, 1)
+        # Loaded when first needed, because an idle gateway should not carry it.
+        import jsonschema_rs
+
+        regex = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT)
         kind = jsonschema_rs.validator_for if "$schema" in schema else jsonschema_rs.Draft202012Validator
         try:
-            return cls(kind(schema, offline=True, mask="the value", pattern_options=_REGEX), work)
+            return cls(kind(schema, offline=True, mask="the value", pattern_options=regex), work)
         except (ValueError, TypeError):
             raise UnusableSchema("it is not a valid JSON schema") from None
 

@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from rapidfuzz import process
-from rapidfuzz.distance import OSA
-
 MAX_QUERY = 512
 MAX_WORDS = 16
 MAX_RESULTS = 100
@@ -131,6 +128,10 @@ class SearchIndex:
                 if longer.startswith(word):
                     terms.setdefault(longer, 0.6)
         if not terms and len(word) >= 4:
+            # Loaded when first needed: most gateways never search, and all of them would carry it.
+            from rapidfuzz import process
+            from rapidfuzz.distance import OSA
+
             edits = 1 if len(word) < 8 else 2
             found = [
                 (distance, term)

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 
-from rapidfuzz import process
-from rapidfuzz.distance import OSA
-
 from taskgate.core.completion.memory import Usage
 
 MAX_VALUES = 100
@@ -94,6 +91,10 @@ class CandidateIndex:
     def _nearly(self, wanted: str, limit: int) -> list[int]:
         # What is typed is the beginning of a value, so it is compared with beginnings; and a slip is hardly ever in the
         # first letter, unless the first two changed places.
+        # Loaded when first needed, because an idle gateway should not carry it.
+        from rapidfuzz import process
+        from rapidfuzz.distance import OSA
+
         edits = 1 if len(wanted) < 6 else 2
         near: list[tuple[float, int]] = []
         for letter in dict.fromkeys(wanted[:2]):
