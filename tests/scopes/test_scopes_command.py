@@ -11,6 +11,9 @@ import yaml
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 from tests.scopes.talking import STATEFUL, opened, scope, server
+from typer.testing import CliRunner
+
+from taskgate.cli.main import build_app
 
 CONFIG: dict[str, Any] = {
     "schema": 1,
@@ -31,11 +34,12 @@ CONFIG: dict[str, Any] = {
 }
 
 
-async def taskgate(folder: Path, *arguments: str, config: dict[str, Any] | None = None) -> tuple[int, str, str]:
+def taskgate(folder: Path, *arguments: str, config: dict[str, Any] | None = None) -> tuple[int, str, str]:
     file = folder / "taskgate.yaml"
     file.write_text(yaml.safe_dump(config or CONFIG))
-    command = [sys.executable, "-m", "taskgate", *arguments, "-c", str(file)]
-    return await run_to_end(command, {"TASKGATE_STATE_DIR": str(folder), "COLUMNS": "200"})
+    env = {"TASKGATE_STATE_DIR": str(folder), "COLUMNS": "200"}
+    done = CliRunner().invoke(build_app(), [*arguments, "-c", str(file)], env=env)
+    return done.exit_code, done.stdout, done.stderr
 
 
 def facts(out: str) -> dict[tuple[str, str | None], dict[str, Any]]:
@@ -43,20 +47,20 @@ def facts(out: str) -> dict[tuple[str, str | None], dict[str, Any]]:
     return {(row["server"], row["tool"]): row for row in rows}
 
 
-async def test_the_list_shows_every_scope_with_its_address_and_servers(tmp_path: Path) -> None:
-    code, out, _ = await taskgate(tmp_path, "scopes", "list", "--json")
+def test_the_list_shows_every_scope_with_its_address_and_servers(tmp_path: Path) -> None:
+    code, out, _ = taskgate(tmp_path, "scopes", "list", "--json")
     rows = {row["scope"]: row for row in map(json.loads, out.splitlines())}
     assert code == 0
     assert rows["default"]["address"] == "/mcp"
     assert rows["review"]["servers"] == ["files"]
     assert rows["off"]["enabled"] is False
-    code, out, _ = await taskgate(tmp_path, "scopes", "list")
+    code, out, _ = taskgate(tmp_path, "scopes", "list")
     assert code == 0
     assert "/mcp/review" in out
 
 
-async def test_a_scope_is_explained_from_the_file_alone(tmp_path: Path) -> None:
-    code, out, _ = await taskgate(tmp_path, "scopes", "explain", "review", "--json")
+def test_a_scope_is_explained_from_the_file_alone(tmp_path: Path) -> None:
+    code, out, _ = taskgate(tmp_path, "scopes", "explain", "review", "--json")
     rows = facts(out)
     assert code == 0
     assert rows["files", None]["seen"] is True
@@ -64,8 +68,8 @@ async def test_a_scope_is_explained_from_the_file_alone(tmp_path: Path) -> None:
     assert reasons == {"mail": "not_selected", "gone": "not_allowed", "envy": "not_allowed"}
 
 
-async def test_connecting_explains_every_tool_too(tmp_path: Path) -> None:
-    code, out, _ = await taskgate(tmp_path, "scopes", "explain", "default", "--connect", "--json")
+def test_connecting_explains_every_tool_too(tmp_path: Path) -> None:
+    code, out, _ = taskgate(tmp_path, "scopes", "explain", "default", "--connect", "--json")
     rows = facts(out)
     assert code == 0
     assert rows["files", "read"]["name"] == "files__read"
@@ -73,40 +77,40 @@ async def test_connecting_explains_every_tool_too(tmp_path: Path) -> None:
     assert rows["mail", "drop_all"]["reason"] == "rule_denied"
     assert rows["gone", None]["reason"] == "list_failed"
     assert rows["envy", None]["reason"] == "env_missing"
-    code, out, _ = await taskgate(tmp_path, "scopes", "explain", "review", "--connect", "--json")
+    code, out, _ = taskgate(tmp_path, "scopes", "explain", "review", "--connect", "--json")
     assert facts(out)["files", "delete"]["reason"] == "tool_denied"
 
 
-async def test_a_wish_can_be_tried_out_and_bad_ones_are_refused(tmp_path: Path) -> None:
+def test_a_wish_can_be_tried_out_and_bad_ones_are_refused(tmp_path: Path) -> None:
     explain = ("scopes", "explain", "review", "--json")
-    code, out, _ = await taskgate(tmp_path, *explain, "--servers", "mail")
+    code, out, _ = taskgate(tmp_path, *explain, "--servers", "mail")
     assert code == 0
     assert facts(out)["files", None]["reason"] == "not_requested"
-    code, out, err = await taskgate(tmp_path, *explain, "--servers", "gone")
+    code, out, err = taskgate(tmp_path, *explain, "--servers", "gone")
     assert (code, json.loads(out)["error_type"]) == (4, "not_allowed")
     assert "does not allow" in err
-    assert (await taskgate(tmp_path, *explain, "--tools", "[x"))[0] == 2
-    code, _, err = await taskgate(tmp_path, "scopes", "explain", "revew")
+    assert taskgate(tmp_path, *explain, "--tools", "[x")[0] == 2
+    code, _, err = taskgate(tmp_path, "scopes", "explain", "revew")
     assert code == 8
     assert "review" in err
 
 
-async def test_plain_names_that_are_known_to_collide_are_an_error_at_load(tmp_path: Path) -> None:
+def test_plain_names_that_are_known_to_collide_are_an_error_at_load(tmp_path: Path) -> None:
     servers = {
         "one": server("one", "read", allowed_tools=["read", "write"]),
         "two": server("two", "read", allowed_tools=["read"]),
     }
     config = {"schema": 1, "servers": servers, "scopes": {"default": scope("*", names="plain")}}
-    code, _, err = await taskgate(tmp_path, "check", config=config)
+    code, _, err = taskgate(tmp_path, "check", config=config)
     assert code == 2
     assert 'servers "one" and "two" both have the tool "read"' in err
     config["scopes"] = {"default": scope("*", names="plain", tool_denylist=["two:read", "read"])}
-    assert (await taskgate(tmp_path, "check", config=config))[0] == 0
+    assert taskgate(tmp_path, "check", config=config)[0] == 0
 
 
-async def test_servers_may_be_named_by_globs(tmp_path: Path) -> None:
+def test_servers_may_be_named_by_globs(tmp_path: Path) -> None:
     config = {**CONFIG, "scopes": {"default": scope("fi*", allowed_servers=["fi*", "ma?l"]), "x": scope("nothing*")}}
-    code, out, err = await taskgate(tmp_path, "scopes", "list", "--json", config=config)
+    code, out, err = taskgate(tmp_path, "scopes", "list", "--json", config=config)
     assert code == 0, err
     assert json.loads(out.splitlines()[0])["servers"] == ["files"]
 

@@ -32,6 +32,12 @@ async def until_reloaded(gateway: Gateway, times: int = 1) -> None:
             await asyncio.sleep(0.02)
 
 
+async def until_there(file: Path) -> None:
+    async with asyncio.timeout(45):
+        while not file.exists():
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize("version", GENERATIONS)
 async def test_the_next_list_and_the_next_call_obey_a_smaller_scope(version: str) -> None:
     async with (
@@ -74,14 +80,15 @@ async def test_a_scope_that_a_reload_switches_off_is_gone_for_open_sessions() ->
         assert (await ann.ask("tools/list")).status == 404
 
 
-async def test_a_call_under_way_ends_under_the_plan_it_began_with() -> None:
+async def test_a_call_under_way_ends_under_the_plan_it_began_with(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     servers = {"files": server("files", "slow"), "mail": server("mail", "send")}
     wide = {**WIDE, "servers": servers, "scopes": {"review": scope("files")}}
     narrow = {**wide, "scopes": {"review": scope("mail")}}
     async with running_gateway(wide) as gateway, opened(f"{gateway.url}/review", GENERATIONS[0]) as ann:
         await ann.tools()
-        slow = asyncio.create_task(ann.call("files__slow", seconds=2))
-        await asyncio.sleep(0)
+        slow = asyncio.create_task(ann.call("files__slow", seconds=2, path=str(begun)))
+        await until_there(begun)
         await gateway.reload(narrow)
         await until_reloaded(gateway)
         assert (await slow).text == "done"
@@ -121,9 +128,7 @@ async def test_a_real_client_follows_a_scope_that_shrinks(caller: Caller, tmp_pa
     touched = tmp_path / "touched"
     async with running_gateway(WIDE) as gateway:
         playing = asyncio.create_task(caller.play(script(touched), url=f"{gateway.url}/review"))
-        async with asyncio.timeout(30):
-            while not touched.exists():
-                await asyncio.sleep(0.02)
+        await until_there(touched)
         await gateway.reload(NARROW)
         first, sent, _, _, after, refused, read = await playing
     assert first["value"] == ["files__read", "files__delete", "files__touch", "mail__send"]

@@ -1,7 +1,7 @@
 """An upstream with the tools it is told to have, over standard input and output: `tool_server.py NAME TOOL ...`.
 
-Every tool answers with the server's name and its own. Some names do more: `slow` takes its time and tells how many ran
-beside it, `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists.
+Every tool answers with the server's name and its own. Some names do more: `slow` takes its time (and may make a
+file when it begins), `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists.
 Speaks MCP 2025-11-25; knows nothing of the gateway.
 """
 
@@ -77,6 +77,8 @@ class ToolServer:
 
     async def slow(self, arguments: dict[str, Any]) -> str:
         self.order.append(str(arguments.get("who", "")))
+        if "path" in arguments:
+            Path(arguments["path"]).touch()
         self.running += 1
         self.most = max(self.most, self.running)
         try:
