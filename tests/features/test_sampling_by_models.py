@@ -25,7 +25,10 @@ MODELS = [
     {"name": "echo", "cost": 0.2, "speed": 0.2, "intelligence": 0.9, "input_price": 3.0, "output_price": 15.0},
     {"name": "tooly", "cost": 0.1, "speed": 0.1, "intelligence": 0.1},
     {"name": "cut", "cost": 0.1, "speed": 1.0, "intelligence": 0.1},
-    *({"name": name, "cost": 0, "speed": 0, "intelligence": 0} for name in ("limited", "quota", "down", "slow", "garbage")),
+    *(
+        {"name": name, "cost": 0, "speed": 0, "intelligence": 0}
+        for name in ("limited", "quota", "down", "slow", "garbage")
+    ),
     {"name": "gone", "cost": 0, "speed": 0, "intelligence": 0},
 ]
 
@@ -37,7 +40,9 @@ async def vendors() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def with_models(vendors: str, kind: str = "openai", server: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def with_models(
+    vendors: str, kind: str = "openai", server: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     base = f"{vendors}/openai/v1" if kind == "openai" else f"{vendors}/anthropic"
     provider = {"kind": kind, "base_url": base, "api_key_env": "MODEL_KEY", "models": MODELS, "timeout": "2s", **more}
     return config(
@@ -48,9 +53,7 @@ def with_models(vendors: str, kind: str = "openai", server: dict[str, Any] | Non
 
 
 @asynccontextmanager
-async def gateway_with(
-    settings: dict[str, Any], key: str = KEY, folder: Path | None = None
-) -> AsyncIterator[Gateway]:
+async def gateway_with(settings: dict[str, Any], key: str = KEY, folder: Path | None = None) -> AsyncIterator[Gateway]:
     async with running_gateway(settings, folder, env={"MODEL_KEY": key}) as running_one:
         yield running_one
 

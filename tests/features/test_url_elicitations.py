@@ -136,8 +136,11 @@ def written_down(gateway: Gateway) -> list[str]:
     with sqlite3.connect(gateway.state / "taskgate.db") as store:
         tables = [name for (name,) in store.execute("select name from sqlite_master where name like 'audit%'")]
         table = next(name for name in tables if store.execute(f"select count(*) from {name}").fetchone()[0])
-        rows = [dict(zip((c[0] for c in cursor.description), row, strict=True))
-                for cursor in [store.execute(f"select * from {table}")] for row in cursor]
+        rows = [
+            dict(zip((c[0] for c in cursor.description), row, strict=True))
+            for cursor in [store.execute(f"select * from {table}")]
+            for row in cursor
+        ]
     texts = [json.dumps({k: v.decode() if isinstance(v, bytes) else v for k, v in row.items()}) for row in rows]
     return [
         found.group(1)

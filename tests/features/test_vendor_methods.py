@@ -100,7 +100,9 @@ async def test_an_id_can_be_used_once(gateway: Gateway) -> None:
     async with session(gateway, {"tasks": {}}) as caller:
         await caller.ask("tasks/create", {"id": "mine", "action": "echo", "arguments": {}})
         for arguments in ({"other": 1}, {}):
-            problem = await refused(caller.ask("tasks/create", {"id": "mine", "action": "echo", "arguments": arguments}))
+            problem = await refused(
+                caller.ask("tasks/create", {"id": "mine", "action": "echo", "arguments": arguments})
+            )
             assert (problem.code, problem.kind) == (-32082, "task_exists")
 
 

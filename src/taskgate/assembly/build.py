@@ -12,6 +12,7 @@ from typing import Any
 
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.plan import build_plan
+from taskgate.assembly.tracing import build_tracing, check_tracing
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
@@ -231,13 +232,16 @@ def keys_in(state_dir: Path) -> Keys:
 def open_house(loaded: LoadedConfig) -> House:
     """Build on the configured store. This takes the store's lock: only one process may have it."""
     store = open_store(store_path(loaded))
-    return build(loaded, store, keys_in(loaded.state_dir))
+    house = build(loaded, store, keys_in(loaded.state_dir))
+    house.gateway.trace(build_tracing(loaded.root))
+    return house
 
 
 def build_for_check(loaded: LoadedConfig) -> int:
     """Everything that `serve` would build, on a store that is thrown away; the number of servers."""
     with TemporaryDirectory(prefix="taskgate-check-") as folder:
         store_path(loaded)
+        check_tracing(loaded.root)
         store = open_store(Path(folder) / "check.db")
 
         async def construct() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from taskgate import __version__
@@ -18,14 +19,15 @@ DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
 
 def build_tracing(root: GatewayFile) -> Tracing | None:
     """None unless switched on: then nothing of OpenTelemetry is imported."""
-    otel = root.telemetry.otel
-    if not otel.enabled:
-        return None
-    try:
-        return _build(otel)
-    except ImportError:
+    check_tracing(root)
+    return _build(root.telemetry.otel) if root.telemetry.otel.enabled else None
+
+
+def check_tracing(root: GatewayFile) -> None:
+    """Say before the start what would be missing at it."""
+    if root.telemetry.otel.enabled and find_spec("opentelemetry.sdk") is None:
         hint = "install it: pip install 'taskgate[otel]'"
-        raise ConfigError([Problem("", 0, 0, "telemetry.otel", "needs the OpenTelemetry SDK", hint)]) from None
+        raise ConfigError([Problem("", 0, 0, "telemetry.otel", "needs the OpenTelemetry SDK", hint)])
 
 
 def _build(otel: Otel) -> Tracing:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
@@ -66,6 +66,7 @@ from taskgate.gateway.subscriptions import LIST_CHANGED, UPDATED, Subscriptions,
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.conversation import RESUMED
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.traced import answer_traced
 from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.validate import Validation
 from taskgate.gateway.vendor_methods import VendorMethods
@@ -74,6 +75,9 @@ from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, RelayedError, Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
 
 UseCase = Callable[[Request], Awaitable[bytes]]
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
@@ -87,6 +91,7 @@ class Reply:
     body: bytes
     status: int = 200
     retry_after_s: float | None = None
+    error_type: str = ""
 
 
 class Gateway:
@@ -94,6 +99,7 @@ class Gateway:
         self, plan: Plan, upstreams: Mapping[str, Upstream], store: Store, metrics: Metrics, seal_key: bytes
     ) -> None:
         self.stopping = False
+        self.tracing: Tracing | None = None
         self.metrics = metrics
         self._plan = plan
         self._upstreams = upstreams
@@ -224,6 +230,10 @@ class Gateway:
     def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
         return lambda request: use_case(self.context, request)
 
+    def trace(self, tracing: Tracing | None) -> None:
+        """Watch every request and every errand from now on."""
+        self.tracing = self.context.relay.tracing = tracing
+
     # What the doors ask for
 
     @property
@@ -288,6 +298,11 @@ class Gateway:
 
     async def answer(self, request: Request) -> Reply | None:
         """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
+        if self.tracing is None:
+            return await self._answer(request)
+        return await answer_traced(self.tracing, request, self._answer)
+
+    async def _answer(self, request: Request) -> Reply | None:
         message, session = request.message, request.session
         assert message.id is not None
         methods = self._stateful if session is not None else self._stateless
@@ -351,7 +366,7 @@ class Gateway:
             if error.code == _RESOURCE_MISSING:
                 raw = wire.encode({**wire.parse_strictly(raw), "code": -32602})
             status = _STATELESS_STATUS.get(error.code, 200)
-        return Reply(wire.failure(request.message.id, raw), status)
+        return Reply(wire.failure(request.message.id, raw), status, error_type=str(error.code))
 
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
         correlation_id = secrets.token_hex(8)
@@ -363,7 +378,7 @@ class Gateway:
             problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers
         )
         code = code_of(problem.error_type)
-        return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s)
+        return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)
 
     def _fault(self, fault: Exception, message: Message, generation: Generation) -> Reply:
         correlation_id = secrets.token_hex(8)
@@ -627,6 +642,8 @@ class Gateway:
         await self.tasks.close()
         await self._suspended.close()
         await self.models.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
         await self.activity.close()
         await self.guests.close()
         await self.context.catalogs.close()

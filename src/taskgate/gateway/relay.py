@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
@@ -25,6 +25,7 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.traced import carry_traced
 from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
@@ -38,6 +39,9 @@ from taskgate.ports.upstream import (
     Upstream,
     UpstreamRequest,
 )
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
 
 MAX_ROUNDS: Final = 32
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
@@ -61,6 +65,7 @@ class Relay:
     def __init__(self, seal: Seal, suspended: SuspendedCalls, ask: Asker, ask_otherwise: Asker) -> None:
         self._seal = seal
         self._suspended = suspended
+        self.tracing: Tracing | None = None
         self.urls: UrlElicitations | None = None
         self.elicitation_over: Callable[[str, Raw | None, Request], None] = lambda _server, _params, _request: None
         self._ask = ask
@@ -69,6 +74,11 @@ class Relay:
 
     async def carry(self, request: Request, errand: Errand) -> bytes:
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
+        if self.tracing is None:
+            return await self._carry(request, errand)
+        return await carry_traced(self.tracing, request, errand, self._carry)
+
+    async def _carry(self, request: Request, errand: Errand) -> bytes:
         if request.generation is Generation.STATELESS and "requestState" in errand.params:
             return await self._next_round(request, errand)
         link = await errand.upstream.link(request.link_key, request.face)

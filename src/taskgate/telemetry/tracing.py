@@ -28,6 +28,7 @@ _TARGETS: Final = {
     "resources/subscribe": "mcp.resource.uri",
     "resources/unsubscribe": "mcp.resource.uri",
 }
+_MADE_UP: Final = ("unknown_tool", "unknown_prompt", "unknown_resource", "method_not_found")
 _IN_SPAN_NAME: Final = ("tools/call", "prompts/get")
 
 
@@ -116,6 +117,11 @@ class Tracing:
                     span.set_attribute("error.type", outcome.error_type)
                     span.set_status(Status(StatusCode.ERROR, outcome.error_type))
                     measured["error.type"] = outcome.error_type
+                    if outcome.error_type in _MADE_UP:
+                        # Names that callers make up must not become time series.
+                        measured.pop("gen_ai.tool.name", None)
+                    if outcome.error_type == "method_not_found":
+                        measured["mcp.method.name"] = "_OTHER"
                 if outcome.status_code:
                     span.set_attribute("rpc.response.status_code", outcome.status_code)
                 histogram.record(time.perf_counter() - began, measured)

@@ -1,0 +1,113 @@
+"""OpenTelemetry by the conventions for MCP, sent to a collector that is a double in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from tests.features.wire_client import config, session, stateless
+from tests.harness.gateway import running_gateway
+from tests.harness.programs import run_to_end
+
+pytestmark = pytest.mark.timeout(60)
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.bodies: dict[str, list[dict[str, Any]]] = {"/v1/traces": [], "/v1/metrics": []}
+
+    def spans(self) -> list[dict[str, Any]]:
+        return [
+            {**span, "attributes": flat(span["attributes"])}
+            for body in self.bodies["/v1/traces"]
+            for resource in body["resourceSpans"]
+            for scope in resource["scopeSpans"]
+            for span in scope["spans"]
+        ]
+
+    def metrics(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for body in self.bodies["/v1/metrics"]:
+            for resource in body["resourceMetrics"]:
+                for scope in resource["scopeMetrics"]:
+                    for metric in scope["metrics"]:
+                        found[metric["name"]] = metric["histogram"]["dataPoints"]
+        return found
+
+
+def flat(attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {item["key"]: next(iter(item["value"].values())) for item in attributes}
+
+
+@contextmanager
+def collecting() -> Iterator[tuple[Collector, str]]:
+    collector = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            collector.bodies[self.path].append(json.loads(body))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_arguments: Any) -> None:
+            return None
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield collector, f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join(5)
+
+
+async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> None:
+    with collecting() as (collector, endpoint):
+        settings = config(telemetry={"otel": {"enabled": True, "endpoint": endpoint}})
+        async with running_gateway(settings) as running:
+            async with session(running) as caller:
+                told = await caller.told("echo", {"x": 1}, _meta={"traceparent": PARENT, "baggage": "who=ann"})
+            async with stateless(running, headers={"traceparent": PARENT}) as modern:
+                await modern.exchange("tools/call", {"name": "no such tool", "arguments": {}})
+            await asyncio.to_thread(lambda: None)
+        spans = {(span["name"], span["kind"]): span for span in collector.spans()}
+    served, called = spans["tools/call echo", 2], spans["tools/call echo", 3]
+    assert served["traceId"] == called["traceId"] == TRACE
+    assert served["parentSpanId"] == "00f067aa0ba902b7"
+    assert called["parentSpanId"] == served["spanId"]
+    assert served["attributes"]["mcp.method.name"] == "tools/call"
+    assert served["attributes"]["gen_ai.tool.name"] == "echo"
+    assert served["attributes"]["mcp.protocol.version"] == "2025-11-25"
+    assert told["_meta"]["traceparent"] == f"00-{TRACE}-{called['spanId']}-01"
+    assert told["_meta"]["baggage"] == "who=ann"
+    failed = spans["tools/call no such tool", 2]
+    assert failed["traceId"] == TRACE
+    assert failed["status"] == {"code": 2}
+    measured = collector.metrics()
+    assert {"mcp.server.operation.duration", "mcp.client.operation.duration"} <= set(measured)
+    names = [flat(point["attributes"]).get("gen_ai.tool.name") for point in measured["mcp.server.operation.duration"]]
+    assert "echo" in names
+
+
+async def test_switched_off_the_context_passes_as_it_came() -> None:
+    async with running_gateway(config()) as running, session(running) as caller:
+        told = await caller.told("echo", {}, _meta={"traceparent": PARENT})
+        assert told["_meta"] == {"traceparent": PARENT}
+
+
+async def test_switched_off_nothing_of_it_is_imported() -> None:
+    program = "import sys, taskgate.lifecycle; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    code, out, err = await run_to_end([sys.executable, "-c", program])
+    assert (code, out.strip()) == (0, "[]"), err
