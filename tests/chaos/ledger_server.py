@@ -24,6 +24,13 @@ ENVELOPE = "io.modelcontextprotocol/protocolVersion"
 EXTENSION = "io.modelcontextprotocol/tasks"
 WHEN = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}
 TOOLS = ("once", "read", "repeatable", "keyed", "once_task", "read_task")
+ASKING = ("once_ask", "once_ask_task")
+"""Only in 2026: they want to know a name and a colour before they run."""
+FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
+QUESTIONS = {
+    key: {"method": "elicitation/create", "params": {"message": f"Which {key}?", "requestedSchema": FORM}}
+    for key in ("name", "colour")
+}
 
 
 class Ledger:
@@ -55,6 +62,8 @@ class Books:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._runs: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._asking: dict[str, dict[str, Any]] = {}
+        self._news: dict[str, asyncio.Event] = {}
 
     async def run(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         number = self._ledger.begin(tool, arguments["call"])
@@ -68,6 +77,22 @@ class Books:
         self._runs[task_id] = asyncio.create_task(self.run(tool, arguments))
         return task_id
 
+    def begin_asking(self, tool: str, arguments: dict[str, Any]) -> str:
+        task_id = f"book--{secrets.token_hex(8)}"
+        self._asking[task_id], self._news[task_id] = dict(QUESTIONS), asyncio.Event()
+        self._runs[task_id] = asyncio.create_task(self._run_when_told(task_id, tool, arguments))
+        return task_id
+
+    async def _run_when_told(self, task_id: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        await self._news[task_id].wait()
+        return await self.run(tool, arguments)
+
+    def update(self, task_id: str, answers: dict[str, Any]) -> None:
+        for key in answers:
+            self._asking[task_id].pop(key, None)
+        if not self._asking[task_id]:
+            self._news[task_id].set()
+
     def shown(self, task_id: str, stateless: bool) -> dict[str, Any] | None:
         run = self._runs.get(task_id)
         if run is None:
@@ -77,6 +102,8 @@ class Books:
         shown = {"taskId": task_id, "status": status, **WHEN, ttl: None, interval: 250}
         if stateless and status == "completed":
             shown["result"] = run.result()
+        elif self._asking.get(task_id):
+            shown |= {"status": "input_required", "inputRequests": self._asking[task_id]}
         return shown
 
     async def result(self, task_id: str) -> dict[str, Any] | None:
@@ -113,7 +140,8 @@ class Answers:
             info = {"name": "ledger", "version": "1"}
             return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
         if method == "tools/list":
-            tools = [] if self._empty else [self._tool(name) for name in TOOLS]
+            names = () if self._empty else (*TOOLS, *ASKING) if self._stateless else TOOLS
+            tools = [self._tool(name) for name in names]
             return {"tools": tools, "ttlMs": 60_000, "cacheScope": "public"}
         if method == "tools/call":
             return await self._call(params, stateless, session)
@@ -133,16 +161,33 @@ class Answers:
         name, arguments = params["name"], params["arguments"]
         declared = (params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities") or {}
         wanted = EXTENSION in (declared.get("extensions") or {}) if stateless else "task" in params
+        if name == "once_ask":
+            return await self._ask_first(params)
+        if name == "once_ask_task" and wanted:
+            asking = self._books.shown(self._books.begin_asking(name, arguments), stateless)
+            return {**(asking or {}), "resultType": "task"}
         if not (name.endswith("_task") and wanted):
             return await self._books.run(name, arguments)
         task = self._books.shown(self._books.begin(name, arguments, session), stateless)
         assert task is not None
         return {**task, "resultType": "task"} if stateless else {"task": task}
 
+    async def _ask_first(self, params: dict[str, Any]) -> dict[str, Any]:
+        given = params.get("inputResponses") or {}
+        left = {key: question for key, question in QUESTIONS.items() if key not in given}
+        if left or params.get("requestState") != "kept":
+            return {"resultType": "input_required", "inputRequests": left, "requestState": "kept"}
+        result = await self._books.run("once_ask", params["arguments"])
+        said = ", ".join(f"{key} {given[key]['content']['value']}" for key in sorted(given))
+        return {**result, "content": [*result["content"], {"type": "text", "text": said}]}
+
     async def _task(self, method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any] | None:
         task_id = params.get("taskId", "")
         if method == "tasks/get":
             return self._books.shown(task_id, stateless)
+        if method == "tasks/update":
+            self._books.update(task_id, params["inputResponses"])
+            return {}
         if method == "tasks/result":
             return await self._books.result(task_id)
         if method == "tasks/cancel":

@@ -18,7 +18,8 @@ from typing import Any
 import httpx2
 from tests.activity.callers import Failed, HttpSession, HttpStateless
 from tests.chaos.checker import Promise
-from tests.chaos.stage import CLASSES, DoomedGateway
+from tests.chaos.ledger_server import TOOLS
+from tests.chaos.stage import DoomedGateway
 
 EXTENSION = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 TASK_ID = re.compile(r"tg_[0-9A-HJKMNP-TV-Z]{26}")
@@ -51,7 +52,7 @@ class Load:
 
     async def _keep_calling(self, kind: str, make: Callable[[Promise, dict[str, Any]], Awaitable[None]]) -> None:
         while not self._stopping:
-            tool = self._random.choice(list(CLASSES))
+            tool = self._random.choice(TOOLS)
             promise = Promise(f"c{next(self._numbers)}", tool, kind, time.time())
             self.promises.append(promise)
             seconds = self._random.choice((0, 0, 0.05, 0.3, 0.8))

@@ -22,6 +22,8 @@ CLASSES = {
     "keyed": {"class": "keyed", "key_argument": "call"},
     "once_task": {"class": "once"},
     "read_task": {"class": "read"},
+    "once_ask": {"class": "once"},
+    "once_ask_task": {"class": "once"},
 }
 
 

@@ -61,7 +61,11 @@ async def test_two_hundred_kills(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("moment", "expected"), [("no-intent", "may run once"), ("early-reply", "acknowledged as")], ids=str
+    ("moment", "expected"),
+    [
+        pytest.param("no-intent", "may run once", id="one that writes no intent"),
+        pytest.param("early-reply", "acknowledged as", id="one that promises before it writes", marks=pytest.mark.long),
+    ],
 )
 async def test_the_checker_notices_a_sabotaged_build(tmp_path: Path, moment: str, expected: str) -> None:
     found = await torment(tmp_path, kills=2, callers=12, seed=7, moment=moment, patience_s=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ async def begin(stage: Stage, tool: str) -> str | None:
 
 async def the_only_task(caller: HttpSession, stage: Stage) -> str:
     """For a task whose acknowledgement died with the gateway: its store knows it."""
-    import sqlite3
-
     (path,) = stage.gateway.state.glob("*.db")
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reading:
         (row,) = reading.execute("SELECT id FROM tasks").fetchall()
@@ -70,8 +69,21 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("moment", "tool", "acknowledged", "status", "executions"), MOMENTS)
-@pytest.mark.parametrize("generation", ["2025", "2026"])
+SHORT = {("after-intend", "once"), ("after-intend", "read"), ("before-finish", "once"), ("after-finish", "once")}
+SHORT |= {("before-handle", "once_task"), ("after-handle", "once_task")}
+
+
+def lives() -> list[Any]:
+    """Every moment against both generations; a few of them are part of every test run, all of them of `make chaos`."""
+    found = []
+    for generation in ("2025", "2026"):
+        for row in MOMENTS:
+            marks = [] if generation == "2025" and row[:2] in SHORT else [pytest.mark.long]
+            found.append(pytest.param(generation, *row, id=f"{row[0]} {row[1]} {generation}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("generation", "moment", "tool", "acknowledged", "status", "executions"), lives())
 async def test_a_life_cut_off_at_a_write_goes_on_as_the_table_says(
     tmp_path: Path,
     generation: str,

@@ -1,0 +1,85 @@
+"""Questions of a stateless upstream wait in the store: a crash in between costs nobody an answer, and no tool a second run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.activity.callers import http_session, http_stateless
+from tests.chaos.stage import Stage, set_stage
+from tests.tasks.test_task_methods import EXTENSION, begun
+
+pytestmark = pytest.mark.timeout(60)
+ELICITS = {"tasks": {}, "elicitation": {"form": {}}}
+
+
+def accepted(value: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"value": value}}
+
+
+async def asked(stage: Stage, task_id: str) -> dict[str, Any]:
+    """What the task asks, once it asks."""
+    async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
+        shown: dict[str, Any] = {"status": "working"}
+        while shown["status"] == "working":
+            shown = await caller.ask("tasks/get", {"taskId": task_id})
+        return shown
+
+
+async def answer(stage: Stage, task_id: str, **answers: str) -> None:
+    async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
+        responses = {key: accepted(value) for key, value in answers.items()}
+        await caller.ask("tasks/update", {"taskId": task_id, "inputResponses": responses})
+
+
+@pytest.mark.parametrize("tool", ["once_ask", "once_ask_task"])
+async def test_answers_given_before_and_after_a_crash_both_count(tmp_path: Path, tool: str) -> None:
+    async with set_stage(tmp_path, generation="2026") as stage:
+        async with http_session(stage.gateway, capabilities=ELICITS) as caller:
+            task_id = await begun(caller, tool, "asks")
+        before = await asked(stage, task_id)
+        assert set(before["inputRequests"]) == {"name", "colour"}
+        await answer(stage, task_id, name="Ann")
+        left = await asked(stage, task_id)
+        assert set(left["inputRequests"]) == {"colour"}
+        await stage.gateway.kill()
+        await stage.gateway.reborn()
+        again = await asked(stage, task_id)
+        assert again["inputRequests"] == left["inputRequests"]
+        await answer(stage, task_id, colour="blue", name="Bob")
+        ended = await asked(stage, task_id)
+        assert ended["status"] == "completed", ended
+        if tool == "once_ask":
+            assert ended["result"]["content"][1]["text"] == "colour blue, name Ann"
+        assert stage.ledger.count("asks") == 1
+
+
+async def test_a_stream_opened_after_the_crash_is_asked_what_is_still_open(tmp_path: Path) -> None:
+    async with set_stage(tmp_path, generation="2026") as stage:
+        async with http_session(stage.gateway, capabilities=ELICITS) as caller:
+            task_id = await begun(caller, "once_ask", "asks")
+        await asked(stage, task_id)
+        await stage.gateway.kill()
+        await stage.gateway.reborn()
+        async with http_session(stage.gateway, capabilities=ELICITS) as caller:
+            caller.answers["elicitation/create"] = accepted("green")
+            ended = await caller.ask("tasks/result", {"taskId": task_id})
+            assert ended["content"][1]["text"] == "colour green, name green"
+            related = {
+                question["params"]["_meta"]["io.modelcontextprotocol/related-task"]["taskId"]
+                for question in caller.asked
+            }
+            assert related == {task_id}
+        assert stage.ledger.count("asks") == 1
+
+
+async def test_a_caller_without_a_stream_is_asked_on_the_one_that_it_opens_later(tmp_path: Path) -> None:
+    async with set_stage(tmp_path, generation="2026") as stage:
+        async with http_session(stage.gateway, capabilities=ELICITS) as caller:
+            caller.answers["elicitation/create"] = accepted("red")
+            task_id = await begun(caller, "once_ask", "asks")
+            await asked(stage, task_id)
+            ended = await caller.ask("tasks/result", {"taskId": task_id})
+            assert ended["content"][1]["text"] == "colour red, name red"
+            assert [question["params"]["message"] for question in caller.asked] == ["Which name?", "Which colour?"]
