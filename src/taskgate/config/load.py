@@ -20,6 +20,7 @@ from taskgate.config.governance_forms import gather_governance
 from taskgate.config.overlays import apply_overlay
 from taskgate.config.overrides import STATE_DIR, apply_overrides
 from taskgate.config.paths import resolve_paths, unreadable
+from taskgate.config.plain_names import plain_name_problems
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.references import check_references
 from taskgate.config.registry import Registry, read_registry
@@ -165,11 +166,12 @@ def _validated_root(reading: _Reading, registry: Registry, base: Path) -> Gatewa
     tree = reading.tree
     whole = tree.with_value("servers", Mapping(reading.served, tree.mark)) if reading.served else tree
     root, wrong = validated(GatewayFile, whole)
-    references = check_references(tree, {**reading.servers, **registry.entries})
+    known = {**reading.servers, **registry.entries}
+    references = check_references(tree, known)
     reading.warnings += [*registry.warnings, *references.warnings]
     unset_keys = {problem.key for problem in reading.unset}
     problems = [*reading.problems, *reading.unset, *(problem for problem in wrong if problem.key not in unset_keys)]
-    problems += [*references.problems, *unreadable(tree, base)]
+    problems += [*references.problems, *plain_name_problems(tree, known), *unreadable(tree, base)]
     if root is None or problems:
         raise ConfigError(problems)
     return resolve_paths(root.model_copy(update={"servers": {**root.servers, **registry.servers}}), base)

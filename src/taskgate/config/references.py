@@ -15,7 +15,7 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.patterns import Glob, PatternError
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
-_GLOB = set("*?[")
+GLOB_CHARACTERS = frozenset("*?[")
 _VERSION = set("@=:")
 _RUNNERS = ("npx", "bunx", "uvx", "pipx")
 
@@ -40,7 +40,7 @@ class References:
         word = text_of(node)
         if word is None or word == "*" or word in self.servers:
             return
-        if not _GLOB & set(word):
+        if not GLOB_CHARACTERS & set(word):
             self.unknown(node.mark, key, "server", word, list(self.servers), lenient=self.lenient)
         elif not self.selected_by(word, node.mark, key):
             self.warnings.append(problem_at(node.mark, key, f'no server matches "{word}"', "it selects nothing today"))
@@ -57,7 +57,7 @@ class References:
     def pattern(self, node: Node, key: str) -> None:
         """`server:glob` must name a server that exists: a refusal that never matches would be worse than none."""
         before, colon, _ = (text_of(node) or "").partition(":")
-        if colon and before not in _NOT_SERVERS and not _GLOB & set(before) and before not in self.servers:
+        if colon and before not in _NOT_SERVERS and not GLOB_CHARACTERS & set(before) and before not in self.servers:
             self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
 
 
@@ -68,7 +68,6 @@ def check_references(root: Mapping, servers: dict[str, Entry]) -> References:
     _check_namespaces(found)
     _check_profiles(found)
     _check_scopes(found)
-    _check_plain_names(found)
     _check_tokens(found)
     _check_versions(found)
     return found
@@ -87,7 +86,7 @@ def _check_governance(found: References) -> None:
             if (node := rule.get(name)) is not None:
                 check(node, f"{key}.{name}")
         uses_policy = uses_policy or rule.text("action") == "policy"
-    for node, key in _each(governance.get("force_required"), "governance.force_required"):
+    for node, key in each(governance.get("force_required"), "governance.force_required"):
         found.pattern(node, key)
     if uses_policy and not found.root.map("cedar").list("policies"):
         mark = found.root.entries["governance"].key_mark
@@ -174,25 +173,25 @@ def _check_scopes(found: References) -> None:
 
 def _check_selection(found: References, owner: Mapping, key: str, *lists: str) -> None:
     for name in lists:
-        for node, where in _each(owner.get(name), f"{key}.{name}"):
+        for node, where in each(owner.get(name), f"{key}.{name}"):
             found.server(node, where)
-    known_tags = [tag for server in found.servers.values() for tag in _tags(server)]
-    for node, where in _each(owner.get("tags"), f"{key}.tags"):
+    known_tags = [tag for server in found.servers.values() for tag in tags_of(server)]
+    for node, where in each(owner.get("tags"), f"{key}.tags"):
         if (tag := text_of(node)) is not None and tag not in known_tags:
             found.unknown(node.mark, where, "server with the tag", tag, sorted(set(known_tags)), lenient=found.lenient)
     for name in ("tool_allowlist", "tool_denylist"):
-        for node, where in _each(owner.get(name), f"{key}.{name}"):
+        for node, where in each(owner.get(name), f"{key}.{name}"):
             found.pattern(node, where)
 
 
 def _check_defaults_allowed(found: References, scope: Mapping, key: str) -> None:
     if "allowed_servers" not in scope.entries:
         return
-    allowed = [word for node, _ in _each(scope.get("allowed_servers"), "") if (word := text_of(node)) is not None]
+    allowed = [word for node, _ in each(scope.get("allowed_servers"), "") if (word := text_of(node)) is not None]
     if "*" in allowed:
         return
-    globs = [glob for word in allowed if (glob := _glob(word)) is not None]
-    for node, where in _each(scope.get("default_servers"), f"{key}.default_servers"):
+    globs = [glob for word in allowed if (glob := glob_of(word)) is not None]
+    for node, where in each(scope.get("default_servers"), f"{key}.default_servers"):
         word = text_of(node)
         if word == "*":
             hint = "name the servers, or remove allowed_servers"
@@ -202,52 +201,7 @@ def _check_defaults_allowed(found: References, scope: Mapping, key: str) -> None
             found.problems.append(problem_at(node.mark, where, f'"{word}" is not in allowed_servers', hint))
 
 
-def _check_plain_names(found: References) -> None:
-    """With plain names, two servers may not bring the same tool: known here only of tools that the file names."""
-    for entry in found.root.map("scopes"):
-        scope = entry.value
-        if not isinstance(scope, Mapping) or scope.text("names") != "plain":
-            continue
-        denied = [glob for node, _ in _each(scope.get("tool_denylist"), "") if (glob := _glob(text_of(node) or ""))]
-        owners: dict[str, str] = {}
-        for name in _picked(found, scope):
-            for tool in _named_tools(found.servers[name]):
-                if any(glob.matches(tool) for glob in denied):
-                    continue
-                owner = owners.setdefault(tool, name)
-                if owner != name:
-                    mark = scope.entries["names"].value.mark
-                    message = f'servers "{owner}" and "{name}" both have the tool "{tool}"'
-                    hint = "write names: prefixed, or deny one of them"
-                    found.problems.append(problem_at(mark, f"scopes.{entry.key}.names", message, hint))
-
-
-def _picked(found: References, scope: Mapping) -> list[str]:
-    words = [
-        word
-        for key in ("default_servers", "allowed_servers")
-        for node, _ in _each(scope.get(key), "")
-        if (word := text_of(node)) is not None
-    ]
-    tags = {text_of(node) for node, _ in _each(scope.get("tags"), "")}
-    globs = [glob for word in words if (glob := _glob(word)) is not None]
-    return [
-        name
-        for name, server in found.servers.items()
-        if any(glob.matches(name) for glob in globs) or tags & set(_tags(server))
-    ]
-
-
-def _named_tools(server: Entry) -> list[str]:
-    """The tools that a server is known to have, because the file calls them by name."""
-    if not isinstance(server.value, Mapping):
-        return []
-    allowed = [text_of(node) or "" for node, _ in _each(server.value.get("allowed_tools"), "")]
-    named = [word for word in allowed if word and ":" not in word and not _GLOB & set(word)]
-    return list(dict.fromkeys([*named, *server.value.map("tools").entries]))
-
-
-def _glob(word: str) -> Glob | None:
+def glob_of(word: str) -> Glob | None:
     try:
         return Glob.compile(word)
     except PatternError:
@@ -276,7 +230,7 @@ def _check_approvers(found: References) -> None:
     known = [text for token in found.root.list("tokens") if isinstance(token, Mapping) and (text := token.text("id"))]
     for entry in found.root.map("approval"):
         approvers = entry.value.get("approvers") if isinstance(entry.value, Mapping) else None
-        for node, where in _each(approvers, f"approval.{entry.key}.approvers"):
+        for node, where in each(approvers, f"approval.{entry.key}.approvers"):
             word = text_of(node)
             if word is not None and word not in ("*", "operator") and word not in known:
                 found.unknown(node.mark, where, "token with the id", word, known, lenient=True)
@@ -297,7 +251,7 @@ def _check_versions(found: References) -> None:
             found.warnings.append(problem_at(entry.key_mark, f"servers.{entry.key}.args", message, hint))
 
 
-def _each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:
+def each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:
     if isinstance(node, Sequence):
         for position, item in enumerate(node.items):
             yield item, f"{key}[{position}]"
@@ -305,6 +259,6 @@ def _each(node: Node | None, key: str) -> Iterator[tuple[Node, str]]:
         yield node, key
 
 
-def _tags(server: Entry) -> list[str]:
+def tags_of(server: Entry) -> list[str]:
     tags = server.value.get("tags") if isinstance(server.value, Mapping) else None
-    return [text for node, _ in _each(tags, "") if (text := text_of(node))]
+    return [text for node, _ in each(tags, "") if (text := text_of(node))]
