@@ -19,9 +19,15 @@ FORM = {"elicitation": {"form": {}}}
 
 
 async def answered(caller: Stateful, name: str, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A call whose question is answered on the way: the question, and the reply."""
+    return await answered_in(caller, answer, "tools/call", name=name, arguments={"path": "/x"})
+
+
+async def answered_in(
+    caller: Stateful, answer: dict[str, Any], method: str, **params: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A request whose question is answered on the way: the question, and the reply."""
     question: dict[str, Any] = {}
-    async for message in caller.stream("tools/call", name=name, arguments={"path": "/x"}):
+    async for message in caller.stream(method, **params):
         if message.get("method") == "elicitation/create":
             question = message["params"]
             await caller.respond(message["id"], answer)
@@ -42,6 +48,12 @@ async def test_the_person_at_the_caller_answers_a_form_where_the_workflow_trusts
         _, reply = await asyncio.wait_for(answered(caller, "s__delete_it", no), DEADLINE)
         assert "On second thought" in reply["error"]["message"]
         assert len(stage.sent()) == 1
+        aware = await stage.stateful({**FORM, "tasks": {}})
+        made = await aware.call("s__delete_it", {"path": "/x"}, task={"ttl": 60000})
+        waiting = answered_in(aware, yes, "tasks/result", taskId=made["result"]["taskId"])
+        question, reply = await asyncio.wait_for(waiting, DEADLINE)
+        assert question["mode"] == "form"
+        assert reply["result"]["content"][0]["text"].startswith("did delete_it")
 
 
 async def test_no_form_is_shown_to_a_caller_whose_word_does_not_count(tmp_path: Path) -> None:

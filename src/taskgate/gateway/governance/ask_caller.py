@@ -1,13 +1,14 @@
 """Asking a stateful caller itself, where its workflow has the channel `elicitation`: as a form, or with a link to the page.
 
-The question goes out over the very request that is held, or over the session's own stream if the call is a task already. It is
-an extra way to an answer: the inbox has the approval too, and whoever decides first decides.
+The question goes out over the very request that is held; for a task, over the session's own stream, or with the first request
+that waits for its result. It is an extra way to an answer: the inbox has the approval too, and whoever decides first decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
@@ -23,6 +24,8 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.telemetry.logs import log
 
+MAX_LATER: Final = 10_000
+
 
 class AskCaller:
     def __init__(self, approvals: Approvals, tasks: TaskEngine, plan: Callable[[], Plan]) -> None:
@@ -30,6 +33,9 @@ class AskCaller:
         self._tasks = tasks
         self._plan = plan
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._later: dict[str, tuple[Task, ApprovalRequest, Question]] = {}
+        self._told = tasks.methods.on_waiting
+        tasks.methods.on_waiting = self._somebody_waits
         approvals.when_opened = self.opened
         approvals.when_over = self.over
 
@@ -37,13 +43,41 @@ class AskCaller:
         if request.session is None or approval.workflow.name not in self._plan().governing.elicits:
             return
         question = self._question(approval, request)
-        if question is not None:
-            work = self._ask(task, approval, request, question)
-            job = self._asking[approval.id] = asyncio.get_running_loop().create_task(work)
-            job.add_done_callback(lambda _: self._asking.pop(approval.id, None))
+        if question is None:
+            return
+        if task is not None and "task" in request.params:
+            self._ask_about_task(task, approval, question)
+        else:
+            self._begin(approval, ask_session(request.session, question, request))
+
+    def _ask_about_task(self, task: Task, approval: ApprovalRequest, question: Question) -> None:
+        """Over a stream that somebody follows, else with the first request that waits for the task."""
+        pushed = self._tasks.followers.push(task, question)
+        if pushed is not None and not pushed[1]():
+            self._begin(approval, pushed[0])
+            return
+        if pushed is not None:
+            pushed[0].cancel()
+        if len(self._later) < MAX_LATER:
+            self._later[approval.id] = (task, approval, question)
+
+    def _somebody_waits(self, task_id: str, request: Request, begin: bool) -> None:
+        """A request waits for a task's result: its stream can carry the question."""
+        self._told(task_id, request, begin)
+        if not begin or request.session is None:
+            return
+        for approval_id, (task, approval, question) in list(self._later.items()):
+            if task.id == task_id:
+                del self._later[approval_id]
+                self._begin(approval, ask_session(request.session, question, request))
+
+    def _begin(self, approval: ApprovalRequest, answering: Awaitable[Answer]) -> None:
+        job = self._asking[approval.id] = asyncio.get_running_loop().create_task(self._ask(approval, answering))
+        job.add_done_callback(lambda _: self._asking.pop(approval.id, None))
 
     def over(self, approval_id: str) -> None:
         """Decided elsewhere: nobody needs this answer any more."""
+        self._later.pop(approval_id, None)
         asking = self._asking.get(approval_id)
         if asking is not None and asking is not asyncio.current_task():
             asking.cancel()
@@ -57,11 +91,11 @@ class AskCaller:
             return None
         return Question(ELICIT, Raw(wire.encode(params)), approval.binding.server)
 
-    async def _ask(self, task: Task | None, approval: ApprovalRequest, request: Request, question: Question) -> None:
+    async def _ask(self, approval: ApprovalRequest, answering: Awaitable[Answer]) -> None:
         """Around one question to a caller: whatever goes wrong, the inbox still has it."""
         try:
-            answer = await self._answer(task, request, question)
-            if answer is None or answer.result is None:
+            answer = await answering
+            if answer.result is None:
                 return
             held = await self._tasks.store.held(approval.id)
             word = own_answer(self._plan(), held, wire.parse_strictly(answer.result)) if held is not None else None
@@ -73,13 +107,6 @@ class AskCaller:
             log.info("the caller could not be asked", approval=approval.id, why=problem.message)
         except Exception as fault:
             log.error("asking the caller failed", approval=approval.id, exc_info=fault)
-
-    async def _answer(self, task: Task | None, request: Request, question: Question) -> Answer | None:
-        assert request.session is not None
-        if task is None or "task" not in request.params:
-            return await ask_session(request.session, question, request)
-        pushed = self._tasks.followers.push(task, question)
-        return await pushed[0] if pushed is not None else None
 
     async def close(self) -> None:
         jobs = list(self._asking.values())
