@@ -278,8 +278,14 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     door = StdioDoor(house.gateway, Caller("local", scope=name), SessionRequest())
     serving = asyncio.create_task(door.serve())
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        # What waits for people goes on waiting in the store.
+        house.gateway.tasks.drain()
+        serving.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, stop)
     try:
         await asyncio.gather(serving, return_exceptions=True)
     finally:
