@@ -260,3 +260,12 @@ def test_the_order_of_listing_changes_no_name(pairs: list[tuple[str, str]]) -> N
     there = NameTable.build(pairs)
     back = NameTable.build(reversed(pairs))
     assert dict(there.to_wire) == dict(back.to_wire)
+
+
+def test_a_prefix_stands_in_for_the_servers_id_and_cannot_take_anothers_name() -> None:
+    table = NameTable.build([("one", "read"), ("two", "read")], prefixes={"one": "fs"})
+    assert table.to_wire == {("one", "read"): "fs__read", ("two", "read"): "two__read"}
+    assert table.resolve("mcp.one.read") == ("one", "read")
+    assert table.resolve("one__read") is None
+    clash = NameTable.build([("one", "read"), ("two", "read")], prefixes={"one": "two"})
+    assert clash.to_wire == {}
