@@ -566,7 +566,7 @@ class Gateway:
         for hook in self._session_ended:
             hook(session)
         await self.subscriptions.release(self.context, session)
-        if session.id in self.tasks.runs.sessions_in_use():
+        if self.tasks.runs.uses(session.id):
             # Its tasks outlive it, and with them the conversations they run in.
             self._outlived.add(session.id)
             return

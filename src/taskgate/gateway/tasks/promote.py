@@ -189,6 +189,9 @@ def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, wa
         return wire.encode(task_handle(request, task, desk))
     for_people = task.state is TaskState.AWAITING_APPROVAL
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, for_people=for_people)
+    question = request.open_question() if request.open_question is not None else None
+    if question is not None:
+        text = f"{text} {question}"
     result = wire.encode({"content": [{"type": "text", "text": text}], "isError": False})
     return complete(result) if request.generation is Generation.STATELESS else result
 

@@ -7,6 +7,7 @@ must happen after a crash is in `recover`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ class Runs:
         self._attempts = Attempts(desk, questions, upstreams)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._conversations: dict[str, Conversation] = {}
+        self._in_use: Counter[str] = Counter()
         self._courtesies: set[asyncio.Task[None]] = set()
         desk.board.listeners.append(self._changed)
 
@@ -68,21 +70,21 @@ class Runs:
     # Conversations
 
     def remember(self, task_id: str, conversation: Conversation) -> None:
-        self._conversations[task_id] = conversation
+        if task_id not in self._conversations:
+            self._conversations[task_id] = conversation
+            self._in_use[conversation.key.session] += 1
 
     def declared(self, task_id: str) -> Mapping[str, Any] | None:
         conversation = self._conversations.get(task_id)
         return conversation.declared if conversation is not None else None
 
-    def sessions_in_use(self) -> frozenset[str]:
-        """Sessions whose upstream conversations must stay: a task runs in them, or is still to run."""
-        return frozenset(conversation.key.session for conversation in self._conversations.values())
+    def uses(self, session_id: str) -> bool:
+        """Whether this session's upstream conversations must stay: a task runs in them, or is still to run."""
+        return self._in_use[session_id] > 0
 
     def _conversation(self, task: Task) -> Conversation:
-        known = self._conversations.get(task.id)
-        if known is None:
-            known = self._conversations[task.id] = stored_conversation(task)
-        return known
+        self.remember(task.id, self._conversations.get(task.id) or stored_conversation(task))
+        return self._conversations[task.id]
 
     # Running
 
@@ -126,10 +128,16 @@ class Runs:
 
     def _forget(self, task_id: str) -> None:
         known = self._conversations.pop(task_id, None)
-        if known is None or self.on_idle is None or self.closing or not known.key.session:
+        if known is not None:
+            self._unpin(known.key.session)
+
+    def _unpin(self, session: str) -> None:
+        self._in_use[session] -= 1
+        if self._in_use[session] > 0:
             return
-        if known.key.session not in self.sessions_in_use():
-            self._in_background(self.on_idle(known.key.session))
+        del self._in_use[session]
+        if session and self.on_idle is not None and not self.closing:
+            self._in_background(self.on_idle(session))
 
     async def _guarded(self, task: Task, work: Coroutine[Any, Any, None]) -> None:
         """Around one task run: whatever breaks is told to the one who waits for the task, and to the log."""
@@ -151,6 +159,7 @@ class Runs:
     async def cancel(self, task: Task) -> None:
         """Stop the run; the link tells the upstream as its generation wants it told. Nobody waits for an upstream's reply."""
         conversation = self._conversation(task)
+        self._in_use[conversation.key.session] += 1
         running = self._running.get(task.id)
         if running is not None:
             running.cancel()
@@ -161,10 +170,13 @@ class Runs:
 
     async def _tell_cancelled(self, task: Task, conversation: Conversation) -> None:
         upstream = self._upstreams().get(task.server)
-        if task.upstream_handle is not None and upstream is not None:
-            await self._attempts.following.cancel_upstream(task, upstream, conversation)
-        if task.cancel_owed:
-            await self._desk.store.told_upstream(task.id)
+        try:
+            if task.upstream_handle is not None and upstream is not None:
+                await self._attempts.following.cancel_upstream(task, upstream, conversation)
+            if task.cancel_owed:
+                await self._desk.store.told_upstream(task.id)
+        finally:
+            self._unpin(conversation.key.session)
 
     def _in_background(self, courtesy: Awaitable[None]) -> None:
         doing = asyncio.get_running_loop().create_task(self._politely(courtesy))
