@@ -198,6 +198,10 @@ async def sample_outside(server: OddServer, arguments: Wire, _params: Wire) -> W
     return text("later")
 
 
+async def ping_back(server: OddServer, _arguments: Wire, _params: Wire) -> Wire:
+    return text(json.dumps(await server.ask("ping", {})))
+
+
 async def open_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
     params = {"mode": "url", "message": "Please sign in", "elicitationId": "odd-1", "url": arguments["url"]}
     answer = await server.ask("elicitation/create", params)
@@ -207,7 +211,9 @@ async def open_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
 async def needs_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
     item = {"mode": "url", "message": "Sign in first", "elicitationId": arguments.get("id", "first")}
     if arguments.get("done"):
-        server.send({"method": "notifications/elicitation/complete", "params": {"elicitationId": item["elicitationId"]}})
+        server.send(
+            {"method": "notifications/elicitation/complete", "params": {"elicitationId": item["elicitationId"]}}
+        )
         return text("all done")
     data = {"elicitations": [{**item, "url": arguments["url"]}]}
     return {"error": {"code": -32042, "message": "URL elicitation required", "data": data}}
@@ -252,6 +258,7 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
     "stubborn": ({"inputSchema": ANY}, wait),
     "sample": ({"inputSchema": ANY}, sample),
     "sample_outside": ({"inputSchema": ANY}, sample_outside),
+    "ping_back": ({"inputSchema": ANY}, ping_back),
     "open_url": ({"inputSchema": ANY}, open_url),
     "needs_url": ({"inputSchema": ANY}, needs_url),
 }

@@ -1,0 +1,218 @@
+"""A whole gateway under mixed load: tasks made and looked at, completions, lists and plain calls, with thousands of tasks open.
+
+Run it by hand: `python -m tests.benchmarks.mixed [--tasks 10000] [--seconds 10]`. It prints one line per promise: task create
+p99 <= 10 ms, task get p99 <= 50 ms, completion p99 <= 100 ms at 1,000 requests a second, and what happens at four times that
+load. The callers run in this process, the gateway and its server in others, all on the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import uvloop
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import free_port, listening, running
+
+RATE = 1_000
+OVERLOAD = 4 * RATE
+LINES = 64
+SCHEMA_WORDS = 2_000
+QUICK, WORDS, WAITING = "busy__quick", "busy__words", "line__wait_in_line"
+LIMITS = {"open_tasks_per_caller": 1_000_000, "pending_approvals_per_caller": 1_000_000, "queue_per_server": 1_000_000}
+PROMISES = {"create": 10.0, "get": 50.0, "complete": 100.0}
+
+
+class Line:
+    """One keep-alive connection in one session."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.session = ""
+        self.number = 0
+        self.reader: asyncio.StreamReader
+        self.writer: asyncio.StreamWriter
+
+    async def open(self, session: str = "") -> None:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * 1024 * 1024)
+        self.session = session
+        if not session:
+            await self.ask(
+                "initialize",
+                {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tasks": {}},
+                    "clientInfo": {"name": "b", "version": "1"},
+                },
+            )
+
+    async def ask(self, method: str, params: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.number += 1
+        number = f"{id(self)}-{self.number}"
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
+            f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2025-11-25\r\n"
+            f"Content-Length: {len(body)}\r\n"
+        )
+        if self.session:
+            head += f"Mcp-Session-Id: {self.session}\r\n"
+        self.writer.write(head.encode() + b"\r\n" + body)
+        return await self._reply()
+
+    async def _reply(self) -> tuple[int, dict[str, Any]]:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:] if b": " in line)
+        if b"mcp-session-id" in fields:
+            at = head.lower().index(b"mcp-session-id: ") + 16
+            self.session = head[at : head.index(b"\r\n", at)].decode()
+        if b"content-length" in fields:
+            body = await self.reader.readexactly(int(fields[b"content-length"]))
+        else:
+            body = await self._chunks()
+        if fields.get(b"content-type", b"").startswith(b"text/event-stream"):
+            data = [line[5:] for line in body.split(b"\n") if line.startswith(b"data:") and line[5:].strip()]
+            body = data[-1]
+        return status, json.loads(body) if body else {}
+
+    async def _chunks(self) -> bytes:
+        found = b""
+        while True:
+            size = int(await self.reader.readline(), 16)
+            found += await self.reader.readexactly(size)
+            await self.reader.readline()
+            if size == 0:
+                return found
+
+
+class Mix:
+    """Who asks for what, and how long it took."""
+
+    def __init__(self, lines: list[Line], tasks: list[str]) -> None:
+        self.lines, self.tasks = lines, tasks
+        self.took: dict[str, list[float]] = {}
+        self.outcomes: Counter[str] = Counter()
+
+    def next(self) -> tuple[str, str, dict[str, Any]]:
+        dice = random.random()
+        if dice < 0.10:
+            return "create", "tools/call", {"name": WAITING, "arguments": {}, "task": {"ttl": 3_600_000}}
+        if dice < 0.40:
+            return "get", "tasks/get", {"taskId": random.choice(self.tasks)}
+        if dice < 0.60:
+            typed = f"word{random.randrange(SCHEMA_WORDS)}"[: random.randrange(1, 8)]
+            ref = {"type": "ref/tool", "name": WORDS}
+            return "complete", "completion/complete", {"ref": ref, "argument": {"name": "word", "value": typed}}
+        if dice < 0.61:
+            return "list", "tools/list", {}
+        return "call", "tools/call", {"name": QUICK, "arguments": {"n": 1}}
+
+    async def one(self, line: Line, due: float) -> None:
+        kind, method, params = self.next()
+        status, answer = await line.ask(method, params)
+        self.took.setdefault(kind, []).append(time.perf_counter() - due)
+        error = answer.get("error")
+        self.outcomes["ok" if error is None else f"{error['data']['error_type']} {status}"] += 1
+
+    async def run(self, rate: float, seconds: float) -> float:
+        """Send at a rate, whatever the answers do; each request counts from when it was due."""
+        start = time.perf_counter()
+        total = int(rate * seconds)
+        taken = iter(range(total))
+
+        async def work(line: Line) -> None:
+            for number in taken:
+                due = start + number / rate
+                wait = due - time.perf_counter()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                await self.one(line, due)
+
+        await asyncio.gather(*(work(line) for line in self.lines))
+        return total / (time.perf_counter() - start)
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
+
+
+async def fill(lines: list[Line], wanted: int) -> list[str]:
+    made: list[str] = []
+    taken = iter(range(wanted))
+
+    async def work(line: Line) -> None:
+        for _ in taken:
+            _, answer = await line.ask("tools/call", {"name": WAITING, "arguments": {}, "task": {"ttl": 3_600_000}})
+            made.append(answer["result"]["taskId"])
+
+    await asyncio.gather(*(work(line) for line in lines))
+    return made
+
+
+def report(name: str, mix: Mix, reached: float) -> None:
+    print(f"{name}: {reached:.0f} requests/s answered, {dict(mix.outcomes)}")
+    for kind, took in sorted(mix.took.items()):
+        p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
+        promise = PROMISES.get(kind)
+        verdict = "" if promise is None else f"  (promised {promise:g} ms: {'kept' if p99 <= promise else 'BROKEN'})"
+        print(f"  {kind:9} n={len(took):6} p50={p50:7.2f} ms p99={p99:7.2f} ms{verdict}")
+
+
+def settings(port: int) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "servers": {
+            "busy": {"url": f"http://127.0.0.1:{port}/mcp", "instances": "shared"},
+            "line": {
+                "url": f"http://127.0.0.1:{port}/mcp",
+                "instances": "shared",
+                "budgets": {"max_concurrency": 1},
+                "allowed_tools": ["wait_in_line"],
+            },
+        },
+        "limits": LIMITS,
+        "scopes": {"default": {"default_servers": ["*"], "helper_tools": "never"}},
+    }
+
+
+async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
+    first = Line(gateway.port)
+    await first.open()
+    lines = [first]
+    for _ in range(LINES - 1):
+        line = Line(gateway.port)
+        await line.open(first.session)
+        lines.append(line)
+    started = time.perf_counter()
+    made = await fill(lines, tasks)
+    spent = time.perf_counter() - started
+    print(f"{tasks} open tasks made in {spent:.1f} s ({tasks / spent:.0f}/s)")
+    for name, rate in (("at the promised load", RATE), ("at four times that load", OVERLOAD)):
+        mix = Mix(lines, made)
+        reached = await mix.run(rate, seconds)
+        report(f"{name} ({rate}/s offered)", mix, reached)
+    mix = Mix(lines, made)
+    report("afterwards", mix, await mix.run(RATE / 2, 3))
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    given = parser.parse_args()
+    port = free_port()
+    server = [sys.executable, "-m", "tests.benchmarks.mixed_server", str(port)]
+    async with running(server, listening(port)), running_gateway(settings(port)) as gateway:
+        await measure_gateway(gateway, given.tasks, given.seconds)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
