@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
@@ -51,9 +52,19 @@ async def broken_wait(gateway: Gateway, session: str) -> None:
     )
     writer.write(head.encode() + body)
     await writer.drain()
-    await asyncio.sleep(0.3)
+    await begun(gateway, "await_activity")
     writer.transport.abort()
     del reader
+
+
+async def begun(gateway: Gateway, name: str) -> None:
+    """Wait until the gateway is busy with such a request."""
+    headers = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
+    async with asyncio.timeout(10), httpx2.AsyncClient(headers=headers) as http:
+        while True:
+            spans = (await http.get(f"{gateway.base}/api/waterfall")).json()
+            if any(span["name"] == name and span["state"] == "running" for span in spans):
+                return
 
 
 async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_same_id(gateway: Gateway) -> None:

@@ -281,6 +281,7 @@ async def test_a_direct_call_waits_in_the_inbox_and_its_task_shows_that_it_waits
         asked = await question_of(caller)
         promoted = await running
         assert "get_task_result" in promoted["content"][0]["text"]
+        assert "files waits for an answer from you (What is your name?)" in promoted["content"][0]["text"]
         assert len(promoted["content"]) == 1
         (task,) = (await told(caller, "list_tasks"))["tasks"]
         assert task["waiting_for"] == "input"

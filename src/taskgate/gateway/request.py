@@ -52,6 +52,7 @@ class Request:
         "message",
         "narrowing",
         "on_settled",
+        "open_question",
         "outlet",
         "reachable",
         "respond",
@@ -92,6 +93,8 @@ class Request:
         self.on_settled: Callable[[bool], None] | None = None
         self.reachable: Callable[[], bool] | None = None
         self.span: Span | None = None
+        self.open_question: Callable[[], str | None] | None = None
+        """What the call waits for in its caller's inbox, as a sentence."""
         self.asked_state: bytes | None = None
         """What a stateless server gave us to keep while its questions are open."""
         self._pace: PacedProgress | None = None

@@ -73,6 +73,16 @@ class Waiting:
             )
         return shown
 
+    def sentence(self) -> str | None:
+        """For a caller that gets its reply before the question is answered."""
+        if self.over.is_set():
+            return None
+        see, respond = ("get_elicitations", "respond_to_elicitation")
+        if self.method == SAMPLE:
+            see, respond = ("get_sampling_requests", "respond_to_sampling")
+        asks = f" ({self.message[:200]})" if self.message else ""
+        return f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it."
+
     @property
     def message(self) -> str:
         said = self.params.get("message")
@@ -144,6 +154,8 @@ class Inbox:
             key=question.key,
         )
         own[waiting.id] = waiting
+        if request is not None:
+            request.open_question = waiting.sentence
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
         kind = EventKind.ELICITATION_REQUEST if question.method == ELICIT else EventKind.SAMPLING_REQUEST
         if not question.restored:

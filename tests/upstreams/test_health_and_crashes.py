@@ -1,0 +1,92 @@
+"""A server that stops answering is noticed and so is its return; a program that keeps dying is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from taskgate.core.errors import UpstreamError
+from taskgate.upstreams import health
+from taskgate.upstreams.backoff import Backoff
+from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
+from taskgate.upstreams.health import HealthWatch
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.answers = True
+        self.asked = 0
+
+    async def round_trip(self, timeout_s: float) -> None:
+        self.asked += 1
+        if not self.answers:
+            raise UpstreamError("upstream_timeout", "it does not answer")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "EVERY_S", 0.01)
+    monkeypatch.setattr(health, "WHEN_DEGRADED_S", 0.01)
+
+
+async def test_a_server_that_stops_answering_is_degraded_until_it_answers_again(quick: None) -> None:
+    peer, news = Peer(), asyncio.Queue[tuple[bool, str]]()
+    watch = HealthWatch(lambda: peer, lambda answers, why: news.put_nowait((answers, why)))
+    watch.start()
+    watch.start()
+    async with asyncio.timeout(5):
+        peer.answers = False
+        assert await news.get() == (False, "it does not answer")
+        assert watch.degraded
+        peer.answers = True
+        assert await news.get() == (True, "")
+    assert not watch.degraded
+    await watch.close()
+    asked = peer.asked
+    await asyncio.sleep(0.05)
+    assert peer.asked == asked
+
+
+async def test_without_a_link_nobody_is_asked_until_the_watch_is_started_again(quick: None) -> None:
+    peer, links = Peer(), asyncio.Queue[Peer | None]()
+    asked_for_link = asyncio.Event()
+
+    def link() -> Peer | None:
+        asked_for_link.set()
+        return links.get_nowait() if not links.empty() else None
+
+    watch = HealthWatch(link, lambda _answers, _why: None)
+    watch.start()
+    async with asyncio.timeout(5):
+        await asked_for_link.wait()
+        assert peer.asked == 0
+        links.put_nowait(peer)
+        watch.start()
+        while not peer.asked:
+            await asyncio.sleep(0.005)
+    await watch.close()
+
+
+def test_a_crash_too_many_within_the_time_leaves_the_program_alone() -> None:
+    loop = CrashLoop(3, 10.0)
+    assert [loop.crashed(at) for at in (0.0, 1.0)] == [False, False]
+    assert loop.left_alone_s(1.0) == 0.0
+    assert loop.crashed(2.0) is True
+    assert loop.left_alone_s(2.0) == LEFT_ALONE_S
+    assert loop.left_alone_s(100.0) == 0.0
+    assert loop.crashed(101.0) is False
+
+
+def test_crashes_far_apart_are_not_a_loop() -> None:
+    loop = CrashLoop(2, 10.0)
+    assert [loop.crashed(at) for at in (0.0, 11.0, 22.0)] == [False, False, False]
+
+
+def test_being_left_alone_holds_whatever_the_count_says() -> None:
+    backoff = Backoff()
+    backoff.leave_alone(50.0)
+    assert backoff.wait_s(20.0) == 30.0
+    assert backoff.attempt == 1
+    backoff.succeeded()
+    assert backoff.wait_s(20.0) == 0.0
