@@ -3,7 +3,9 @@
 It speaks both generations over HTTP, so that the crash tests can ask it afterwards, from a file that no crash of the gateway
 can touch, how often each call really ran. Tools whose name ends in `_task` run as tasks of this server.
 
-ledger_server.py PORT LEDGER [2025|2026|empty]      (empty: 2025 without a single tool)
+ledger_server.py PORT LEDGER [2025|2026|empty|own-tasks|no-list]
+
+The last three are 2025 without a single tool, with a task of its own in every session, and unable to list its tasks.
 """
 
 from __future__ import annotations
@@ -106,6 +108,10 @@ class Books:
             shown |= {"status": "input_required", "inputRequests": self._asking[task_id]}
         return shown
 
+    def listed(self, session: str) -> list[dict[str, Any]]:
+        mine = [task_id for task_id in self._runs if task_id.startswith(f"book-{session}-")]
+        return [shown for task_id in mine if (shown := self.shown(task_id, False)) is not None]
+
     async def result(self, task_id: str) -> dict[str, Any] | None:
         run = self._runs.get(task_id)
         return await asyncio.shield(run) if run is not None else None
@@ -121,6 +127,7 @@ class Answers:
         self._books, self._ledger = books, ledger
         self._stateless, self._empty = kind == "2026", kind == "empty"
         self.sessions: set[str] = set()
+        self._kind, self._gifts = kind, set[str]()
 
     def hear(self, method: str) -> None:
         if method == "notifications/cancelled":
@@ -148,7 +155,7 @@ class Answers:
         if method.startswith("tasks/"):
             # As with real servers, a task is known only in the session that made it.
             mine = stateless or params.get("taskId", f"book-{session}").startswith(f"book-{session}")
-            return await self._task(method, params, stateless) if mine else None
+            return await self._task(method, params, stateless, session) if mine else None
         return None
 
     def _tool(self, name: str) -> dict[str, Any]:
@@ -181,7 +188,7 @@ class Answers:
         said = ", ".join(f"{key} {given[key]['content']['value']}" for key in sorted(given))
         return {**result, "content": [*result["content"], {"type": "text", "text": said}]}
 
-    async def _task(self, method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any] | None:
+    async def _task(self, method: str, params: dict[str, Any], stateless: bool, session: str) -> dict[str, Any] | None:
         task_id = params.get("taskId", "")
         if method == "tasks/get":
             return self._books.shown(task_id, stateless)
@@ -193,7 +200,16 @@ class Answers:
         if method == "tasks/cancel":
             self._books.cancel(task_id)
             return {} if stateless else self._books.shown(task_id, stateless)
-        return {"tasks": []} if method == "tasks/list" else None
+        return await self._list(session) if method == "tasks/list" else None
+
+    async def _list(self, session: str) -> dict[str, Any] | None:
+        """Everything this session has; `own-tasks` keeps one that nobody asked for, `no-list` cannot list at all."""
+        if self._kind == "no-list":
+            return None
+        if self._kind == "own-tasks" and session not in self._gifts:
+            self._gifts.add(session)
+            self._books.begin("once_task", {"call": "kept"}, session)
+        return {"tasks": self._books.listed(session)}
 
 
 class Connection(asyncio.Protocol):
