@@ -245,3 +245,17 @@ async def test_a_stateless_caller_hears_of_its_task_on_a_subscription(stage: Sta
         assert heard[0]["params"]["notifications"] == {"taskIds": [handle["taskId"]]}
         assert "listened ran" in heard[-1]["params"]["result"]["content"][0]["text"]
         assert all(message["params"]["_meta"][f"{PREFIX}subscriptionId"] == 1 for message in heard)
+
+
+async def test_a_session_hears_the_status_of_its_tasks_on_its_own_stream(stage: Stage) -> None:
+    async with http_session(stage.gateway, capabilities=TASKS) as caller, httpx2.AsyncClient(timeout=20) as http:
+        async with http.stream("GET", stage.gateway.url, headers=caller.headers) as stream:
+            task_id = await begun(caller, "once", "heard", seconds=0.2)
+            heard: list[str] = []
+            async for message in messages(stream):
+                if message.get("method") == "notifications/tasks/status" and message["params"]["taskId"] == task_id:
+                    assert f"{PREFIX}related-task" not in message["params"].get("_meta", {})
+                    heard.append(message["params"]["status"])
+                if "completed" in heard:
+                    break
+        assert heard[0] == "working"
