@@ -1,0 +1,129 @@
+"""The operator's keys on disk, and the sessions of the pages: what is kept, how long it is good, and what forges nothing."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from taskgate.core.governance.approval import Approver
+from taskgate.dashboard import login as sessions
+from taskgate.dashboard.login import Login, Passphrase
+from taskgate.doors.identity import Doorkeeper, Token, approver_at, operator_identity, token_digest
+from taskgate.doors.operator import (
+    house_secret,
+    operator_token,
+    passphrase_fits,
+    set_passphrase,
+    stored_passphrase,
+)
+
+ANN = Approver("ann", frozenset({"approver"}))
+OPERATOR = Approver("operator", frozenset({"operator"}), operator=True)
+
+
+def a_login(secret: bytes = b"s" * 32, people: dict[str, Approver] | None = None, secure: bool = False) -> Login:
+    known = {"ann": ANN, "operator": OPERATOR} if people is None else people
+    return Login(secret, known.get, lambda: secure)
+
+
+def value_in(header: bytes) -> str:
+    return header.decode().partition("=")[2].partition(";")[0]
+
+
+def test_the_operators_token_is_made_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    token = operator_token(state)
+    assert operator_token(state) == token
+    assert len(token) > 32
+    for name in ("operator-token", "secret"):
+        house_secret(state)
+        assert stat.S_IMODE((state / name).stat().st_mode) == 0o600
+    (state / "operator-token").chmod(0o644)
+    operator_token(state)
+    assert stat.S_IMODE((state / "operator-token").stat().st_mode) == 0o600
+    assert [file.name for file in state.iterdir() if file.name.startswith(".")] == []
+
+
+def test_a_damaged_token_file_stops_the_start_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "operator-token").write_text("\n")
+    with pytest.raises(OSError, match="remove it"):
+        operator_token(tmp_path)
+
+
+def test_only_approvers_and_the_operator_are_let_in_by_their_tokens() -> None:
+    tokens = (
+        Token("ann", token_digest("a"), frozenset({"approver"})),
+        Token("agent", token_digest("b")),
+        Token("boss", token_digest("c"), frozenset({"operator"})),
+    )
+    keeper = Doorkeeper(tokens, operator_identity("op"))
+    found = {word: approver_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
+    assert found["a"] == ANN
+    assert found["b"] is None
+    assert found["x"] is None
+    assert found["c"] is not None
+    assert found["c"].operator
+    assert found["op"] == OPERATOR
+    assert approver_at(keeper, b"Basic op") is None
+    assert approver_at(Doorkeeper((), operator_identity("op")), b"Bearer x") is None
+
+
+def test_a_session_is_good_for_its_person_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = a_login()
+    cookie = value_in(login.cookie_for(ANN))
+    assert login.who(cookie) == ANN
+    assert a_login().who(cookie) == ANN
+    assert a_login(b"t" * 32).who(cookie) is None
+    assert a_login(people={}).who(cookie) is None
+    for broken in (None, "", ".", "x.y", cookie[:-2], cookie + "A", cookie.replace(".", "")):
+        assert login.who(broken) is None
+    now = sessions.time.time()
+    monkeypatch.setattr(sessions.time, "time", lambda: now + sessions.SESSION_S + 1)
+    assert login.who(cookie) is None
+
+
+def test_a_form_belongs_to_one_session() -> None:
+    login = a_login()
+    mine, other = value_in(login.cookie_for(ANN)), value_in(login.cookie_for(OPERATOR))
+    assert login.good_form(mine, login.form_token(mine))
+    assert not login.good_form(mine, login.form_token(other))
+    assert not login.good_form(mine, None)
+    assert not login.good_form(mine, "")
+
+
+def test_a_code_works_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = a_login()
+    code = login.new_code("operator")
+    assert login.redeem(code) == OPERATOR
+    assert login.redeem(code) is None
+    late = login.new_code("operator")
+    now = sessions.time.monotonic()
+    monkeypatch.setattr(sessions.time, "monotonic", lambda: now + sessions.CODE_S + 1)
+    assert login.redeem(late) is None
+
+
+def test_cookies_over_https_are_bound_to_the_host() -> None:
+    header = a_login(secure=True).cookie_for(ANN).decode()
+    assert header.startswith("__Host-")
+    assert "; Secure" in header
+    assert "HttpOnly; SameSite=Strict" in header
+
+
+async def test_a_passphrase_is_kept_as_a_hash_and_guessing_is_slowed_down(tmp_path: Path) -> None:
+    assert stored_passphrase(tmp_path) is None
+    set_passphrase(tmp_path, "open sesame")
+    stored = stored_passphrase(tmp_path)
+    assert stored is not None
+    assert "sesame" not in stored
+    assert passphrase_fits(stored, "open sesame")
+    assert not passphrase_fits(stored, "Open sesame")
+    lock = Passphrase(lambda given: given == "right")
+    assert lock.needed_by(OPERATOR)
+    assert not lock.needed_by(ANN)
+    assert await lock.fits("right")
+    for _ in range(sessions.TRIES):
+        assert not await lock.fits("wrong")
+    assert not await lock.fits("right")
+    assert await Passphrase(None).fits("")
