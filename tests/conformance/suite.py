@@ -33,7 +33,7 @@ Verdicts = dict[str, Verdict]
 
 
 async def run_suite(url: str, revision: str) -> Verdicts:
-    """Every scenario that the revision requires or reports, as `scenario:check -> verdict`."""
+    """Every scenario that the revision requires or reports, as `scenario:check/name -> verdict`."""
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         command = [HOME / "node", SUITE, "server", "--url", url, "--requirements", revision, "--output-dir", folder]
         _, out, err = await run_to_end(command, within=SUITE_DEADLINE)
@@ -48,7 +48,7 @@ def read_verdicts(folder: Path) -> Verdicts:
     for report in sorted(folder.glob("*/checks.json")):
         scenario = scenario_of(report.parent.name)
         for check in json.loads(report.read_text()):
-            name = f"{scenario}:{check['id']}"
+            name = f"{scenario}:{check['id']}/{check['name']}"
             found = Verdict(check["status"], check.get("errorMessage") or "")
             verdicts[name] = min(found, verdicts.get(name, found), key=lambda one: SEVERITY.index(one.status))
     return verdicts
