@@ -59,6 +59,7 @@ class Lifecycle:
         self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper)
         self.ready = False
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
         report(loaded)
@@ -125,6 +126,9 @@ class Lifecycle:
         return self.dashboard.api.login_url(operator)
 
     def stop(self) -> None:
+        """Drain and end; asked a second time, do not wait for what is under way."""
+        if self._stop.is_set():
+            self._hurry.set()
         self._stop.set()
 
     async def _drain(self, serving: asyncio.Task[None]) -> None:
@@ -136,7 +140,15 @@ class Lifecycle:
         self.house.gateway.subscriptions.end_all()
         self.house.gateway.end_streams()
         self._server.should_exit = True
+        began = asyncio.get_running_loop().time()
         await serving
+        left = began + self._drain_s - asyncio.get_running_loop().time()
+        settling = asyncio.create_task(self.house.gateway.tasks.runs.settle(max(0.0, left)))
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        for waited in (settling, hurried):
+            waited.cancel()
+        await asyncio.gather(settling, hurried, return_exceptions=True)
 
     async def close(self) -> None:
         await self.house.gateway.close()

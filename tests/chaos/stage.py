@@ -116,7 +116,7 @@ def configuration(port: int, **tasks: Any) -> dict[str, Any]:
         "schema": 1,
         "servers": {"books": {"url": f"http://127.0.0.1:{port}/mcp", "tools": CLASSES}},
         "tasks": {"grace_ms": 150, "promote_after_ms": 150, "poll_interval_ms": 100, **tasks},
-        "limits": {"open_tasks_per_caller": 5000},
+        "limits": {"open_tasks_per_caller": 5000, "drain_timeout": "2s"},
     }
 
 

@@ -71,7 +71,7 @@ async def test_a_foreign_task_looks_like_one_that_never_was(tmp_path: Path) -> N
 
 
 async def test_a_caller_may_have_only_so_many_open_tasks(tmp_path: Path) -> None:
-    more = {"limits": {"open_tasks_per_caller": 3}}
+    more = {"limits": {"open_tasks_per_caller": 3, "drain_timeout": "1s"}}
     async with set_stage(tmp_path, more=more) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
         made = [await begun(caller, "once", f"open {number}", seconds=20) for number in range(3)]
         with pytest.raises(Failed) as failed:
@@ -107,6 +107,19 @@ async def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path
         after = await begun(caller, "once", "after")
         assert "after ran" in (await caller.ask("tasks/result", {"taskId": after}))["content"][0]["text"]
     assert [stage.ledger.count(call) for call in ("before", "during", "plain", "after")] == [1, 0, 1, 1]
+
+
+async def test_a_gateway_that_is_asked_to_stop_lets_calls_end_that_may_not_be_repeated(tmp_path: Path) -> None:
+    async with set_stage(tmp_path, more={"limits": {"drain_timeout": "10s"}}) as stage:
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            task_id = await begun(caller, "once", "almost done", seconds=1.0)
+            await until(lambda: stage.ledger.count("almost done") == 1)
+        assert await stage.gateway.stop() == 0
+        await stage.gateway.reborn()
+        async with http_session(stage.gateway, capabilities=TASKS) as caller:
+            ended = await caller.ask("tasks/result", {"taskId": task_id})
+            assert "almost done ran" in ended["content"][0]["text"]
+        assert stage.ledger.count("almost done") == 1
 
 
 async def test_a_run_past_its_deadline_is_unknown_or_failed_by_class(tmp_path: Path) -> None:

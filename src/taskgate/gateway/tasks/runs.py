@@ -189,6 +189,18 @@ class Runs:
         except TaskgateError as problem:
             log.info("an upstream could not be told", why=problem.message)
 
+    async def settle(self, timeout_s: float) -> None:
+        """At shutdown: let calls end that are out and could not be taken up again. Everything else can wait for the next start."""
+        waiting = []
+        for task_id, run in list(self._running.items()):
+            task = await self._desk.store.get(task_id)
+            sent = task is not None and task.may_have_been_sent and not task.state.is_terminal
+            if task is not None and sent and task.upstream_handle is None and not task.tool_class.may_repeat:
+                waiting.append(run)
+        if waiting:
+            log.info("waiting for calls that may not be repeated", count=len(waiting), seconds=timeout_s)
+            await asyncio.wait(waiting, timeout=timeout_s)
+
     async def close(self) -> None:
         """Stop running without ending the tasks: the next start finds them in the store."""
         self.closing = True
