@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.conversations.behaviours import BEHAVIOURS, TASK_BEHAVIOURS, complaints, script
 from tests.harness.absent import reason_for
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.peers import CALLERS, UPSTREAMS, Caller, Upstream
+from tests.harness.peers import CALLERS, FASTMCP_TASKS, UPSTREAMS, Caller, Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 TRANSPORTS = ("http", "stdio")
@@ -45,6 +45,8 @@ async def gateway() -> AsyncIterator[Gateway]:
             if reason_for(upstream.peer) is None:
                 servers[f"{upstream.name}-stdio"] = upstream.stdio()
                 servers[f"{upstream.name}-http"] = {"url": await stack.enter_async_context(upstream.http())}
+        if reason_for(FASTMCP_TASKS.peer) is None:
+            servers["fastmcp-http"] = {"url": await stack.enter_async_context(FASTMCP_TASKS.http())}
         yield await stack.enter_async_context(running_gateway(configuration(servers)))
 
 
@@ -67,6 +69,14 @@ async def test_a_caller_runs_tools_as_tasks(
 ) -> None:
     url = f"{gateway.url}/{upstream.name}-{transport}"
     observations = await caller.play(script(TASK_BEHAVIOURS), url=url)
+    assert complaints(observations, TASK_BEHAVIOURS) == {}
+
+
+@pytest.mark.parametrize(
+    "caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer, "fastmcp")) for c in CALLERS if c.tasks]
+)
+async def test_a_caller_runs_the_tasks_of_a_server_that_has_the_extension(gateway: Gateway, caller: Caller) -> None:
+    observations = await caller.play(script(TASK_BEHAVIOURS), url=f"{gateway.url}/fastmcp-http")
     assert complaints(observations, TASK_BEHAVIOURS) == {}
 
 

@@ -97,5 +97,6 @@ CALLERS = (
     Caller("ts2-2025", "ts2", "client_ts2.mjs", STATEFUL, tasks=True),
     Caller("ts2-2026", "ts2", "client_ts2.mjs", STATELESS, tasks=True),
 )
+FASTMCP_TASKS = Upstream("fastmcp", "fastmcp", "tasks_server_fastmcp.py", STATELESS, tasks=True)
 EVERYTHING = Upstream("everything", "mcp23", "everything_server.py", STATELESS, tasks=True)
 PYTHON = sys.executable
