@@ -287,7 +287,7 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     await house.gateway.start()
     await house.gateway.tasks.recovery.take_over()
     chores = asyncio.create_task(_mind_for_ever(house))
-    door = StdioDoor(house.gateway, Caller("local", scope=name), SessionRequest())
+    door = StdioDoor(house.gateway, Caller(scope=name), SessionRequest())
     serving = asyncio.create_task(door.serve())
     loop = asyncio.get_running_loop()
 

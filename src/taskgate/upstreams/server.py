@@ -53,6 +53,7 @@ class Server:
         self._subscriptions = SharedSubscriptions()
         self._returning: asyncio.Task[None] | None = None
         self._closed = False
+        self._announcer: LinkKey | None = None
         self._health = HealthWatch(self._any_link, self._health_changed)
         self._crashes: dict[LinkKey, CrashLoop] = {}
         self._last_words: tuple[str, ...] = ()
@@ -99,6 +100,9 @@ class Server:
             return _SHARED
         if self.spec.transport is not Transport.STDIO:
             return _LISTENER
+        told = self._links.get(self._announcer) if self._announcer is not None else None
+        if self._announcer is not None and told is not None and told.alive:
+            return self._announcer
         running = next((key for key, link in self._links.items() if link.alive), None)
         if running is not None:
             return running
@@ -192,6 +196,9 @@ class Server:
     # The server is the first listener of its links, so that it notices when one is lost.
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
+        if method.endswith("/list_changed"):
+            # Where every principal has a process of its own, the one that says so is the one that knows.
+            self._announcer = link.key
         self.listener.on_notification(link, method, params)
 
     async def on_question(self, link: Link, question: Question) -> Answer:
