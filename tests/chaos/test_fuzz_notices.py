@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-
 from tests.chaos import fuzz
 from tests.chaos.frames import CALLER_FRAMES
 from tests.chaos.mutations import Mutator
