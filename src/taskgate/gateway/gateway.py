@@ -157,6 +157,7 @@ class Gateway:
             self._guests_changed,
         )
         self.tasks.desk.check = self._check_output
+        self.activity.unwatch = self._unwatch
         self.waterfall = relay.waterfall
         self.tasks.runs.draw_in(relay.waterfall)
         self.tasks.board.listeners.append(self.activity.task_changed)
@@ -491,6 +492,11 @@ class Gateway:
                 feed.tell(kind, server, told)
         elif key is None or key.session in ("", "listener"):
             self.activity.tell_all(kind, server, told, lambda scope: self._in_scope(server, scope))
+
+    async def _unwatch(self, server: str, uri: str) -> None:
+        upstream = self.context.upstreams.get(server)
+        if upstream is not None and not self.stopping:
+            await upstream.unwatch(uri)
 
     def _in_scope(self, server: str, scope: str) -> bool:
         plan = self.context.plan

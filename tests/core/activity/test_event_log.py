@@ -96,6 +96,13 @@ def test_a_lost_marker_that_did_not_arrive_is_told_again() -> None:
     assert log.take().lost == 1
 
 
+def test_a_forgotten_durable_event_does_not_hold_the_position_back() -> None:
+    log = EventLog(kept=1)
+    log.add(event(1, durable=True))
+    log.add(event(2, durable=True))
+    assert log.confirm(log.take()) == 2
+
+
 def test_old_events_are_forgotten() -> None:
     log = EventLog(kept_ms=1000)
     log.add(event(1, at_ms=0))

@@ -38,6 +38,7 @@ class Activity:
         self._feeds: dict[str, Feed] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self.unwatch: Callable[[str, str], Coroutine[Any, Any, None]] = _nobody_watches
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -59,12 +60,19 @@ class Activity:
         feed = self._feeds.get(caller)
         if feed is None:
             if len(self._feeds) >= MAX_FEEDS:
-                raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
+                self._make_room()
             feed = self._feeds[caller] = Feed(caller, scope, self._store)
             feed.last_used = asyncio.get_running_loop().time()
             loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
             loading.add_done_callback(lambda _: self._loading.pop(caller, None))
         return feed
+
+    def _make_room(self) -> None:
+        """Names of stateless callers cost nothing to invent: whoever was not heard of for longest makes room."""
+        idle = [feed for feed in self._feeds.values() if not feed.has_waiters]
+        if not idle:
+            raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
+        self._drop(min(idle, key=lambda feed: feed.last_used).caller)
 
     def find(self, caller: str) -> Feed | None:
         return self._feeds.get(caller)
@@ -140,6 +148,8 @@ class Activity:
         feed = self._feeds.pop(caller, None)
         if feed is not None:
             feed.close()
+            for uri, server in feed.watched.items():
+                self.spawn(self.unwatch(server, uri))
 
     def reap(self, now: float) -> None:
         """Feeds that nobody has used for long go; their durable events stay in the store."""
@@ -153,6 +163,10 @@ class Activity:
         await asyncio.gather(*under_way, return_exceptions=True)
         for caller in list(self._feeds):
             self._drop(caller)
+
+
+async def _nobody_watches(_server: str, _uri: str) -> None:
+    return None
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:
