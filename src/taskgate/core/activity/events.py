@@ -39,6 +39,9 @@ class EventKind(StrEnum):
     EVENTS_LOST = "events_lost"
 
 
+ENDED: Final = frozenset(
+    {EventKind.TASK_COMPLETED, EventKind.TASK_FAILED, EventKind.TASK_CANCELLED, EventKind.TASK_EXPIRED}
+)
 SHOWN: Final = frozenset(kind.value for kind in EventKind)
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, Final
 
 from taskgate.core.activity.event_log import Batch, EventLog
-from taskgate.core.activity.events import SHOWN, Event, EventKind
+from taskgate.core.activity.events import ENDED, SHOWN, Event, EventKind
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
@@ -83,6 +83,8 @@ class Feed:
         if stored.number <= self.durable_last:
             return
         self.durable_last = stored.number
+        if stored.kind in ENDED:
+            self._forget_task(str(stored.data.get("task_id")))
         if stored.kind in SHOWN:
             self.log.add(
                 Event(stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number),
@@ -104,13 +106,17 @@ class Feed:
     def task_changed(self, task: Task) -> None:
         known = self.open_tasks.get(task.id)
         if task.state.is_terminal:
-            self.open_tasks.pop(task.id, None)
-            self._ended.append(task.id)
+            self._forget_task(task.id)
         elif known is not None:
             self.open_tasks[task.id] = task if task.revision > known.revision else known
         elif task.id not in self._ended and len(self.open_tasks) < MAX_OPEN_SHOWN:
             self.open_tasks[task.id] = task
         self.sync_soon()
+
+    def _forget_task(self, task_id: str) -> None:
+        """It has ended. The store's event may tell so before the one who ended it does."""
+        self.open_tasks.pop(task_id, None)
+        self._ended.append(task_id)
 
     def sync_soon(self) -> None:
         """Something durable happened: fetch it. Changes that come while we fetch are fetched in one more round."""
