@@ -107,7 +107,7 @@ async def test_a_cancel_reaches_the_upstream(stage: Stage, tool: str) -> None:
         asked = time.monotonic()
         await caller.ask("tasks/cancel", {"taskId": task_id})
         assert time.monotonic() - asked < 2
-        await until(lambda: stage.ledger.cancels() == before + 1)
+        await until(lambda: stage.ledger.cancels() > before)
 
 
 async def until(true: Any, within: float = 10.0) -> None:

@@ -54,6 +54,7 @@ class Attempts:
         self.prepare: Callable[[Task], Awaitable[None]] | None = None
         self.line_of: Callable[[str], Line | None] = lambda _server: None
         self.on_progress: Callable[[str, Noted], None] = lambda _task_id, _noted: None
+        self.on_log: Callable[[str, Raw], None] = lambda _task_id, _params: None
         self.waterfall = Waterfall()
         self.following = UpstreamTasks(desk, questions)
         self._desk = desk
@@ -200,6 +201,8 @@ class Attempts:
         if noted is not None:
             self._desk.store.note(task_id, noted)
             self.on_progress(task_id, noted)
+        elif method == "notifications/message" and raw is not None:
+            self.on_log(task_id, raw)
 
     async def _after_failure(self, task: Task, problem: UpstreamError) -> UpstreamError | None:
         current = await self._desk.store.get(task.id)

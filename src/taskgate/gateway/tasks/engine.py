@@ -56,7 +56,7 @@ class TaskEngine:
         self.questions.push = self.followers.push
         self.methods.on_waiting = self.followers.waiting
         self.followers.on_stream = self.questions.offer
-        self.runs.tell_progress(self.followers.progressed)
+        self.runs.tell(self.followers.progressed, self.followers.logged)
         self.board.listeners.append(self.followers.changed)
         self.board.listeners.append(self.foreign.noticed)
 

@@ -15,6 +15,7 @@ from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK
 from taskgate.core.generations.stateful_2025 import speaks_tasks
+from taskgate.core.meta import with_meta
 from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks import stateful_face
 from taskgate.core.tasks.happening import Noted
@@ -34,6 +35,7 @@ class Followers:
         self._desk = desk
         self._methods = methods
         self._progress: dict[str, tuple[Raw, PacedProgress]] = {}
+        self._origins: dict[str, Session] = {}
         self._waiting: dict[str, list[Request]] = {}
         self._telling: set[asyncio.Task[None]] = set()
         self.sessions: Callable[[], Iterable[Session]] = lambda: ()
@@ -45,6 +47,8 @@ class Followers:
     def joined(self, task: Task, request: Request, *, held: bool) -> None:
         """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
         session, token = request.session, request.progress_token
+        if session is not None:
+            self._origins[task.id] = session
         if token is None:
             return
         if held:
@@ -101,7 +105,18 @@ class Followers:
         params["_meta"] = {RELATED_TASK: {"taskId": task_id}}
         pace.offer(noted.progress, wire.encode(params))
 
+    def logged(self, task_id: str, params: Raw) -> None:
+        """A log line of a run belongs to the session that asked for the task."""
+        session = self._origins.get(task_id)
+        members = wire.members_of(params)
+        level = wire.parse_strictly(bytes(members.get("level", Raw(b'"info"'))))
+        if session is not None and session.wants_log(level if type(level) is str else "info"):
+            related = with_meta(members, {RELATED_TASK: wire.raw({"taskId": task_id})})
+            session.notify("notifications/message", wire.join(related))
+
     def changed(self, task: Task) -> None:
+        if task.state.is_terminal:
+            self._origins.pop(task.id, None)
         ended = self._progress.pop(task.id, None) if task.state.is_terminal else None
         if ended is not None:
             ended[1].end()

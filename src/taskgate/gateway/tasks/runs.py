@@ -16,6 +16,7 @@ from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import Noted
 from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
 from taskgate.gateway.budgets import Line
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, stored_conversation
@@ -54,8 +55,9 @@ class Runs:
     def queue_in(self, line_of: Callable[[str], Line | None]) -> None:
         self._attempts.line_of = line_of
 
-    def tell_progress(self, told: Callable[[str, Noted], None]) -> None:
-        self._attempts.on_progress = told
+    def tell(self, progress: Callable[[str, Noted], None], logged: Callable[[str, Raw], None]) -> None:
+        """Who passes on what a server says while it runs a task."""
+        self._attempts.on_progress, self._attempts.on_log = progress, logged
 
     def progressed(self, task_id: str, noted: Noted) -> None:
         self._attempts.on_progress(task_id, noted)
