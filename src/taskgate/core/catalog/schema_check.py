@@ -71,6 +71,8 @@ class SchemaCheck:
 
     _validator: Any
     _work: SchemaWork
+    _harmless: bool = False
+    """It refers to nothing, so that no part of it applies twice in one place, and a value's depth need not be looked at."""
 
     @classmethod
     def compile(cls, schema: Any) -> SchemaCheck:
@@ -84,13 +86,15 @@ class SchemaCheck:
         regex = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT)
         kind = jsonschema_rs.validator_for if "$schema" in schema else jsonschema_rs.Draft202012Validator
         try:
-            return cls(kind(schema, offline=True, mask="the value", pattern_options=regex), work)
+            validator = kind(schema, offline=True, mask="the value", pattern_options=regex)
+            return cls(validator, work, _is_harmless(schema))
         except (ValueError, TypeError):
             raise UnusableSchema("it is not a valid JSON schema") from None
 
     def violations(self, value: Any) -> tuple[Violation, ...]:
         """What does not fit, the first few; nothing if all does. Raises UnusableSchema for a value nested too deep."""
-        _refuse_endless(self._work, _depth(value))
+        if not self._harmless:
+            _refuse_endless(self._work, _depth(value))
         if self._validator.is_valid(value):
             return ()
         found: list[Violation] = []
@@ -116,6 +120,10 @@ def _refuse_hostile(schema: Any) -> None:
             target = part.get(keyword)
             if isinstance(target, str) and not target.startswith("#"):
                 raise UnusableSchema("it refers to something outside itself")
+
+
+def _is_harmless(schema: Any) -> bool:
+    return not any(keyword in part for part in parts_of(schema) for keyword in REFERENCES)
 
 
 def _refuse_endless(work: SchemaWork, depth: int) -> None:
