@@ -13,13 +13,17 @@ import argparse
 import asyncio
 import json
 import statistics
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.measure import one_round, start_to_first_answer, weigh_sessions
 from tests.benchmarks.targets import Target, echo_server, relays, taskgate
+from tests.harness.absent import HOME
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 COLUMNS = ("per_second", "p50_ms", "p99_ms", "cpu_ms", "upstream_messages", "upstream_connections", "errors")
 TITLES = ("calls/s", "p50 ms", "p99 ms", "CPU ms/call", "messages up/call", "new connections", "errors")
 GENERATIONS = ("2025", "2026")
@@ -94,11 +98,20 @@ def judge(generation: str, rows: dict[str, dict[str, Any]], single: dict[str, di
     return lines
 
 
+def install_relays() -> None:
+    """Put the other relays into their environments, or say loudly which comparison will be missing."""
+    subprocess.run([sys.executable, ROOT / "tools/peers.py", "--bench"], check=False)
+    for name in ("fastmcp", "mcp-proxy"):
+        if not (HOME / name / ".installed").exists():
+            print(f"NOT COMPARED: {name} is not installed on this machine")
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round of everything")
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     chosen = parser.parse_args()
+    install_relays()
     rounds, seconds, sessions = (1, 1.0, 200) if chosen.quick else (3, 3.0, 1000)
     results: dict[str, Any] = {}
     goals: list[str] = []
