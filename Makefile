@@ -38,10 +38,10 @@ test: format lint types contract tests
 check: format lint types contract
 
 format: $(STAMP)
-	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff format --check --quiet src tests tools examples
 
 lint: $(STAMP)
-	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff check --quiet src tests tools examples
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -23,7 +23,9 @@ def main() -> int:
         for name, file in sorted(data["files"].items())
         if CORE in name and (file["missing_lines"] or file.get("missing_branches"))
     ]
-    print(f"coverage: {overall:.1f}% overall (at least {OVERALL}%), {len(gaps)} file(s) of core/ with gaps (none allowed)")
+    print(
+        f"coverage: {overall:.1f}% overall (at least {OVERALL}%), {len(gaps)} file(s) of core/ with gaps (none allowed)"
+    )
     for gap in gaps:
         print(gap)
     return 0 if overall >= OVERALL and not gaps else 1

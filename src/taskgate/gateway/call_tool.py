@@ -20,7 +20,7 @@ from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamE
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.generations.stateless_2026 import complete
+from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, missing_capability
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
@@ -121,6 +121,8 @@ def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, An
 def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskCheck:
     """Does the call obey what the tool showed this caller about tasks?"""
     session = request.session
+    if session is None and tool.forced and not request.inner:
+        return _stateless_contract(request)
     if session is None or request.inner or not speaks_tasks(session.version):
         return TaskCheck.SYNC
     present = "task" in request.params
@@ -149,6 +151,13 @@ def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskChec
     return check
 
 
+def _stateless_contract(request: Request) -> TaskCheck:
+    """A tool that the operator wants run as a task only: this generation has its own word for a caller that cannot follow one."""
+    if request.envelope is not None and not request.envelope.wants_tasks:
+        raise missing_capability({"extensions": {TASKS_EXTENSION: {}}}, "This tool runs as a task only.")
+    return TaskCheck.TASK
+
+
 async def held(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest, key: str | None) -> bytes:
     """People must agree first, and the caller did not ask for a task: wait for them as this caller's rung allows."""
     refuse_if_full(context, request, tool)
@@ -164,9 +173,10 @@ async def held(context: Context, request: Request, tool: ToolRef, approval: Appr
 
 
 async def as_task(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest | None = None) -> bytes:
-    """The caller sent `task`: a handle at once, the run as soon as it may be."""
+    """The caller sent `task`, or the tool runs in no other way: a handle at once, the run as soon as it may be."""
     refuse_if_full(context, request, tool)
-    ttl = context.tasks.ttl_ms(request.params["task"])
+    # Stateless callers have no say in the ttl, whatever they send (2026-07-28, tasks extension).
+    ttl = context.tasks.ttl_ms(request.params["task"] if request.session is not None else {})
     if ttl.clamped:
         context.warn("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
     call = new_call(context, request, tool, ttl.ms)

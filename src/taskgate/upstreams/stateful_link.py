@@ -32,7 +32,9 @@ from taskgate.upstreams.flight import Flight, SessionGone, Wire, broke_protocol
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _WHOSE: Final = Answer(
-    error=wire.encode({"code": -32603, "message": "Several callers have calls open, and nothing says whom this is for."})
+    error=wire.encode(
+        {"code": -32603, "message": "Several callers have calls open, and nothing says whom this is for."}
+    )
 )
 """Better no answer than one from the wrong caller. `instances: per_session` keeps callers apart."""
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

@@ -107,7 +107,10 @@ class StatelessLink:
         if known is None or known[0] is not face:
             if len(self._envelopes) >= MAX_ENVELOPES:
                 self._envelopes.clear()
-            known = self._envelopes[id(face)] = (face, _stamp({}, face.towards(self.keeps_questions, self.asks_models))[META])
+            known = self._envelopes[id(face)] = (
+                face,
+                _stamp({}, face.towards(self.keeps_questions, self.asks_models))[META],
+            )
         return {**members, META: known[1]}
 
     def _reply(self, message: Message) -> Reply:
