@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.activity.callers import HttpSession, HttpStateless, http_session, http_stateless, messages, told
 from tests.chaos.stage import Stage, set_stage
-from tests.tasks.test_task_methods import EXTENSION, TASKS, called, until
+from tests.tasks.test_task_methods import EXTENSION, TASKS, called, refused, until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
 WAITS = {"grace_ms": 200, "promote_after_ms": 400, "hold_ms": 1200, "heartbeat_ms": 100, "clients": ["patient*"]}
@@ -180,3 +180,18 @@ async def test_helper_tools_follow_a_promoted_call_to_its_end(stage: Stage) -> N
         result: dict[str, Any] = {}
         while "followed ran" not in result.get("text", ""):
             result = await told(caller, "get_task_result", task_id=task["task_id"])
+
+
+async def test_a_tool_that_runs_as_a_task_only_is_a_handle_at_once_or_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    more = {"governance": {"force_required": ["once"]}, "tasks": {**WAITS, "grace_ms": 5000}}
+    async with set_stage(tmp_path_factory.mktemp("forced"), more=more) as stage:
+        async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
+            handle = await caller.ask("tools/call", called("once", "forced", task={"ttl": "ignored"}))
+            assert (handle["resultType"], handle["ttlMs"]) == ("task", 600_000)
+        async with http_stateless(stage.gateway) as caller:
+            error = await refused(caller, "tools/call", called("once", "cannot follow"))
+            assert error["code"] == -32021
+        await until(lambda: stage.ledger.count("forced") == 1)
+        assert stage.ledger.count("cannot follow") == 0
