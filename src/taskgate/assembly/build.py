@@ -44,20 +44,20 @@ class Ears:
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
         if self.gateway is not None:
-            self.gateway.on_notification(link, method, params)
+            self.gateway.news.on_notification(link, method, params)
 
     async def on_question(self, link: Link, question: Question) -> Answer:
         if self.gateway is None:
             return not_supported(question.method)
-        return await self.gateway.on_question(link, question)
+        return await self.gateway.news.on_question(link, question)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if self.gateway is not None:
-            self.gateway.on_closed(link, reason)
+            self.gateway.news.on_closed(link, reason)
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         if self.gateway is not None:
-            self.gateway.on_server(server, kind, data, key)
+            self.gateway.news.on_server(server, kind, data, key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,38 +7,31 @@ generation, whatever an upstream may know (a version gate is the gateway's job).
 from __future__ import annotations
 
 import asyncio
-import difflib
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
-from taskgate.core.activity.events import EventKind
 from taskgate.core.activity.waterfall import Span
-from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.caller import OPERATOR, Caller
 from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.generations.stateful_2025 import read_opening
-from taskgate.core.questions import ELICIT, Answer, Question
+from taskgate.core.questions import ELICIT, Question
 from taskgate.core.scoping.request import SessionRequest
-from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import Message, Raw
+from taskgate.core.wire import Message
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.asker import Asker, session_key
 from taskgate.gateway.activity.task_questions import TaskInbox
 from taskgate.gateway.ask_models import Models
 from taskgate.gateway.budgets import CHARGED, Budgets
-from taskgate.gateway.call_tool import as_tool_result, call_tool, unknown_tool
+from taskgate.gateway.call_tool import as_tool_result
 from taskgate.gateway.catalogs import Catalogs, Offer
-from taskgate.gateway.complete import complete
 from taskgate.gateway.completions import Completions
 from taskgate.gateway.context import Context
 from taskgate.gateway.elicitation_pages import ElicitationPages
@@ -52,27 +45,28 @@ from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.guests import Guests
-from taskgate.gateway.introduce import discover_result, initialize_result
-from taskgate.gateway.list_catalog import list_catalog
-from taskgate.gateway.own_resources import read_own_resource
-from taskgate.gateway.own_tools.table import FACADE_MODES, call_own_tool, callable_families, own_tool
+from taskgate.gateway.introduce import initialize_result
+from taskgate.gateway.method_tables import MethodTables, links_of
+from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan import Limits, Plan
-from taskgate.gateway.read_things import get_prompt, read_resource
 from taskgate.gateway.relay import Relay
+from taskgate.gateway.replies import Reply, broken, refused, relayed
 from taskgate.gateway.request import Request
+from taskgate.gateway.scope_record import ScopeRecord, facts_of, scope_hint
 from taskgate.gateway.seal import Seal
 from taskgate.gateway.sessions import Session, SessionTable
-from taskgate.gateway.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
+from taskgate.gateway.subscriptions import Subscriptions
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.conversation import RESUMED
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.traced import answer_traced
-from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
+from taskgate.gateway.upstream_news import UpstreamNews
+from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.gateway.validate import Validation
 from taskgate.gateway.vendor_methods import VendorMethods
 from taskgate.gateway.views import Views
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Link, LinkKey, RelayedError, Upstream
+from taskgate.ports.upstream import RelayedError, Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -84,14 +78,6 @@ _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
 _RESOURCE_MISSING: Final = -32002
 MOST_TOLD: Final = 100
 MOST_SCOPES_TOLD: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    body: bytes
-    status: int = 200
-    retry_after_s: float | None = None
-    error_type: str = ""
 
 
 class Gateway:
@@ -109,7 +95,9 @@ class Gateway:
         self.subscriptions = Subscriptions()
         self._session_ended: list[Callable[[Session], None]] = []
         self._outlived: set[str] = set()
-        catalogs = Catalogs(upstreams, plan.limits, self._lists_changed, metrics)
+        catalogs = Catalogs(
+            upstreams, plan.limits, lambda server, kinds: self.news.lists_changed(server, kinds), metrics
+        )
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
         seal = Seal(seal_key)
         self.tasks.sign_with(seal)
@@ -122,7 +110,8 @@ class Gateway:
         self._asker.models, self._asker.urls, self._suspended.urls = self.models, self.urls, self.urls
         self._asker.attended = lambda caller: self.activity.find(caller) is not None
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
-        relay.urls, relay.elicitation_over = self.urls, self._elicitation_over
+        self.news = UpstreamNews(lambda: self.context, self.subscriptions, self.activity, self._asker, self.urls)
+        relay.urls, relay.elicitation_over = self.urls, self.news.elicitation_over
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
         self._ask_caller = AskCaller(self.approvals, self.tasks, lambda: self._plan)
@@ -131,8 +120,8 @@ class Gateway:
         catalogs.inspect = self._inspect
         by_url = ByUrl(seal, self.approvals, self.tasks, lambda: self._plan)
         readings = HeldReadings(governor, self.tasks, lambda: self._plan)
-        views = Views(catalogs, self._note, self._composed)
-        self._scopes_told = 0
+        self.scope_record = ScopeRecord(store, metrics)
+        views = Views(catalogs, self._note, self.scope_record.composed)
         self.budgets = Budgets(plan)
         metrics.gauges += self.budgets.gauges()
         self.guests = Guests()
@@ -172,64 +161,9 @@ class Gateway:
         self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
         self.pages = ElicitationPages()
         self.vendor = VendorMethods(lambda: self.context, self.urls, self.pages, self.elicitation_url)
-        self._stateful = self._stateful_methods()
-        self._stateless = self._stateless_methods()
+        tables = MethodTables(lambda: self.context, self.subscriptions, self.tasks)
+        self._stateful, self._stateless = tables.stateful(), tables.stateless()
         self._lists_news: dict[EntryKind, None] = {}
-
-    def _stateful_methods(self) -> dict[str, UseCase]:
-        listing = self._using(list_catalog)
-        return {
-            "ping": _pong,
-            "tools/list": listing,
-            "prompts/list": listing,
-            "resources/list": listing,
-            "resources/templates/list": listing,
-            "tools/call": self._call_tool,
-            "prompts/get": self._using(get_prompt),
-            "resources/read": self._read_resource,
-            "resources/subscribe": self._using(self.subscriptions.subscribe),
-            "resources/unsubscribe": self._using(self.subscriptions.unsubscribe),
-            "completion/complete": self._using(complete),
-            "logging/setLevel": self._set_log_level,
-            "tasks/get": self.tasks.methods.get,
-            "tasks/result": self.tasks.methods.result,
-            "tasks/list": self.tasks.methods.list,
-            "tasks/cancel": self.tasks.methods.cancel,
-        }
-
-    def _stateless_methods(self) -> dict[str, UseCase]:
-        listing = self._using(list_catalog)
-        return {
-            "server/discover": self._discover,
-            "tools/list": listing,
-            "prompts/list": listing,
-            "resources/list": listing,
-            "resources/templates/list": listing,
-            "tools/call": self._call_tool,
-            "prompts/get": self._using(get_prompt),
-            "resources/read": self._read_resource,
-            "completion/complete": self._using(complete),
-            "subscriptions/listen": self._using(self.subscriptions.listen),
-            "tasks/get": self.tasks.methods.get,
-            "tasks/update": self.tasks.methods.update,
-            "tasks/cancel": self.tasks.methods.cancel,
-        }
-
-    async def _call_tool(self, request: Request) -> bytes:
-        own = await own_tool(self.context, request)
-        if own is not None:
-            return await call_own_tool(self.context, request, own)
-        scope = self.context.plan.scopes.get(request.caller.scope)
-        if scope is not None and scope.mode is ScopeMode.FACADE:
-            raise unknown_tool(str(request.params.get("name")))
-        return await call_tool(self.context, request)
-
-    async def _read_resource(self, request: Request) -> bytes:
-        own = await read_own_resource(self.context, request)
-        return own if own is not None else await read_resource(self.context, request)
-
-    def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
-        return lambda request: use_case(self.context, request)
 
     def trace(self, tracing: Tracing | None) -> None:
         """Watch every request and every errand from now on."""
@@ -276,7 +210,9 @@ class Gateway:
             session.face = replace(session.face, inbox=True)
         if scope.mode in FACADE_MODES:
             self.activity.open(session_key(session), caller.scope)
-        log.info("session opened", principal=caller.principal, client=opening.client_info.get("name"), **_facts(subset))
+        log.info(
+            "session opened", principal=caller.principal, client=opening.client_info.get("name"), **facts_of(subset)
+        )
         return session, wire.success(message.id or b"null", result)
 
     def admit(self, caller: Caller, narrowing: SessionRequest) -> Subset:
@@ -287,15 +223,6 @@ class Gateway:
             # Names that callers make up must not become labels.
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
             raise
-
-    def scope_hint(self, asked: str) -> str:
-        """For operators: what is wrong with the name of a scope."""
-        plan = self.context.plan
-        if asked in plan.disabled_scopes:
-            return f"The scope {asked!r} is switched off."
-        near = difflib.get_close_matches(asked, plan.scopes, n=1)
-        told = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(plan.scopes)) or 'none'}."
-        return f"There is no scope {asked[:80]!r} for this token. {told}"
 
     async def answer(self, request: Request) -> Reply | None:
         """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
@@ -335,11 +262,11 @@ class Gateway:
             state = "ok"
             return Reply(wire.success(message.id, result)) if not request.answered else None
         except RelayedError as error:
-            return self._relayed(request, error)
+            return relayed(request, error)
         except TaskgateError as problem:
             return self.failure(problem, message.id, request.generation)
         except Exception as fault:
-            return self._fault(fault, message, request.generation)
+            return broken(fault, message, request.generation)
         except asyncio.CancelledError:
             state = "cancelled"
             raise
@@ -360,32 +287,12 @@ class Gateway:
             time.time(),
         )
 
-    def _relayed(self, request: Request, error: RelayedError) -> Reply:
-        """An upstream's own error passes as it came, but for numbers that the caller's generation does not have."""
-        raw, status = error.raw, 200
-        if request.generation is Generation.STATELESS:
-            if error.code == _RESOURCE_MISSING:
-                raw = wire.encode({**wire.parse_strictly(raw), "code": -32602})
-            status = _STATELESS_STATUS.get(error.code, 200)
-        return Reply(wire.failure(request.message.id, raw), status, error_type=str(error.code))
-
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
-        correlation_id = secrets.token_hex(8)
-        log.info(
-            "refused", error_type=problem.error_type, correlation_id=correlation_id, executed=problem.executed.value
-        )
-        plan = self.context.plan
-        body = error_object(
-            problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers
-        )
-        code = code_of(problem.error_type)
-        return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)
+        return refused(self.context.plan, problem, message_id, generation)
 
-    def _fault(self, fault: Exception, message: Message, generation: Generation) -> Reply:
-        correlation_id = secrets.token_hex(8)
-        log.error("request failed", correlation_id=correlation_id, method=message.method, exc_info=fault)
-        problem = GatewayFault("internal", "Something went wrong inside the gateway; its log says more.")
-        return Reply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
+    def scope_hint(self, asked: str) -> str:
+        """For operators: what is wrong with the name of a scope."""
+        return scope_hint(self.context.plan, asked)
 
     async def notified(self, session: Session, message: Message) -> None:
         """A notification from a stateful caller."""
@@ -400,65 +307,11 @@ class Gateway:
     async def _tell_upstreams(self, session: Session, message: Message) -> None:
         """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
         raw = bytes(message.raw_params) if message.raw_params is not None else None
-        for link in self._links_of(session):
+        for link in links_of(self.context, session):
             try:
                 await link.notify(message.method, raw)
             except TaskgateError as problem:
                 log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
-
-    def _links_of(self, session: Session) -> list[Link]:
-        found = (upstream.open_link(session.link_key) for upstream in self.context.upstreams.values())
-        return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
-
-    # Use cases that need the gateway itself
-
-    async def _discover(self, request: Request) -> bytes:
-        context = self.context
-        subset = context.views.subset(context.plan, request.caller.scope, request.narrowing)
-        return await discover_result(context, request.caller.scope, subset.servers)
-
-    async def _set_log_level(self, request: Request) -> bytes:
-        session = request.session
-        assert session is not None
-        level = request.params.get("level")
-        session.set_log_level(level if type(level) is str else "")
-        for link in self._links_of(session):
-            await link.set_log_level(session.log_level or "info")
-        return b"{}"
-
-    # What upstreams say outside any request
-
-    def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
-        if method.endswith("/list_changed"):
-            self.context.catalogs.changed(link.server, kinds_in(method))
-        elif method == COMPLETE:
-            self._elicitation_over(link.server, params)
-        elif method == UPDATED:
-            own = self.context.sessions.get(link.key.session) if link.key.session else None
-            self.subscriptions.updated([own] if own is not None else self.context.sessions, link.server, params)
-            self.activity.resource_updated(link.server, params)
-        elif method.startswith("taskgate/"):
-            log.info("undelivered", server=link.server, detail=bytes(params or b"").decode("utf-8", "replace"))
-        else:
-            for session in self._sessions_on(link):
-                raw = bytes(params) if params is not None else None
-                feed = self.activity.of_session(session)
-                if feed is not None:
-                    self.activity.heard(feed, link.server, method, raw)
-                if method != "notifications/message" or session.wants_log(_level(params)):
-                    session.notify(method, raw)
-
-    def _elicitation_over(self, server: str, params: Raw | None, request: Request | None = None) -> None:
-        """An address has done its work: only the caller that was given it hears of that."""
-        raw = bytes(params) if params is not None else None
-        own = request.session if request is not None and not request.answered else None
-        for session in self.context.sessions:
-            if self.urls.over(session, server, params):
-                if own is session and request is not None:
-                    request.notify(COMPLETE, raw)
-                else:
-                    session.notify(COMPLETE, raw)
-                return
 
     def elicitation_url(self, page_id: str) -> str:
         return f"{self.approvals.public_base(self._plan)}/elicitations/{page_id}"
@@ -471,48 +324,10 @@ class Gateway:
         said = wire.parse_strictly(answer.result) if answer.result is not None else {}
         return bool(said.get("action") == "accept")
 
-    async def on_question(self, link: Link, question: Question) -> Answer:
-        """A question that belongs to no call we know of: put it to a session of the one the link is open for."""
-        return await self._asker.ask_sessions(self._sessions_on(link), question)
-
-    def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
-        if reason is not None:
-            log.warning("server lost", server=link.server, why=reason.message)
-
-    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
-        """A server came, went or is not well: tell those in whose scope it is, or the one whose conversation it was."""
-        if kind is EventKind.SERVER_RECONNECTED:
-            log.info("server reconnected", server=server)
-            self.context.catalogs.changed(server)
-        told = dict(data)
-        own = self.context.sessions.get(key.session) if key is not None and key.session else None
-        if own is not None:
-            feed = self.activity.of_session(own)
-            if feed is not None:
-                feed.tell(kind, server, told)
-        elif key is None or key.session in ("", "listener"):
-            self.activity.tell_all(kind, server, told, lambda scope: self._in_scope(server, scope))
-
     async def _unwatch(self, server: str, uri: str) -> None:
         upstream = self.context.upstreams.get(server)
         if upstream is not None and not self.stopping:
             await upstream.unwatch(uri)
-
-    def _in_scope(self, server: str, scope: str) -> bool:
-        plan = self.context.plan
-        return scope in plan.scopes and server in self.context.views.subset(plan, scope, SessionRequest()).servers
-
-    def _sessions_on(self, link: Link) -> list[Session]:
-        own = self.context.sessions.get(link.key.session) if link.key.session else None
-        if own is not None:
-            return [own]
-        if link.key.session:
-            return []
-        return [
-            session
-            for session in self.context.sessions
-            if session.in_flight and (not link.key.principal or session.caller.principal == link.key.principal)
-        ]
 
     def _can_be_upstream_task(self, server: str, tool: str) -> bool:
         offer = self.context.catalogs.offer(server)
@@ -532,38 +347,6 @@ class Gateway:
         except UpstreamError as problem:
             return as_tool_result(problem, task.generation)
         return result
-
-    def _lists_changed(self, server: str, kinds: frozenset[EntryKind]) -> None:
-        def concerns(caller: Caller, narrowing: SessionRequest) -> bool:
-            if caller.scope not in self.context.plan.scopes:
-                return False
-            return server in self.context.views.subset(self.context.plan, caller.scope, narrowing).servers
-
-        self.subscriptions.lists_changed(self.context.sessions, kinds, concerns)
-        for method in {LIST_CHANGED[kind][1] for kind in kinds}:
-            for feed in self.activity.feeds():
-                if self._in_scope(server, feed.scope):
-                    self.activity.heard(feed, server, method, None)
-
-    def _composed(self, subset: Subset) -> None:
-        """Someone's set of servers was worked out: once for each scope, wish and revision."""
-        for line in subset.log:
-            self.metrics.denied_reason.add(line.subject, line.reason.value)
-            if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
-                self.metrics.injection.add(line.subject, "denied")
-        self._scopes_told += 1
-        if self._scopes_told > MOST_SCOPES_TOLD:
-            # Callers can make up wishes for ever; the record of them ends here until the next reload.
-            return
-        facts = _facts(subset)
-        reason = wire.encode({"servers": facts["servers"], "excluded": facts["excluded"]}).decode("utf-8")
-        self.tasks.store.record(
-            AuditEntry(0, "scope", scope=subset.scope, kind="scope", policy_revision=subset.revision, reason=reason)
-        )
-        if subset.servers:
-            log.info("scope in effect", **facts)
-        else:
-            log.warning("scope is empty: its callers see no tools", **facts)
 
     def _note(self, note: str) -> None:
         log.warning("catalog", note=note)
@@ -619,7 +402,7 @@ class Gateway:
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
         self.budgets.adopt(plan)
-        self._scopes_told = 0
+        self.scope_record.start_over()
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         if before.gates is not plan.gates:
             self.pins.adopt()
@@ -656,19 +439,6 @@ class Gateway:
         self.end_streams()
 
 
-def _facts(subset: Subset) -> dict[str, Any]:
-    """The effective set, as log lines and the audit tell it."""
-    facts: dict[str, Any] = {"scope": subset.scope, "revision": subset.revision, "servers": list(subset.servers)}
-    facts["excluded"] = {line.subject: line.reason.value for line in subset.log[:MOST_TOLD]}
-    if len(subset.log) > MOST_TOLD:
-        facts["excluded_in_all"] = len(subset.log)
-    return facts
-
-
-async def _pong(_request: Request) -> bytes:
-    return b"{}"
-
-
 def _going_down() -> GatewayFault:
     return GatewayFault("shutting_down", "The gateway is shutting down; try again in a moment.", retry_after_s=5)
 
@@ -676,9 +446,3 @@ def _going_down() -> GatewayFault:
 def _meta(message: Message) -> Mapping[str, object]:
     meta = (message.params or {}).get("_meta")
     return meta if type(meta) is dict else {}
-
-
-def _level(params: Raw | None) -> str:
-    value = wire.parse_strictly(bytes(params)) if params is not None else {}
-    level = value.get("level") if type(value) is dict else None
-    return level if type(level) is str else "info"

@@ -63,6 +63,8 @@ def stateless_capabilities(upstreams: list[Mapping[str, Any]]) -> dict[str, Any]
 def _announce_lists(capabilities: dict[str, Any]) -> None:
     """Lists may change under us (reload, reconnect) even where no upstream announces it, so we always do."""
     capabilities["tools"] = {**capabilities.get("tools", {}), "listChanged": True}
+    # Names, URIs and the arguments of tools are completed by ourselves where no server does it.
+    capabilities.setdefault("completions", {})
     for key in ("prompts", "resources"):
         if key in capabilities:
             capabilities[key] = {**capabilities[key], "listChanged": True}

@@ -33,7 +33,8 @@ from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.post_reply import PostReply
 from taskgate.doors.identity import Doorkeeper, Identity, WrongToken
 from taskgate.doors.narrowing import NO_WISH, narrowing_of
-from taskgate.gateway.gateway import Gateway, Reply
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.replies import Reply
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 

@@ -1,0 +1,109 @@
+"""Which use case answers which method, in each generation. A method that is not in its table does not exist there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from taskgate.core.generations import Generation
+from taskgate.core.scoping.scope import ScopeMode
+from taskgate.gateway.call_tool import call_tool, unknown_tool
+from taskgate.gateway.complete import complete
+from taskgate.gateway.context import Context
+from taskgate.gateway.introduce import discover_result
+from taskgate.gateway.list_catalog import list_catalog
+from taskgate.gateway.own_resources import read_own_resource
+from taskgate.gateway.own_tools.table import call_own_tool, own_tool
+from taskgate.gateway.read_things import get_prompt, read_resource
+from taskgate.gateway.request import Request
+from taskgate.gateway.sessions import Session
+from taskgate.gateway.subscriptions import Subscriptions
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.ports.upstream import Link
+
+UseCase = Callable[[Request], Awaitable[bytes]]
+
+
+class MethodTables:
+    def __init__(self, context: Callable[[], Context], subscriptions: Subscriptions, tasks: TaskEngine) -> None:
+        self._context = context
+        self._subscriptions = subscriptions
+        self._tasks = tasks
+
+    def stateful(self) -> dict[str, UseCase]:
+        listing = self._using(list_catalog)
+        return {
+            "ping": _pong,
+            "tools/list": listing,
+            "prompts/list": listing,
+            "resources/list": listing,
+            "resources/templates/list": listing,
+            "tools/call": self._call_tool,
+            "prompts/get": self._using(get_prompt),
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._using(self._subscriptions.subscribe),
+            "resources/unsubscribe": self._using(self._subscriptions.unsubscribe),
+            "completion/complete": self._using(complete),
+            "logging/setLevel": self._set_log_level,
+            "tasks/get": self._tasks.methods.get,
+            "tasks/result": self._tasks.methods.result,
+            "tasks/list": self._tasks.methods.list,
+            "tasks/cancel": self._tasks.methods.cancel,
+        }
+
+    def stateless(self) -> dict[str, UseCase]:
+        listing = self._using(list_catalog)
+        return {
+            "server/discover": self._discover,
+            "tools/list": listing,
+            "prompts/list": listing,
+            "resources/list": listing,
+            "resources/templates/list": listing,
+            "tools/call": self._call_tool,
+            "prompts/get": self._using(get_prompt),
+            "resources/read": self._read_resource,
+            "completion/complete": self._using(complete),
+            "subscriptions/listen": self._using(self._subscriptions.listen),
+            "tasks/get": self._tasks.methods.get,
+            "tasks/update": self._tasks.methods.update,
+            "tasks/cancel": self._tasks.methods.cancel,
+        }
+
+    async def _call_tool(self, request: Request) -> bytes:
+        own = await own_tool(self._context(), request)
+        if own is not None:
+            return await call_own_tool(self._context(), request, own)
+        scope = self._context().plan.scopes.get(request.caller.scope)
+        if scope is not None and scope.mode is ScopeMode.FACADE:
+            raise unknown_tool(str(request.params.get("name")))
+        return await call_tool(self._context(), request)
+
+    async def _read_resource(self, request: Request) -> bytes:
+        own = await read_own_resource(self._context(), request)
+        return own if own is not None else await read_resource(self._context(), request)
+
+    def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
+        return lambda request: use_case(self._context(), request)
+
+    async def _discover(self, request: Request) -> bytes:
+        context = self._context()
+        subset = context.views.subset(context.plan, request.caller.scope, request.narrowing)
+        return await discover_result(context, request.caller.scope, subset.servers)
+
+    async def _set_log_level(self, request: Request) -> bytes:
+        session = request.session
+        assert session is not None
+        level = request.params.get("level")
+        session.set_log_level(level if type(level) is str else "")
+        for link in links_of(self._context(), session):
+            await link.set_log_level(session.log_level or "info")
+        return b"{}"
+
+
+def links_of(context: Context, session: Session) -> list[Link]:
+    """The open conversations that a session has with stateful upstreams."""
+    found = (upstream.open_link(session.link_key) for upstream in context.upstreams.values())
+    return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
+
+
+async def _pong(_request: Request) -> bytes:
+    return b"{}"
