@@ -175,6 +175,9 @@ class Stdio:
             waiting = self._waiting.get(message.get("id"))
             if waiting is not None and "method" not in message and not waiting.done():
                 waiting.set_result(message)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(AssertionError("the gateway ended before it answered"))
 
     async def close(self) -> None:
         assert self.process.stdin is not None
