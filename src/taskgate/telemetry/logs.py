@@ -7,17 +7,15 @@ start-up time and of the memory of an idle gateway. Writing a log line may never
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
 import traceback
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
-_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Log:
@@ -52,7 +50,7 @@ class Log:
 
 
 def _json(level: str, event: str, facts: dict[str, Any], now: str) -> str:
-    return _encode({**facts, "event": event, "level": level, "timestamp": now}).decode("utf-8", "replace")
+    return json.dumps({**facts, "event": event, "level": level, "timestamp": now}, default=str)
 
 
 def _readable(level: str, event: str, facts: dict[str, Any], now: str) -> str:

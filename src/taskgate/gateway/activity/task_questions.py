@@ -48,11 +48,11 @@ class TaskInbox:
     ) -> None:
         answered(await models.answer(question, task.principal))
 
-    def adopt(self, task: Task, request: Request) -> None:
+    async def adopt(self, task: Task, request: Request) -> None:
         """The call became a task while questions of it waited: the task shows them from now on."""
         for waiting in self._activity.inbox.of_request(request):
             waiting.task_id = task.id
-            self._activity.spawn(self._show(task, waiting, request.asked_state))
+            await self._show(task, waiting, request.asked_state)
 
     async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id)
@@ -61,8 +61,11 @@ class TaskInbox:
         stored = stored_question(key, question, desk.store.now_ms())
         happening = InputAsked((key,), asked_message(question), state)
         if await desk.advance(task.id, happening, questions=(stored,)) is not None:
-            await waiting.over.wait()
-            await desk.advance(task.id, InputSettled((key,)))
+            self._activity.spawn(self._settle(task, key, waiting))
+
+    async def _settle(self, task: Task, key: str, waiting: Waiting) -> None:
+        await waiting.over.wait()
+        await self._tasks.desk.advance(task.id, InputSettled((key,)))
 
 
 def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:

@@ -86,7 +86,7 @@ class Promotion:
             # Whoever carried it goes on carrying it.
             self._runs.adopt(task, self._carrier)
         request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id, request)
-        self._questions.adopt(task, request)
+        await self._questions.adopt(task, request)
         await self._answer(task)
         if waits:
             # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -56,7 +56,7 @@ class TaskQuestions:
     def __init__(self, desk: TaskDesk) -> None:
         self.push: Pusher = lambda _task, _question: None
         self.keep: Keeper = lambda _task, _question, _answered: _nothing_kept
-        self.adopt: Callable[[Task, Request], None] = lambda _task, _request: None
+        self.adopt: Callable[[Task, Request], Awaitable[None]] = _nothing_adopted
         """A call became a task while questions of it were waiting: they are the task's now."""
         self._desk = desk
         self._open: Counter[str] = Counter()
@@ -184,6 +184,10 @@ class TaskQuestions:
 
 
 def _nothing_kept() -> None:
+    return None
+
+
+async def _nothing_adopted(_task: Task, _request: Request) -> None:
     return None
 
 
