@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from taskgate.assembly.build import House, open_house
+from taskgate.assembly.build import House, open_house, open_stdio_house
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import OPERATOR, Caller
@@ -278,7 +278,7 @@ async def _mind_for_ever(house: House) -> None:
 
 async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
-    house = open_house(loaded)
+    house = open_stdio_house(loaded)
     house.gateway.guests.local = True
     name = scope or house.gateway.default_scope
     if not house.gateway.has_scope(name):

@@ -189,3 +189,25 @@ async def test_the_command_line_explains_itself(command: list[str]) -> None:
     out, err = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 0, err.decode()
     assert out
+
+
+async def test_several_gateways_on_standard_streams_share_a_state_directory(tmp_path: Path) -> None:
+    config = tmp_path / "taskgate.yaml"
+    config.write_text(f"schema: 1\nservers: {{pipe: {{command: {sys.executable}, args: [{MIRROR}, stdio]}}}}\n")
+    environment = {**os.environ, "TASKGATE_STATE_DIR": str(tmp_path / "state")}
+    command = [sys.executable, "-m", "taskgate", "stdio", "-c", str(config)]
+    opening = (
+        b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+        b'"clientInfo":{"name":"t","version":"1"}}}\n'
+    )
+    pipe = asyncio.subprocess.PIPE
+    both = [await asyncio.create_subprocess_exec(*command, env=environment, stdin=pipe, stdout=pipe) for _ in range(2)]
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write(opening)
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert b'"serverInfo"' in await asyncio.wait_for(process.stdout.readline(), 30)
+        process.stdin.close()
+        assert await asyncio.wait_for(process.wait(), 30) == 0

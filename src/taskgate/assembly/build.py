@@ -28,12 +28,15 @@ from taskgate.gateway.guests import NewServer
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey
+from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.metrics import Metrics
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 from taskgate.upstreams.stdio.reaper import Reaper
+
+MOST_STDIO_STORES = 64
 
 
 class Ears:
@@ -235,6 +238,23 @@ def open_house(loaded: LoadedConfig) -> House:
     house = build(loaded, store, keys_in(loaded.state_dir))
     house.gateway.trace(build_tracing(loaded.root))
     return house
+
+
+def open_stdio_house(loaded: LoadedConfig) -> House:
+    """The same for a gateway that a client starts: several may run at once, so each takes the first store that is free."""
+    if loaded.root.store is not None:
+        return open_house(loaded)
+    for number in range(1, MOST_STDIO_STORES + 1):
+        try:
+            store = open_store(loaded.state_dir / f"stdio-{number}.db")
+        except StoreInUse:
+            continue
+        house = build(loaded, store, keys_in(loaded.state_dir))
+        house.gateway.trace(build_tracing(loaded.root))
+        return house
+    raise GatewayFault(
+        "store_unavailable", f"{MOST_STDIO_STORES} gateways of this kind are running already; stop some."
+    )
 
 
 def build_for_check(loaded: LoadedConfig) -> int:

@@ -11,6 +11,10 @@ from pathlib import Path
 from taskgate.core.errors import GatewayFault
 
 
+class StoreInUse(GatewayFault):
+    """Another process works on this store."""
+
+
 class FileLock:
     """Held from construction until `release`. The file stays; only the lock on it matters."""
 
@@ -22,7 +26,7 @@ class FileLock:
         except BlockingIOError:
             holder = os.pread(self._fd, 32, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
-            raise GatewayFault(
+            raise StoreInUse(
                 "store_unavailable",
                 f"Another Taskgate (process {holder or 'unknown'}) is using the store {database}. "
                 "Stop it first, or give this one its own `store.url`.",
