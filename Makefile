@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help run test check format lint types contract tests peers demo bench fuzz chaos conformance lock clean
+.PHONY: help run test again check format lint types contract tests peers demo bench fuzz chaos conformance lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -54,10 +54,15 @@ peers: $(STAMP)
 
 tests: $(STAMP) peers
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup -m "not long" || $(MAKE) --no-print-directory again
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py
+
+# Deadlines can be missed on a busy machine. What failed is run once more, alone; what fails again is a failure.
+again:
+	@echo "SOME TESTS FAILED. They are run once more, one at a time:"
+	$(BIN)/python -m coverage run -m pytest -n 0 --last-failed --last-failed-no-failures none -m "not long"
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run
