@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2
+WORKERS ?= 4
+
+# Compiled modules are kept: the tests start hundreds of gateways.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test again check format lint types contract tests peers demo bench fuzz chaos conformance lock clean
 
