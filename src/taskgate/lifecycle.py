@@ -265,6 +265,7 @@ async def mind_tasks(house: House, rounds: int) -> None:
         await tasks.recovery.enforce_clocks()
         if rounds % REAP_EVERY == 0:
             await house.gateway.reap()
+        if rounds % max(1, house.loaded.root.tasks.sweep_interval_ms // 1000) == 0:
             await tasks.recovery.sweep()
     except Exception as fault:
         log.error("house-keeping failed; it will be tried again", exc_info=fault)

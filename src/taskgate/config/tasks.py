@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from taskgate.config.words import Count, Milliseconds, Section, Words
+from taskgate.config.words import Milliseconds, Section, Words
 
 
 class Tasks(Section):
@@ -57,11 +57,6 @@ class Tasks(Section):
     )
     sweep_interval_ms: Milliseconds = Field(
         default=60_000, ge=100, description="How often tasks past their time are removed."
-    )
-    keep_finished_ms: Milliseconds = Field(default=60_000, description="A finished task is kept at least this long.")
-    max_attempts: Count = Field(default=3, description="Tries to send a call that is safe to repeat.")
-    idempotency_window_ms: Milliseconds = Field(
-        default=86_400_000, ge=1, description="How long an idempotency key is remembered."
     )
 
     @model_validator(mode="after")

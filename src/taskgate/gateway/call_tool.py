@@ -198,8 +198,14 @@ def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | No
         tool.entry.digest if tool.entry is not None else "",
         plan.gates.revision,
         int(plan.timeout_of(tool.server) * 1000),
-        ttl_ms if ttl_ms is not None else plan.calls.default_ttl_ms,
+        ttl_ms if ttl_ms is not None else _usual_ttl_ms(context, request),
     )
+
+
+def _usual_ttl_ms(context: Context, request: Request) -> int:
+    """How long a task is kept whose caller does not say; tasks of the facade's tools have a time of their own."""
+    calls = context.plan.calls
+    return calls.facade_ttl_ms if request.inner else calls.default_ttl_ms
 
 
 async def plainly(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:

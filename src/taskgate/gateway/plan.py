@@ -66,6 +66,8 @@ class CallSettings:
     delivery: DeliverySettings = field(default_factory=DeliverySettings)
     default_ttl_ms: int = 600_000
     max_ttl_ms: int = 86_400_000
+    facade_ttl_ms: int = 300_000
+    """How long tasks made by the facade's tools are kept: their callers cannot say."""
     seed_task_codes: bool = False
     poll_ms: int = 1_000
     approval_poll_ms: int = 15_000
