@@ -7,9 +7,11 @@ the gateway and by the benchmark; one-shot clients use `run_to_end`.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,7 +19,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-START_DEADLINE = 20.0
+START_DEADLINE = 30.0
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 END_DEADLINE = 10.0
 
 
@@ -69,6 +73,12 @@ class Program:
             return
 
 
+def die_with_parent() -> None:
+    """Run in the child before its program: a test run that is killed must not leave programs behind (Linux only)."""
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 async def start(
     command: Sequence[str | Path], env: Mapping[str, str] | None = None, log: Path | None = None
 ) -> Program:
@@ -81,6 +91,7 @@ async def start(
             stderr=sink,
             env={**os.environ, **(env or {})},
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
     return Program(process, path)
 
@@ -134,6 +145,7 @@ async def run_to_end(
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **(env or {})},
         start_new_session=True,
+        preexec_fn=die_with_parent,
     )
     try:
         out, err = await asyncio.wait_for(process.communicate(), within)
