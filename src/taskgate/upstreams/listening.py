@@ -20,6 +20,7 @@ from taskgate.upstreams.stateless_link import StatelessLink
 
 _FOREVER_S = 365 * 24 * 3600.0
 _PAUSE_S = 1.0
+_PATIENCE_S = 5.0
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _LISTS = (("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged"))
 
@@ -30,15 +31,19 @@ class Listening:
         self._listener = listener
         self._uris: Counter[str] = Counter()
         self._running: asyncio.Task[None] | None = None
+        self._newest = 0
+        self._acknowledged = 0
+        self._news = asyncio.Event()
 
     def start(self) -> None:
         if self._filter():
             self._restart()
 
     async def watch(self, uri: str) -> None:
+        """Follow one more resource; when this returns the server has said that it heard, or took too long to."""
         self._uris[uri] += 1
         if self._uris[uri] == 1:
-            self._restart()
+            await self._heard_of(self._restart())
 
     async def unwatch(self, uri: str) -> None:
         if self._uris[uri] > 0:
@@ -46,6 +51,15 @@ class Listening:
             if self._uris[uri] == 0:
                 del self._uris[uri]
                 self._restart()
+
+    async def _heard_of(self, number: int) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while self._acknowledged < number:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return
 
     def _filter(self) -> dict[str, Any]:
         wanted: dict[str, Any] = {}
@@ -57,42 +71,61 @@ class Listening:
             wanted["resourceSubscriptions"] = sorted(self._uris)
         return wanted
 
-    def _restart(self) -> None:
-        previous = self._running
-        self._running = asyncio.get_running_loop().create_task(self._follow(previous))
+    def _restart(self) -> int:
+        self._newest += 1
+        self._running = asyncio.get_running_loop().create_task(self._follow(self._newest, self._running))
+        return self._newest
 
-    async def _follow(self, previous: asyncio.Task[None] | None) -> None:
+    async def _follow(self, number: int, previous: asyncio.Task[None] | None) -> None:
+        """Listen anew; the listen before this one stays open until the server has acknowledged it."""
+        ending = asyncio.get_running_loop().create_task(self._end(number, previous))
+        first = True
+        try:
+            while self._link.alive and self._filter() and number == self._newest:
+                if not first:
+                    self._listener.on_notification(self._link, "notifications/tools/list_changed", None)
+                first = False
+                try:
+                    reply = await self._link.request(self._listen_request(number))
+                except UpstreamError:
+                    reply = None
+                if isinstance(reply, ErrorReply):
+                    return
+                await asyncio.sleep(_PAUSE_S)
+        finally:
+            self._acknowledge(number)
+            await asyncio.gather(ending, return_exceptions=True)
+
+    async def _end(self, number: int, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
+            await self._heard_of(number)
             previous.cancel()
             await asyncio.gather(previous, return_exceptions=True)
-        first = True
-        while self._link.alive and self._filter():
-            if not first:
-                self._listener.on_notification(self._link, "notifications/tools/list_changed", None)
-            first = False
-            try:
-                reply = await self._link.request(self._listen_request())
-            except UpstreamError:
-                reply = None
-            if isinstance(reply, ErrorReply):
-                return
-            await asyncio.sleep(_PAUSE_S)
 
-    def _listen_request(self) -> UpstreamRequest:
+    def _listen_request(self, number: int) -> UpstreamRequest:
         return UpstreamRequest(
             "subscriptions/listen",
             {"notifications": wire.raw(self._filter())},
             CallerFace({}),
             _FOREVER_S,
-            self._heard,
+            lambda method, params: self._heard(number, method, params),
             _refuse,
         )
 
-    def _heard(self, method: str, params: Raw | None) -> None:
-        if method != _ACKNOWLEDGED:
+    def _heard(self, number: int, method: str, params: Raw | None) -> None:
+        if method == _ACKNOWLEDGED:
+            self._acknowledge(number)
+        elif number >= self._acknowledged:
+            # For a moment two listens are open; only the newer one is heard, so nothing is told twice.
             self._listener.on_notification(self._link, method, params)
 
+    def _acknowledge(self, number: int) -> None:
+        self._acknowledged = max(self._acknowledged, number)
+        self._news.set()
+
     async def close(self) -> None:
+        self._newest += 1
+        self._acknowledge(self._newest)
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)

@@ -20,6 +20,8 @@ async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any]
     """The server's self-description if it is stateless, None if it must be greeted the older way."""
     try:
         message = await link.discover(timeout_s)
+        if message.raw_error is not None and _names_our_revision(bytes(message.raw_error)):
+            message = await link.discover(timeout_s)
     except HttpRefusal:
         return None
     except UpstreamError as problem:
@@ -31,3 +33,11 @@ async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any]
     result = wire.parse_strictly(bytes(message.raw_result))
     versions = result.get("supportedVersions") if type(result) is dict else None
     return result if type(versions) is list and NEWEST_STATELESS in versions else None
+
+
+def _names_our_revision(error: bytes) -> bool:
+    """A refusal of our revision that names it as supported is worth one more try (basic/versioning: -32022)."""
+    value = wire.parse_strictly(error)
+    data = value.get("data")
+    supported = data.get("supported") if type(data) is dict else None
+    return value.get("code") == -32022 and type(supported) is list and NEWEST_STATELESS in supported

@@ -35,7 +35,7 @@ class ServerSpec:
     instances: Instances = Instances.AUTO
     max_result_bytes: int = 16 * 1024 * 1024
     connect_timeout_s: float = 10.0
-    probe_timeout_s: float = 3.0
+    probe_timeout_s: float = 8.0
     keeps_questions: bool = True
     """Questions that a caller cannot answer natively may wait in its inbox; otherwise they are refused."""
     asks_models: bool = False
