@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test again check format lint types contract tests peers demo bench fuzz chaos conformance lock clean
+.PHONY: help run test again check format lint types contract tests peers demo bench fuzz chaos conformance conversations lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -69,6 +69,9 @@ again:
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run
+
+conversations: $(STAMP) peers
+	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay

@@ -22,17 +22,23 @@ TRANSPARENT = {"names": "plain", "helper_tools": "never"}
 
 
 def pairings(callers: tuple[Caller, ...]) -> list[Any]:
+    """All of them. Every third one, which still meets each caller, upstream and transport, is part of `make test`; the
+    rest is marked long and runs with `make conversations`.
+    """
     return [
         pytest.param(
             caller,
             upstream,
             transport,
             id=f"{caller.name} to {upstream.name} over {transport}",
-            marks=pytest.mark.peers(caller.peer, upstream.peer),
+            marks=[
+                pytest.mark.peers(caller.peer, upstream.peer),
+                *([pytest.mark.long] if (one + two + three) % 3 else []),
+            ],
         )
-        for upstream in UPSTREAMS
-        for transport in TRANSPORTS
-        for caller in callers
+        for one, upstream in enumerate(UPSTREAMS)
+        for two, transport in enumerate(TRANSPORTS)
+        for three, caller in enumerate(callers)
     ]
 
 
