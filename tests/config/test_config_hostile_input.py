@@ -24,7 +24,7 @@ def _refused(text: str, kind: str = "yaml") -> str:
     started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         load_text(text, f"t.{kind}", environment={})
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     return str(caught.value)
 
 
