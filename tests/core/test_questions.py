@@ -15,6 +15,7 @@ from taskgate.core.questions import (
     bare_params,
     can_answer,
     not_supported,
+    with_models,
     without_related_task,
 )
 from taskgate.core.wire import Raw
@@ -62,3 +63,9 @@ def test_an_unsupported_question_says_so() -> None:
 def test_a_related_task_can_be_taken_out_again() -> None:
     params = Raw(b'{"_meta":{"k":1,"z":2}}')
     assert json.loads(bytes(without_related_task(params, "k"))) == {"_meta": {"z": 2}}
+
+
+def test_a_model_that_answers_is_declared_once() -> None:
+    assert with_models({}) == {"sampling": {"tools": {}}}
+    able = {"sampling": {"tools": {}, "x": 1}}
+    assert with_models(able) is able

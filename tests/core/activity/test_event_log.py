@@ -38,6 +38,15 @@ def test_what_did_not_arrive_goes_into_the_next_reply_under_the_same_id() -> Non
     assert numbers(log.take()) == [1, 2, 3]
 
 
+def test_an_older_reply_that_did_not_arrive_is_told_after_a_newer_one_that_did() -> None:
+    log = log_of(1)
+    lost = log.take()
+    log.add(event(2))
+    assert numbers(log.take()) == [2]
+    log.undo(lost)
+    assert numbers(log.take()) == [1]
+
+
 def test_a_confirmed_batch_is_not_undone() -> None:
     log = log_of(1)
     batch = log.take()
