@@ -5,6 +5,7 @@ Chromium and chromedriver come from the machine; tests that need them carry `@py
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import tempfile
@@ -63,7 +64,19 @@ class Browser:
         return str(await self._do("GET", f"/element/{await self.one(css)}/text"))
 
     async def click(self, css: str) -> None:
+        """Every button and link of our pages leads to another page: the click is over when the old page is gone.
+
+        The driver itself answers as soon as the click is made, which may be before the browser has left the page.
+        """
+        old_page = await self.one("html")
         await self._do("POST", f"/element/{await self.one(css)}/click")
+        async with asyncio.timeout(20):
+            while await self._is_there(old_page) or await self.run("return document.readyState") != "complete":
+                await asyncio.sleep(0.05)
+
+    async def _is_there(self, element: str) -> bool:
+        reply = await self._http.get(f"{self._base}/element/{element}/name", timeout=30)
+        return reply.status_code == 200
 
     async def type(self, css: str, text: str) -> None:
         await self._do("POST", f"/element/{await self.one(css)}/value", {"text": text})

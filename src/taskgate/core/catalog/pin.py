@@ -134,7 +134,7 @@ def deceptive_characters(text: str) -> tuple[str, ...]:
     """The kinds of deceiving characters in a text, each as `U+200B ZERO WIDTH SPACE`, without repeats."""
     if text.isascii():
         return ()
-    found = dict.fromkeys(character for character in text if character_flag(character) is not None)
+    found = (character for character in dict.fromkeys(text) if character_flag(character) is not None)
     return tuple(f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}" for character in found)
 
 
@@ -142,7 +142,7 @@ def _look(path: str, text: str, others: re.Pattern[str] | None) -> Iterator[Flag
     limit = MAX_NAME if path == "name" else MAX_DESCRIPTION
     if len(text) > limit:
         yield Flag(FlagKind.TOO_LONG, path, f"{len(text)} characters")
-    kinds = {kind: character for character in text if (kind := character_flag(character)) is not None}
+    kinds = {kind: character for character in dict.fromkeys(text) if (kind := character_flag(character)) is not None}
     for kind, character in kinds.items():
         yield Flag(kind, path, f"U+{ord(character):04X}")
     found = others.search(text) if others is not None else None

@@ -95,7 +95,9 @@ def card(
 def show_json(value: Any) -> str:
     """Indented JSON in which every character that prints nothing, or turns text around, is visible as an escape."""
     text = _text(value)
-    return "".join(_visible(character) for character in text)
+    # Each kind of character is judged once, however long the text: four megabytes must not hold up everybody else.
+    hidden = {ord(kind): shown for kind in set(text) if (shown := _visible(kind)) != kind}
+    return text.translate(hidden) if hidden else text
 
 
 def excerpt(text: str, limit: int) -> Excerpt:
