@@ -26,6 +26,7 @@ MAX_NODES: Final = 100_000
 _surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_quickly = msgspec.json.Decoder().decode
 encode: Final = msgspec.json.Encoder().encode
 
 
@@ -80,7 +81,24 @@ _strict_decode = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constan
 
 
 def parse_strictly(body: bytes, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES) -> Any:
-    """Decode a document, refusing whatever two parsers might read differently."""
+    """Decode a document, refusing whatever two parsers might read differently.
+
+    A document that comes out byte for byte as it went in holds no key twice, nor anything else to be read in two ways; that
+    is what most programs write, and it is found out in a tenth of the time.
+    """
+    try:
+        value = _quickly(body)
+        plain = encode(value) == body
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        plain = False
+    if not plain:
+        value = _slowly(body, max_depth)
+    if len(body) > max_depth and body.count(b"{") + body.count(b"[") > max_depth or len(body) > max_nodes:
+        _refuse_oversize(value, max_depth, max_nodes)
+    return value
+
+
+def _slowly(body: bytes, max_depth: int) -> Any:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -95,9 +113,6 @@ def parse_strictly(body: bytes, max_depth: int = MAX_DEPTH, max_nodes: int = MAX
         raise MalformedJson("a number has too many digits") from None
     if _surrogate_escape.search(body) is not None:
         _refuse_lone_surrogates(value)
-    openings = body.count(b"{") + body.count(b"[")
-    if openings > max_depth or body.count(b",") > max_nodes - 1:
-        _refuse_oversize(value, max_depth, max_nodes)
     return value
 
 
