@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -36,8 +35,7 @@ class Kind(Enum):
     RESPONSE = "response"
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct):
     """One JSON-RPC message. `params` is decoded for decisions; the `raw_*` fields are what we relay."""
 
     kind: Kind
@@ -88,12 +86,11 @@ def parse_strictly(body: bytes, max_depth: int = MAX_DEPTH, max_nodes: int = MAX
     """
     try:
         value = _quickly(body)
-        plain = encode(value) == body
+        if encode(value) != body:
+            value = _slowly(body, max_depth)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        plain = False
-    if not plain:
         value = _slowly(body, max_depth)
-    if len(body) > max_depth and body.count(b"{") + body.count(b"[") > max_depth or len(body) > max_nodes:
+    if body.count(b"{") + body.count(b"[") > max_depth or len(body) > max_nodes:
         _refuse_oversize(value, max_depth, max_nodes)
     return value
 
@@ -164,8 +161,9 @@ def is_batch(body: bytes) -> bool:
 def _message(value: Any, body: bytes) -> Message:
     if type(value) is not dict:
         raise InvalidMessage("a message is an object")
-    members = members_of(body)
-    message_id = _readable_id(value, members)
+    members = _members(body)
+    # The id's exact bytes when it is one that may be echoed: a string or an integer.
+    message_id = bytes(members["id"]) if type(value.get("id")) in (str, int) else None
     if value.get("jsonrpc") != "2.0":
         raise InvalidMessage('"jsonrpc" must be "2.0"', message_id)
     if "method" in value:
@@ -173,11 +171,6 @@ def _message(value: Any, body: bytes) -> Message:
     if "result" in value or "error" in value:
         return _response(value, members, message_id)
     raise InvalidMessage("it has neither a method nor a result nor an error", message_id)
-
-
-def _readable_id(value: dict[str, Any], members: Members) -> bytes | None:
-    """The id's exact bytes when it is one that may be echoed: a string or an integer."""
-    return bytes(members["id"]) if type(value.get("id")) in (str, int) else None
 
 
 def _call(value: dict[str, Any], members: Members, message_id: bytes | None) -> Message:

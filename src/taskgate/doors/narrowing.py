@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from taskgate.core.scoping.request import SERVERS_HEADER, TOOLS_HEADER, SessionRequest
+from taskgate.core.scoping.request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 
-NO_WISH: Final = SessionRequest()
 _SERVERS: Final = SERVERS_HEADER.encode("ascii")
 _TOOLS: Final = TOOLS_HEADER.encode("ascii")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskgate.core import wire
@@ -42,6 +41,13 @@ class StdoutOutlet:
         self._transport.write(message + b"\n")
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._transport.abort()
+
+    async def finish(self, _status: int, body: bytes) -> None:
+        self.send(body)
+
+    @property
+    def still_there(self) -> bool:
+        return not self._transport.is_closing()
 
 
 class StdioDoor:
@@ -136,11 +142,10 @@ class StdioDoor:
             generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
             outlet.send(self._gateway.failure(problem, message.id, generation).body)
             return
-        request.respond = _sending(outlet)
         reply = await self._gateway.answer(request)
         if reply is not None:
             outlet.send(reply.body)
-            request.settled(True)
+            request.settled(outlet.still_there)
 
     def _request(self, message: Message, outlet: StdoutOutlet) -> Request:
         if has_envelope(message.params):
@@ -168,10 +173,3 @@ class StdioDoor:
         session.open_requests += 1
         self._session = session
         outlet.send(reply)
-
-
-def _sending(outlet: StdoutOutlet) -> Callable[[bytes], Awaitable[None]]:
-    async def send(body: bytes) -> None:
-        outlet.send(body)
-
-    return send

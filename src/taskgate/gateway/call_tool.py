@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
@@ -24,8 +24,10 @@ from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, 
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
+from taskgate.gateway.budgets import Line
 from taskgate.gateway.completions import MAX_NOTED_BYTES
 from taskgate.gateway.context import Context
+from taskgate.gateway.features import Validate
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
@@ -44,17 +46,38 @@ async def call_tool(context: Context, request: Request) -> bytes:
     arguments = request.params.get("arguments")
     if arguments is not None and type(arguments) is not dict:
         raise CallerError("invalid_params", '"arguments" must be an object.')
-    tool = await find_tool(context, request, name)
+    plan = context.plan
+    view = context.views.current(plan, request.caller, request.narrowing)
+    tool = view.tools.get(name) if view is not None else None
+    if tool is None:
+        tool = await find_tool(context, request, name)
+    if tool.plain and _SPECIAL.isdisjoint(request.params) and idempotency_key(request) is None:
+        _validate_and_learn(context, request, tool, arguments)
+        return await plainly(context, request, tool, arguments)
+    return await _specially(context, request, tool, arguments)
+
+
+_SPECIAL: Final = frozenset({"task", "requestState"})
+"""Params without any of these ask for nothing but the call."""
+
+
+def _validate_and_learn(context: Context, request: Request, tool: ToolRef, arguments: Any) -> None:
+    features = context.plan.features
+    if tool.entry is not None and features.validate is not Validate.OFF:
+        context.validation.arguments(tool.entry, tool.wire, arguments)
+    if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
+        context.completions.note(caller_key(request), tool.server, tool.name, arguments)
+
+
+async def _specially(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+    """Everything that a call may be besides plain: governed, asked for as a task, repeated, carried in headers."""
     check_param_headers(request, tool, arguments or {})
     decision = tool.decision
     governed = type(decision) is not Forward or decision.note is not None
     check, approval = TaskCheck.SYNC, None
     if type(decision) is Denied:
         context.governor.for_tool(request, tool)
-    if tool.entry is not None and context.validation.on:
-        context.validation.arguments(tool.entry, tool.wire, arguments)
-    if arguments and context.plan.features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
-        context.completions.note(caller_key(request), tool.server, tool.name, arguments)
+    _validate_and_learn(context, request, tool, arguments)
     if "task" in request.params or tool.forced or governed:
         check = task_contract(context, request, tool)
     if governed or "requestState" in request.params:
@@ -76,12 +99,8 @@ async def call_tool(context: Context, request: Request) -> bytes:
 
 async def find_tool(context: Context, request: Request, name: str) -> ToolRef:
     """The tool behind a name, if this caller may know of it."""
-    plan = context.plan
-    view = context.views.current(plan, request.caller, request.narrowing)
-    tool = view.tools.get(name) if view is not None else None
-    if tool is None:
-        view = await context.views.view(plan, request.caller, request.narrowing)
-        tool = view.tool(name) or await _listed_late(context, request, view, name)
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    tool = view.tool(name) or await _listed_late(context, request, view, name)
     if tool is None:
         raise unknown_tool(name)
     return tool
@@ -211,11 +230,20 @@ def _usual_ttl_ms(context: Context, request: Request) -> int:
 async def plainly(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
     """Carry the call. Nothing is written and nothing runs beside it, unless it takes long."""
     promotion = context.tasks.promotion(request, lambda: new_call(context, request, tool))
-    promotion.arm()
-    beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")
-    beat.start()
+    beat: Heartbeat | None = None
+    if request.progress_token is not None:
+        beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")
+        beat.start()
     try:
-        result = await _carried(context, request, tool, arguments, promotion)
+        line = context.budgets.lines.get(tool.server) if context.budgets.lines else None
+        if line is None:
+            result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+        else:
+            result = await _in_line(context, request, tool, arguments, line, promotion)
+        if tool.has_output_schema and tool.entry is not None and context.validation.on:
+            context.validation.output(tool.entry, tool.wire, result)
+        if context.budgets.outputs:
+            result = context.budgets.cut(tool.server, result)
     except (RelayedError, TaskgateError) as problem:
         task = await promotion.over()
         if task is not None:
@@ -232,8 +260,9 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
         # The task was cancelled, and with it the call that this coroutine carried for it. Its caller is long served.
         return b"{}"
     finally:
-        beat.stop()
-    task = await promotion.over()
+        if beat is not None:
+            beat.stop()
+    task = None if promotion.leave() else await promotion.over()
     if task is not None:
         await promotion.finish(task, result, upstream_task(request, tool, result))
         return b"{}"
@@ -244,23 +273,14 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     return result
 
 
-async def _carried(context: Context, request: Request, tool: ToolRef, arguments: Any, promotion: Promotion) -> bytes:
-    """The result, within the budgets of its server: in its turn, and no longer than allowed."""
-    line = context.budgets.lines.get(tool.server)
-    if line is None:
-        result = _checked(context, tool, await context.relay.carry(request, _errand(context, request, tool, arguments)))
-        return context.budgets.cut(tool.server, result) if context.budgets.outputs else result
+async def _in_line(
+    context: Context, request: Request, tool: ToolRef, arguments: Any, line: Line, promotion: Promotion
+) -> bytes:
+    """The result of a call to a server that takes only so many at once: in its turn."""
     promotion.in_line = True
-    async with line.slot(caller_key(request), context.plan.plain_timeout_of(tool.server)):
+    async with line.slot(caller_key(request), tool.timeout_s):
         await promotion.through()
-        result = _checked(context, tool, await context.relay.carry(request, _errand(context, request, tool, arguments)))
-        return context.budgets.cut(tool.server, result)
-
-
-def _checked(context: Context, tool: ToolRef, result: bytes) -> bytes:
-    if tool.entry is not None and "outputSchema" in tool.entry.definition and context.validation.on:
-        context.validation.output(tool.entry, tool.wire, result)
-    return result
+        return await context.relay.carry(request, _errand(context, request, tool, arguments))
 
 
 def refuse_if_full(context: Context, request: Request, tool: ToolRef) -> None:
@@ -304,4 +324,4 @@ def _errand(context: Context, request: Request, tool: ToolRef, arguments: Any) -
         values = header_values(tool.header_params, arguments or {})
         headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
     upstream = context.upstreams[tool.server]
-    return Errand(upstream, "tools/call", params, tool.name, context.plan.plain_timeout_of(tool.server), headers)
+    return Errand(upstream, "tools/call", params, tool.name, tool.timeout_s, headers)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span
@@ -183,10 +183,10 @@ class Gateway:
         return scope in self.context.plan.scopes
 
     def find_session(self, session_id: str, caller: Caller) -> Session | None:
-        return self.context.sessions.find(session_id, caller, asyncio.get_running_loop().time())
+        return self.context.sessions.find(session_id, caller, time.monotonic())
 
     def touch(self, session: Session) -> None:
-        session.last_used = asyncio.get_running_loop().time()
+        session.last_used = time.monotonic()
 
     async def end_session(self, session: Session) -> None:
         await self.context.sessions.end(session)
@@ -204,7 +204,7 @@ class Gateway:
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
         result = await initialize_result(self.context, caller.scope, subset.servers, opening.version)
-        session = self.context.sessions.open(caller, opening, wish, asyncio.get_running_loop().time())
+        session = self.context.sessions.open(caller, opening, wish, time.monotonic())
         scope = self.context.plan.scopes[caller.scope]
         if callable_families(scope):
             session.face = replace(session.face, inbox=True)
@@ -224,11 +224,11 @@ class Gateway:
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
             raise
 
-    async def answer(self, request: Request) -> Reply | None:
+    def answer(self, request: Request) -> Coroutine[Any, Any, Reply | None]:
         """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
         if self.tracing is None:
-            return await self._answer(request)
-        return await answer_traced(self.tracing, request, self._answer)
+            return self._answer(request)
+        return answer_traced(self.tracing, request, self._answer)
 
     async def _answer(self, request: Request) -> Reply | None:
         message, session = request.message, request.session
@@ -253,7 +253,10 @@ class Gateway:
                 request.inbox = scope is not None and scope.mode in FACADE_MODES
                 result = await use_case(request)
             else:
-                session.begin(message.id)
+                if request.carrier is None:
+                    request.carrier = asyncio.current_task()
+                assert request.carrier is not None
+                session.begin(message.id, request.carrier)
                 try:
                     result = await use_case(request)
                 finally:
@@ -388,9 +391,8 @@ class Gateway:
         self.context.call_log.flush(self.context.plan.gates.revision)
 
     async def reap(self) -> None:
-        now = asyncio.get_running_loop().time()
-        await self.context.sessions.reap(now)
-        self.activity.reap(now)
+        await self.context.sessions.reap(time.monotonic())
+        self.activity.reap(asyncio.get_running_loop().time())
 
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload: the new plan holds from the next request on; requests under way end under the old one."""

@@ -12,7 +12,7 @@ from taskgate.gateway.context import Context
 from taskgate.gateway.introduce import discover_result
 from taskgate.gateway.list_catalog import list_catalog
 from taskgate.gateway.own_resources import read_own_resource
-from taskgate.gateway.own_tools.table import call_own_tool, own_tool
+from taskgate.gateway.own_tools.table import call_own_tool, may_be_own, own_tool
 from taskgate.gateway.read_things import get_prompt, read_resource
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
@@ -69,13 +69,14 @@ class MethodTables:
         }
 
     async def _call_tool(self, request: Request) -> bytes:
-        own = await own_tool(self._context(), request)
+        context = self._context()
+        own = await own_tool(context, request) if may_be_own(request.params.get("name")) else None
         if own is not None:
-            return await call_own_tool(self._context(), request, own)
-        scope = self._context().plan.scopes.get(request.caller.scope)
+            return await call_own_tool(context, request, own)
+        scope = context.plan.scopes.get(request.caller.scope)
         if scope is not None and scope.mode is ScopeMode.FACADE:
             raise unknown_tool(str(request.params.get("name")))
-        return await call_tool(self._context(), request)
+        return await call_tool(context, request)
 
     async def _read_resource(self, request: Request) -> bytes:
         own = await read_own_resource(self._context(), request)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
@@ -49,8 +50,7 @@ _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
 Asker = Callable[[Request, Question], Awaitable[Answer]]
 
 
-@dataclass(slots=True)
-class Errand:
+class Errand(msgspec.Struct):
     """One thing to ask of one upstream: the method with the upstream's own names in it."""
 
     upstream: Upstream
@@ -72,27 +72,32 @@ class Relay:
         self._ask_otherwise = ask_otherwise
         self.waterfall = Waterfall()
 
-    async def carry(self, request: Request, errand: Errand) -> bytes:
+    def carry(self, request: Request, errand: Errand) -> Awaitable[bytes]:
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
         if self.tracing is None:
-            return await self._carry(request, errand)
-        return await carry_traced(self.tracing, request, errand, self._carry)
+            return self._carry(request, errand)
+        return carry_traced(self.tracing, request, errand, self._carry)
 
     async def _carry(self, request: Request, errand: Errand) -> bytes:
         if request.generation is Generation.STATELESS and "requestState" in errand.params:
             return await self._next_round(request, errand)
-        link = await errand.upstream.link(request.link_key, request.face)
-        if link.generation is request.generation:
-            reply = await self._send(request, errand, link)
-            if type(reply) is Result:
-                return reply.raw
+        link = errand.upstream.common_link() or await self._own_link(request, errand)
+        same = link.generation is request.generation
+        if not same and request.generation is Generation.STATELESS:
+            return await self._hold(request, errand, link)
+        reply = await self._send(request, errand, link)
+        if type(reply) is Result:
+            return reply.raw if same else strip_result(reply.raw, errand.method)
+        if same:
             return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
-        if request.generation is Generation.STATEFUL:
-            return await self._down_to_stateful(request, errand, link)
-        return await self._hold(request, errand, link)
+        return await self._down_to_stateful(request, errand, link, reply)
 
-    async def _send(self, request: Request, errand: Errand, link: Link) -> Reply:
-        return await self._recorded(request, errand, link.request(self._outgoing(request, errand)))
+    async def _own_link(self, request: Request, errand: Errand) -> Link:
+        key = request.link_key
+        return errand.upstream.open_link(key) or await errand.upstream.link(key, request.face)
+
+    def _send(self, request: Request, errand: Errand, link: Link) -> Awaitable[Reply]:
+        return self._recorded(request, errand, link.request(self._outgoing(request, errand)))
 
     async def _recorded(self, request: Request, errand: Errand, call: Awaitable[Reply]) -> Reply:
         """Note in the waterfall when the call to the upstream began and ended."""
@@ -257,9 +262,8 @@ class Relay:
             }
         )
 
-    async def _down_to_stateful(self, request: Request, errand: Errand, link: Link) -> bytes:
+    async def _down_to_stateful(self, request: Request, errand: Errand, link: Link, reply: Reply) -> bytes:
         """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
-        reply = await self._send(request, errand, link)
         rounds = 0
         while isinstance(reply, InputRequired):
             rounds += 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from taskgate.core import wire
@@ -15,15 +16,13 @@ from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
 from taskgate.core.meta import meta_of
 from taskgate.core.questions import Answer, Question
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.request import NO_WISH, SessionRequest
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.progress import PacedProgress
 from taskgate.gateway.sessions import Session, passes_log_level
-from taskgate.ports.outlet import Outlet
+from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import CallerFace, LinkKey
-
-_NO_NARROWING = SessionRequest()
 
 
 class StandIn(Protocol):
@@ -37,12 +36,13 @@ class StandIn(Protocol):
 class Request:
     __slots__ = (
         "_face",
+        "_looked_for_token",
         "_pace",
         "_token",
         "answered",
         "asked_state",
         "caller",
-        "detach",
+        "carrier",
         "envelope",
         "generation",
         "hand_over",
@@ -54,8 +54,7 @@ class Request:
         "on_settled",
         "open_question",
         "outlet",
-        "reachable",
-        "respond",
+        "params",
         "rung",
         "session",
         "span",
@@ -66,13 +65,14 @@ class Request:
         self,
         message: Message,
         caller: Caller,
-        outlet: Outlet,
+        outlet: ReplyOutlet,
         session: Session | None = None,
         envelope: Envelope | None = None,
-        narrowing: SessionRequest = _NO_NARROWING,
+        narrowing: SessionRequest = NO_WISH,
         headers: dict[bytes, bytes] | None = None,
     ) -> None:
         self.message = message
+        self.params: dict[str, Any] = message.params or {}
         self.caller = caller
         self.outlet = outlet
         self.session = session
@@ -80,8 +80,8 @@ class Request:
         self.generation = Generation.STATEFUL if session is not None else Generation.STATELESS
         self.narrowing = session.narrowing if session is not None else narrowing
         self.headers = headers or {}
-        self.respond: Callable[[bytes], Awaitable[None]] | None = None
-        self.detach: Callable[[], None] | None = None
+        self.carrier: asyncio.Task[Any] | None = None
+        """Who answers it, where the door says so."""
         self.stand_in: StandIn | None = None
         self.answered = False
         self.inner = False
@@ -91,7 +91,6 @@ class Request:
         self.rung: Delivery | None = None
         self.hand_over: Callable[[Task, float], bytes] | None = None
         self.on_settled: Callable[[bool], None] | None = None
-        self.reachable: Callable[[], bool] | None = None
         self.span: Span | None = None
         self.open_question: Callable[[], str | None] | None = None
         """What the call waits for in its caller's inbox, as a sentence."""
@@ -99,11 +98,8 @@ class Request:
         """What a stateless server gave us to keep while its questions are open."""
         self._pace: PacedProgress | None = None
         self._token: Raw | None = None
+        self._looked_for_token = False
         self._face: CallerFace | None = None
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return self.message.params or {}
 
     def members(self) -> Members:
         raw = self.message.raw_params
@@ -112,10 +108,10 @@ class Request:
     @property
     def progress_token(self) -> Raw | None:
         """The caller's own token, exactly as written, or None if it does not want progress."""
-        if self._token is None:
-            token = meta_of(self.message.params).get(PROGRESS_TOKEN)
-            if type(token) in (str, int):
-                self._token = wire.raw(token)
+        if not self._looked_for_token:
+            self._looked_for_token = True
+            token = meta_of(self.params).get(PROGRESS_TOKEN)
+            self._token = wire.raw(token) if type(token) in (str, int) else None
         return self._token
 
     @property
@@ -132,20 +128,17 @@ class Request:
 
     async def answer_early(self, result: bytes) -> None:
         """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
-        assert self.respond is not None
         assert self.message.id is not None
         self.answered = True
         if self.span is not None:
             self.span.over("promoted", time.time())
         self.end_progress()
-        if self.detach is not None:
-            self.detach()
         if self.session is not None:
             self.session.end(self.message.id)
         try:
-            await self.respond(wire.success(self.message.id, result))
+            await self.outlet.finish(200, wire.success(self.message.id, result))
         finally:
-            self.settled(self.reachable is None or self.reachable())
+            self.settled(self.outlet.still_there)
 
     def settled(self, arrived: bool) -> None:
         """The reply has been handed to the transport, or could not be."""

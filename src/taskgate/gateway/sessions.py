@@ -33,6 +33,8 @@ MAX_ASKS: Final = 100
 class Session:
     def __init__(self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest) -> None:
         self.id = session_id
+        self.key = f"session:{session_id}"
+        """Under which name an anonymous caller's lists, limits and events are kept."""
         self.caller = caller
         self.version = opening.version
         self.capabilities: Mapping[str, Any] = opening.capabilities
@@ -63,15 +65,13 @@ class Session:
     def wants_log(self, level: str) -> bool:
         return passes_log_level(level, self.log_level)
 
-    def begin(self, message_id: bytes) -> None:
+    def begin(self, message_id: bytes, carrier: asyncio.Task[Any]) -> None:
         """Remember a request so that it can be cancelled; an id in use may not be used again."""
         if message_id in self.in_flight:
             raise CallerError("invalid_request", "A request with this id is still being answered.")
         if len(self.in_flight) >= MAX_IN_FLIGHT:
             raise GatewayFault("overloaded", "This session has too many requests open; wait for some to end.")
-        task = asyncio.current_task()
-        assert task is not None
-        self.in_flight[message_id] = task
+        self.in_flight[message_id] = carrier
 
     def end(self, message_id: bytes) -> None:
         self.in_flight.pop(message_id, None)

@@ -20,10 +20,10 @@ from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle, Na
 from taskgate.core.catalog.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.generations import Generation
-from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
+from taskgate.core.governance.decision import Decision, Denied, Forward, Gate, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.request import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.core.wire import Raw
@@ -51,6 +51,11 @@ class ToolRef:
     """Its `x-mcp-header` annotations break the rules: stateless callers must not be shown such a tool."""
     revision: str = ""
     """Of the subset it was found in, so that a call can be traced to what was in force."""
+    plain: bool = False
+    """Nothing stands between a call and its server: no gate but those that let it through, no task, no headers."""
+    has_output_schema: bool = False
+    timeout_s: float = 0.0
+    """How long a plain call may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,9 @@ class View:
             return None
         decision = decide(self.plan.gates, PatternKind.TOOL, server, name)
         raw = wire.raw(name)
-        return ToolRef(name, server, name, decision, None, False, False, raw, revision=self.subset.revision)
+        timeout_s = self.plan.plain_timeout_of(server)
+        revision = self.subset.revision
+        return ToolRef(name, server, name, decision, None, False, False, raw, revision=revision, timeout_s=timeout_s)
 
     def server_named_in(self, name: str) -> str | None:
         """The server that a prefixed name points to, whether or not it has listed anything yet."""
@@ -175,7 +182,9 @@ class Views:
         self._catalogs = catalogs
         self._note = note
         self._composed = composed
-        self._views: dict[tuple[str, SessionRequest], tuple[tuple[int, int], View]] = {}
+        self._views: dict[tuple[str, SessionRequest], tuple[int, int, View]] = {}
+        self._whole: dict[str, tuple[int, int, View]] = {}
+        """The views of callers who do not narrow their scope, which is most: found without comparing any wishes."""
         self._subsets: dict[tuple[str, SessionRequest, bool], tuple[int, Subset]] = {}
 
     def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
@@ -195,9 +204,12 @@ class Views:
 
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
         """The view if it is fresh: the hot path's one look-up."""
-        found = self._views.get((caller.scope, narrowing))
-        if found is not None and found[0] == (plan.revision, self._catalogs.revision):
-            return found[1]
+        if narrowing is NO_WISH:
+            found = self._whole.get(caller.scope)
+        else:
+            found = self._views.get((caller.scope, narrowing))
+        if found is not None and found[0] == plan.revision and found[1] == self._catalogs.revision:
+            return found[2]
         return None
 
     async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View:
@@ -211,7 +223,11 @@ class Views:
             view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs)
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            self._views[caller.scope, narrowing] = ((plan.revision, self._catalogs.revision), view)
+            fresh = (plan.revision, self._catalogs.revision, view)
+            if narrowing is NO_WISH:
+                self._whole[caller.scope] = fresh
+            else:
+                self._views[caller.scope, narrowing] = fresh
             for note in view.notes:
                 self._note(note)
         return view
@@ -280,7 +296,24 @@ def _tool(
         params, unfit = (), True
     tasks = supports_tasks(capabilities)
     raw_name = wire.raw(entry.name)
-    return ToolRef(name, entry.server, entry.name, decision, entry, tasks, forced, raw_name, params, unfit, revision)
+    forwarded = type(decision) is Forward and decision.note is None
+    plain = forwarded and not forced and not params and entry.task_support is not TaskSupport.REQUIRED
+    return ToolRef(
+        name,
+        entry.server,
+        entry.name,
+        decision,
+        entry,
+        tasks,
+        forced,
+        raw_name,
+        params,
+        unfit,
+        revision,
+        plain,
+        "outputSchema" in entry.definition,
+        plan.plain_timeout_of(entry.server),
+    )
 
 
 def _visible(plan: Plan, subset: Subset, entry: Entry, quarantined: Quarantined) -> bool:

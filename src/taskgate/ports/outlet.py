@@ -11,6 +11,17 @@ class Outlet(Protocol):
         ...
 
 
+class ReplyOutlet(Outlet, Protocol):
+    """The way back to whoever made one request: what comes before the reply, and the reply."""
+
+    async def finish(self, status: int, body: bytes) -> None: ...
+
+    @property
+    def still_there(self) -> bool:
+        """Whether what was written can have arrived."""
+        ...
+
+
 @runtime_checkable
 class ResumableOutlet(Protocol):
     """An outlet whose stream the caller can take up again after a break."""

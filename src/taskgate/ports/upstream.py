@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import TaskgateError
@@ -45,8 +47,7 @@ class CallerFace:
         return self if capabilities is self.capabilities else replace(self, capabilities=capabilities)
 
 
-@dataclass(slots=True)
-class UpstreamRequest:
+class UpstreamRequest(msgspec.Struct):
     """One request to an upstream. `params` hold no progress token and no stateless envelope of ours."""
 
     method: str
@@ -70,21 +71,18 @@ class UpstreamRequest:
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReply:
+class ErrorReply(msgspec.Struct, frozen=True):
     """A JSON-RPC error object, as the upstream wrote it."""
 
     raw: bytes
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequired:
+class InputRequired(msgspec.Struct, frozen=True):
     """A stateless upstream needs answers before it goes on."""
 
     requests: Mapping[str, Raw]
@@ -147,8 +145,7 @@ class Link(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LinkKey:
+class LinkKey(NamedTuple):
     """Which conversation a caller gets: one for all, one per principal, or one per session."""
 
     principal: str = ""
@@ -190,6 +187,10 @@ class Upstream(Protocol):
         ...
 
     async def link(self, caller: LinkKey, face: CallerFace) -> Link: ...
+
+    def common_link(self) -> Link | None:
+        """The one open link that serves every caller, where a server needs no more than one."""
+        ...
 
     def open_link(self, caller: LinkKey) -> Link | None:
         """The caller's link if it is open already; nothing is opened for it."""

@@ -6,16 +6,16 @@ not the awaited response to its receiver, together with the flight it came in on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.wire import Message
 from taskgate.ports.upstream import UpstreamRequest
 
 
-@dataclass(slots=True)
-class Flight:
+class Flight(msgspec.Struct):
     number: int
     timeout_s: float
     request: UpstreamRequest | None = None

@@ -80,7 +80,15 @@ class HttpWire:
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
         awaited = _Awaited(self, flight)
-        reply = await self._exchange(b"POST", (*self._headers, *headers), body, flight.timeout_s, awaited)
+        every = (*self._headers, *headers) if headers else self._headers
+        reply: HttpReply | None
+        try:
+            reply = await self._client.exchange(
+                self._target, b"POST", every, body, deadline_s=flight.timeout_s, on_event=awaited.on_event
+            )
+        except HttpFailure as failure:
+            self._unless_resumable(failure, flight.timeout_s, awaited)
+            reply = None
         if awaited.response is not None and reply is not None:
             self._adopt_session(reply, flight, awaited.response)
             return awaited.response
@@ -96,14 +104,17 @@ class HttpWire:
         timeout_s: float | None,
         awaited: _Awaited,
     ) -> HttpReply | None:
-        """One exchange; None when its stream broke in a way that can be taken up again."""
         try:
             return await self._client.exchange(
                 self._target, method, headers, body, deadline_s=timeout_s, on_event=awaited.on_event
             )
         except HttpFailure as failure:
-            if failure.stage is Stage.READ_BODY and awaited.memory.last_id is not None:
-                return None
+            self._unless_resumable(failure, timeout_s, awaited)
+            return None
+
+    def _unless_resumable(self, failure: HttpFailure, timeout_s: float | None, awaited: _Awaited) -> None:
+        """Raises what went wrong, unless it was a stream that broke in a way that can be taken up again."""
+        if failure.stage is not Stage.READ_BODY or awaited.memory.last_id is None:
             raise self._explain(failure, timeout_s) from None
 
     def _explain(self, failure: HttpFailure, timeout_s: float | None) -> UpstreamError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from taskgate.core.activity.events import EventKind
@@ -43,6 +42,7 @@ class Server:
         self.id = spec.id
         self.transport = spec.transport.value
         self.spec = spec
+        self._by_stdio = spec.transport is Transport.STDIO
         self.listener = listener
         self._opener = Opener(spec, http, reaper)
         self._links: dict[LinkKey, AnyLink] = {}
@@ -65,6 +65,10 @@ class Server:
             return link
         return await self._opened(key, face.towards(self.spec.keeps_questions, self.spec.asks_models))
 
+    def common_link(self) -> Link | None:
+        link = self._links.get(_SHARED)
+        return link if isinstance(link, StatelessLink) and link.alive and not self._by_stdio else None
+
     def open_link(self, caller: LinkKey) -> Link | None:
         link = self._links.get(self._key_for(caller))
         return link if link is not None and link.alive else None
@@ -85,7 +89,7 @@ class Server:
             case Instances.SHARED:
                 return _SHARED
             case Instances.PER_PRINCIPAL:
-                return replace(caller, session="")
+                return caller._replace(session="")
             case _:
                 return caller
 

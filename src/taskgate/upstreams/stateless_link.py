@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from taskgate.core import wire
@@ -84,10 +85,13 @@ class StatelessLink:
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
-        body = wire.request(b"%d" % number, wire.encode(request.method), params)
+        body = wire.request(b"%d" % number, _method(request.method), params)
+        headers = _headers(request.method, request.name)
+        if request.headers:
+            headers += request.headers
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
-            message = await self._wire.request(flight, body, _headers(request))
+            message = await self._wire.request(flight, body, headers)
         except asyncio.CancelledError:
             self._tell_cancelled(number)
             raise
@@ -193,8 +197,11 @@ def _stamp(members: Members, face: CallerFace) -> Members:
     return stamp(members, wire.raw(face.capabilities), face.client_info, face.log_level)
 
 
-def _headers(request: UpstreamRequest) -> tuple[tuple[bytes, bytes], ...]:
-    method = (b"mcp-method", request.method.encode("ascii"))
-    if request.name is None:
-        return (method, *request.headers)
-    return (method, (b"mcp-name", encode_header_value(request.name)), *request.headers)
+@lru_cache(maxsize=4096)
+def _headers(method: str, name: str | None) -> tuple[tuple[bytes, bytes], ...]:
+    """Most calls name one of a few tools, so their headers are rendered once."""
+    said = (b"mcp-method", method.encode("ascii"))
+    return (said,) if name is None else (said, (b"mcp-name", encode_header_value(name)))
+
+
+_method = lru_cache(maxsize=256)(wire.encode)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 KEPT: Final = 2_000
 DRAWN: Final = 200
 _ROW: Final = 18
@@ -25,24 +27,19 @@ _COLOURS: Final = {
 }
 
 
-class Span:
+class Span(msgspec.Struct, gc=False):
     """One request, or one call to an upstream. `parent` is the number of the request that caused it, or 0."""
 
-    __slots__ = ("caller", "end", "kind", "method", "name", "number", "parent", "server", "start", "state")
-
-    def __init__(
-        self, number: int, parent: int, kind: str, method: str, name: str, server: str, caller: str, start: float
-    ) -> None:
-        self.number = number
-        self.parent = parent
-        self.kind = kind
-        self.method = method
-        self.name = name
-        self.server = server
-        self.caller = caller
-        self.start = start
-        self.end = 0.0
-        self.state = "running"
+    number: int
+    parent: int
+    kind: str
+    method: str
+    name: str
+    server: str
+    caller: str
+    start: float
+    end: float = 0.0
+    state: str = "running"
 
     def over(self, state: str, now: float) -> None:
         self.end = now

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from hashlib import sha256
 from typing import Any, NoReturn, TypeAlias
 
@@ -39,9 +40,7 @@ def parse_strict(raw: bytes | str, limits: JsonLimits = DEFAULT_LIMITS) -> Json:
     """Read one JSON document, refusing everything ambiguous."""
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-        value: Json = json.loads(
-            text, object_pairs_hook=_unambiguous_object, parse_constant=_refuse_constant, parse_float=_exact_float
-        )
+        value: Json = _decoder().decode(text)
     except UnicodeDecodeError as error:
         raise AmbiguousJson("the text is not UTF-8") from error
     except RecursionError as error:
@@ -52,6 +51,14 @@ def parse_strict(raw: bytes | str, limits: JsonLimits = DEFAULT_LIMITS) -> Json:
         raise AmbiguousJson(f"it is not JSON: {error}") from error
     check(value, limits)
     return value
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    """Making one costs more than most documents."""
+    return json.JSONDecoder(
+        object_pairs_hook=_unambiguous_object, parse_constant=_refuse_constant, parse_float=_exact_float
+    )
 
 
 def check(value: object, limits: JsonLimits = DEFAULT_LIMITS) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from taskgate.core.errors import CallerError
@@ -91,11 +91,16 @@ class SessionRequest:
 
     def narrowed(self, other: SessionRequest) -> SessionRequest:
         """Both requests at once: only servers that both ask for, only tools that pass both."""
-        return SessionRequest(
+        both = SessionRequest(
             tuple(dict.fromkeys(self.server_lists + other.server_lists)),
             tuple(dict.fromkeys(self.tool_allowlists + other.tool_allowlists)),
             self.tool_denylist | other.tool_denylist,
         )
+        return NO_WISH if both == NO_WISH else both
+
+
+NO_WISH: Final = SessionRequest()
+"""Who wishes for nothing in particular. There is only one of it, so that the many who do are recognized at a glance."""
 
 
 def _listable(meta: Mapping[str, Any], key: str) -> str | Sequence[Any] | None:

@@ -1,4 +1,5 @@
-"""The HTTP server's connection object, with what uvicorn leaves out: deadlines for slow callers, and news of a lost peer.
+"""The HTTP server's connection object, with what uvicorn leaves out: a short way for calls, deadlines for slow callers, and news
+of a lost peer.
 
 Headers must arrive within ten seconds, bodies within a minute and not slower than a kilobyte a second. A sweep over all
 connections once a second enforces it, because a timer for each request would cost every honest caller.
@@ -6,10 +7,14 @@ connections once a second enforces it, because a timer for each request would co
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from taskgate.doors.http.post import Answering, Post
 
 HEADER_DEADLINE_S: Final = 10.0
 BODY_DEADLINE_S: Final = 60.0
@@ -55,46 +60,135 @@ class OneWrite:
 
 
 class Connection(HttpToolsProtocol):
-    """Lives as long as one TCP connection."""
+    """Lives as long as one TCP connection. Posts to `/mcp` are answered by `answer`; everything else is uvicorn's."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, answer: Answering, limit: Callable[[], int], **settings: Any) -> None:
+        super().__init__(**settings)
         self.on_lost: Callable[[], None] | None = None
+        self.raw: Any = None
+        """The transport itself, for answers that leave in one write anyway."""
+        self._answer = answer
+        self._limit = limit
+        self._post: Post | None = None
+        """The post whose body is being read."""
+        self._current: Post | None = None
+        """The post that is being answered."""
         self._waiting_since: float | None = None
         self._body_since: float | None = None
+        self._idle_since: float | None = None
         self._received = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.raw = transport
         self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self._waiting_since = self.loop.time()
 
+    def data_received(self, data: bytes) -> None:
+        self._idle_since = None
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # We speak nothing else. Some clients ask with each request (Java's do, for HTTP/2), and go on when not answered.
+            return
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self._post = None
         if self._waiting_since is None:
             self._waiting_since = self.loop.time()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"expect":
+            self.expect_100_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
         self._body_since, self._waiting_since = self.loop.time(), None
         self._received = 0
         self.on_lost = None
+        if not self.url.startswith(b"/"):
+            self.url = _without_host(self.url)
+        if self.parser.get_method() == b"POST" and _leads_to_mcp(self.url):
+            self._begin_post()
+        else:
+            self._begin_asgi()
+
+    def _begin_asgi(self) -> None:
+        url, headers, expected = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expected
+        self.headers.extend(headers)
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
+
+    def _begin_post(self) -> None:
+        before: Any = self.cycle
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        post = self._post = Post(self, self.url, self.headers, keep_alive, self._limit())
+        self.cycle = post  # type: ignore[assignment]
+        if self.expect_100_continue and not post.too_large:
+            self.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if before is None or before.response_complete:
+            post.your_turn()
+        else:
+            # Pipelined: it waits until those before it are answered.
+            self.flow.pause_reading()
+            self.pipeline.appendleft((post, self.app))  # type: ignore[arg-type]
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if isinstance(cycle, Post):
+            cycle.your_turn()
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def begin(self, post: Post) -> asyncio.Task[None]:
+        self._current = post
+        work = self.loop.create_task(self._answer(post))
+        self.tasks.add(work)
+        work.add_done_callback(self.tasks.discard)
+        return work
 
     def on_body(self, body: bytes) -> None:
         self._received += len(body)
-        super().on_body(body)
+        if self._post is not None:
+            self._post.take(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._body_since = None
-        super().on_message_complete()
+        if self._post is not None:
+            self._post.complete()
+        else:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn does it, but the sweep looks after idle connections: a timer for each answer costs too much."""
+        self.server_state.total_requests += 1
+        if self.raw.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._current is not None:
+            self._current.lost()
         if self.on_lost is not None:
             self.on_lost()
 
     def too_slow(self, now: float) -> bool:
+        if self._idle_since is not None:
+            return now - self._idle_since > self.timeout_keep_alive
         if self._waiting_since is not None:
             return now - self._waiting_since > HEADER_DEADLINE_S
         if self._body_since is None:
@@ -106,6 +200,16 @@ class Connection(HttpToolsProtocol):
     def drop(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+
+
+def _without_host(url: bytes) -> bytes:
+    """`POST http://host/mcp` is as good as `POST /mcp` (RFC 9112, 3.2.2). Raises for an address that is none."""
+    parsed = httptools.parse_url(url)
+    return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
+
+
+def _leads_to_mcp(url: bytes) -> bool:
+    return url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))
 
 
 def drop_slow(connections: Any, now: float) -> int:

@@ -19,10 +19,11 @@ class Guard:
 
     def refuses(self, headers: dict[bytes, bytes]) -> int | None:
         """The HTTP status to refuse with, or None."""
-        host = headers.get(b"host")
-        if host is None or (host not in self._good_hosts and not self._good_host(host)):
+        host, origin = headers.get(b"host"), headers.get(b"origin")
+        if host in self._good_hosts and origin is None:
+            return None
+        if host is None or not self._good_host(host):
             return 421
-        origin = headers.get(b"origin")
         return 403 if origin is not None and not self._good_origin(origin) else None
 
     def _good_host(self, host: bytes) -> bool:

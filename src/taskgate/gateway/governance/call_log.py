@@ -6,11 +6,11 @@ with the digest of their arguments; the others are counted by caller, tool and o
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.audit import Entry
+from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import arguments_digest
@@ -20,43 +20,62 @@ from taskgate.ports.audit_log import AuditLog
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000
 
-_Kind = tuple[str, str, str, str, str, str, str, str]
+_Kind = tuple[Caller, ToolRef, str, Executed]
+
+
+class _Seen:
+    """Calls of one kind in this second. Holding on to the caller and the tool keeps their identity from being reused."""
+
+    __slots__ = ("count", "kind")
+
+    def __init__(self, kind: _Kind) -> None:
+        self.kind = kind
+        self.count = 1
 
 
 class CallLog:
     def __init__(self, log: AuditLog) -> None:
         self._log = log
         self._calls: list[tuple[_Kind, bytes]] = []
-        self._more: Counter[_Kind] = Counter()
+        self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
+        self._others = 0
 
     def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed) -> None:
         """On the hot path: remember, nothing else."""
-        caller = request.caller
-        kind = (
-            caller.principal,
-            caller.scope,
-            tool.server,
-            tool.name,
-            tool.decision.rule,
-            outcome,
-            executed.value,
-            tool.revision,
-        )
+        kind = (request.caller, tool, outcome, executed)
         if len(self._calls) < ROWS_A_ROUND:
             self._calls.append((kind, bytes(request.message.raw_params or b"")))
-        elif kind in self._more or len(self._more) < KINDS_A_ROUND:
-            self._more[kind] += 1
+            return
+        # Callers and tools are the same objects from call to call, so calls are counted without comparing them.
+        same = (id(request.caller), id(tool), outcome, executed)
+        found = self._more.get(same)
+        if found is not None:
+            found.count += 1
+        elif len(self._more) < KINDS_A_ROUND:
+            self._more[same] = _Seen(kind)
         else:
-            self._more[("", "", "", "", "", "other", "maybe", "")] += 1
+            self._others += 1
 
     def flush(self, policy_revision: str) -> None:
         """Hand what was noted to the log. Called once a second, and at the end."""
         calls, self._calls = self._calls, []
-        more, self._more = self._more, Counter()
+        more, self._more = self._more, {}
+        others, self._others = self._others, 0
         for kind, params in calls:
             self._log.record(_entry("call", kind, policy_revision, _digest(params)))
-        for kind, count in more.items():
-            self._log.record(_entry("calls", kind, policy_revision, "", f"{count} more calls of this kind"))
+        for seen in more.values():
+            self._log.record(_entry("calls", seen.kind, policy_revision, "", f"{seen.count} more calls of this kind"))
+        if others:
+            self._log.record(
+                Entry(
+                    0,
+                    "calls",
+                    decision="forward",
+                    reason=f"{others} more calls of other kinds",
+                    outcome="other",
+                    executed="maybe",
+                )
+            )
 
 
 def _digest(params: bytes) -> str:
@@ -65,19 +84,19 @@ def _digest(params: bytes) -> str:
 
 
 def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = "") -> Entry:
-    principal, scope, server, name, rule, outcome, executed, subset = kind
+    caller, tool, outcome, executed = kind
     return Entry(
         0,
         event,
-        principal,
-        scope,
-        server,
-        name,
+        caller.principal,
+        caller.scope,
+        tool.server,
+        tool.name,
         arguments_digest=digest,
-        rule=rule,
+        rule=tool.decision.rule,
         decision="forward",
-        policy_revision=f"{revision}/{subset}" if subset else revision,
+        policy_revision=f"{revision}/{tool.revision}" if tool.revision else revision,
         reason=reason,
         outcome=outcome,
-        executed=executed,
+        executed=executed.value,
     )

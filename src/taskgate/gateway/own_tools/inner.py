@@ -32,6 +32,7 @@ class InnerRequest(Request):
         message = Message(Kind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
         super().__init__(message, outer.caller, outer.outlet, outer.session, outer.envelope, outer.narrowing)
         self.inner = True
+        self.carrier = outer.carrier
         self.inbox = outer.inbox
         self.span = outer.span
         self._context = context

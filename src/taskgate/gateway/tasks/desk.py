@@ -219,7 +219,7 @@ def caller_key(request: Request) -> str:
     if request.caller.principal != ANONYMOUS:
         return request.caller.principal
     if request.session is not None:
-        return f"session:{request.session.id}"
+        return request.session.key
     client = meta_of(request.params).get(CLIENT_META)
     return f"client:{client[:200]}" if type(client) is str and client else f"scope:{request.caller.scope}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.audit import Entry
-from taskgate.core.delivery import Delivery, Form, delivery
+from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import complete
@@ -26,7 +26,8 @@ from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.foreign import ForeignTasks
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
-from taskgate.gateway.tasks.promote import Promotion, handed_over, task_handle
+from taskgate.gateway.tasks.patience import Patience
+from taskgate.gateway.tasks.promote import Ladder, Promotion, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
@@ -41,10 +42,13 @@ class TaskEngine:
         self._plan = plan
         self.store = store
         self.board = TaskBoard()
+        self.patience = Patience()
+        self._usual: tuple[DeliverySettings, Delivery] | None = None
         self.desk = TaskDesk(store, self.board, self._limits)
         self.desk.pace = lambda: (plan().calls.poll_ms, plan().calls.approval_poll_ms)
         self.questions = TaskQuestions(self.desk)
         self.runs = Runs(self.desk, self.questions, upstreams)
+        self.ladder = Ladder(self.desk, self.runs, self.questions)
         self.foreign = ForeignTasks(upstreams)
         self.methods = TaskMethods(self.desk, self.runs, self.questions, self.foreign)
         self.recovery = Recovery(self.desk, self.runs)
@@ -72,13 +76,21 @@ class TaskEngine:
         """Which rung of the ladder this request stands on."""
         if request.rung is not None:
             return request.rung
-        return delivery(
-            self._plan().calls.delivery,
-            request.generation,
-            wants_tasks=request.envelope is not None and request.envelope.wants_tasks,
-            has_token=request.progress_token is not None,
-            client=request.client_name,
-        )
+        settings, has_token = self._plan().calls.delivery, request.progress_token is not None
+        wants_tasks = request.envelope is not None and request.envelope.wants_tasks
+        if has_token or wants_tasks:
+            return delivery(
+                settings,
+                request.generation,
+                wants_tasks=wants_tasks,
+                has_token=has_token,
+                client=request.client_name,
+            )
+        # Callers who say nothing of the kind all stand on the same rung.
+        if self._usual is None or self._usual[0] is not settings:
+            usual = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
+            self._usual = (settings, usual)
+        return self._usual[1]
 
     def ttl_ms(self, task_member: Any) -> expiry.Ttl:
         """The ttl that a caller's `task` asks for, checked."""
@@ -156,7 +168,9 @@ class TaskEngine:
         return complete(plain) if request.generation is Generation.STATELESS else plain
 
     def promotion(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
-        return Promotion(self.desk, self.runs, self.questions, request, call, self.rung(request))
+        rung = self.rung(request)
+        line = self.patience.line(rung.wait_s) if rung.wait_s is not None else None
+        return Promotion(self.ladder, request, call, rung, line)
 
     async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""

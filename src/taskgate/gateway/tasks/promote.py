@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from taskgate.core import wire
@@ -28,6 +29,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import NewCall, TaskDesk
+from taskgate.gateway.tasks.patience import Line
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import progress_note, record_reply
 from taskgate.gateway.tasks.runs import Runs
@@ -35,37 +37,38 @@ from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
 
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """What it takes to make a task of a call that is under way."""
+
+    desk: TaskDesk
+    runs: Runs
+    questions: TaskQuestions
+
+
 class Promotion:
     """The ladder under one plain call."""
 
+    __slots__ = ("_call", "_ladder", "_let_go", "_line", "_request", "_rung", "_started", "_work", "in_line", "task")
+
     def __init__(
-        self,
-        desk: TaskDesk,
-        runs: Runs,
-        questions: TaskQuestions,
-        request: Request,
-        call: Callable[[], NewCall],
-        rung: Delivery,
+        self, ladder: Ladder, request: Request, call: Callable[[], NewCall], rung: Delivery, line: Line | None
     ) -> None:
         self.task: Task | None = None
         self.in_line = False
         """Whether the call still waits for a slot of its server: then nothing was sent yet."""
-        self._desk = desk
-        self._runs = runs
-        self._questions = questions
+        self._ladder = ladder
         self._request = request
         self._call = call
         self._rung = rung
-        self._carrier = asyncio.current_task()
+        self._line = line
         self._started = time.monotonic()
-        self._sent_ms = desk.store.now_ms()
         self._work: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._let_go = False
-
-    def arm(self) -> None:
-        if self._rung.wait_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._rung.wait_s, self._due)
+        if request.carrier is None:
+            request.carrier = asyncio.current_task()
+        if line is not None:
+            line.join(self, self._due)
 
     def _due(self) -> None:
         self._work = asyncio.get_running_loop().create_task(self._promote())
@@ -73,32 +76,33 @@ class Promotion:
     async def _promote(self) -> None:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
         request, call = self._request, self._call()
-        waits = self.in_line
-        sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, self._sent_ms)
+        waits, carrier = self.in_line, request.carrier
+        sent_ms = self._ladder.desk.store.now_ms() - int((time.monotonic() - self._started) * 1000)
+        sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms)
         try:
-            task, _ = await self._desk.accept(request, call, sent=None if waits else sent)
+            task, _ = await self._ladder.desk.accept(request, call, sent=None if waits else sent)
         except TaskgateError as problem:
             log.warning("call not promoted", tool=call.wire_name, why=problem.message)
             return
         self.task = task
-        self._runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
-        if self._carrier is not None and not waits:
+        self._ladder.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
+        if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
-            self._runs.adopt(task, self._carrier)
-        request.stand_in = _StandIn(self._desk, self._questions, self._runs, task.id, request)
-        await self._questions.adopt(task, request)
+            self._ladder.runs.adopt(task, carrier)
+        request.stand_in = _StandIn(self._ladder.desk, self._ladder.questions, self._ladder.runs, task.id, request)
+        await self._ladder.questions.adopt(task, request)
         await self._answer(task)
         if waits:
             # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.
             self._let_go = True
-            self._runs.start(task)
-            if self._carrier is not None:
-                self._carrier.cancel()
+            self._ladder.runs.start(task)
+            if carrier is not None:
+                carrier.cancel()
 
     async def _answer(self, task: Task) -> None:
         waited_s = time.monotonic() - self._started
         try:
-            await self._request.answer_early(handed_over(self._request, task, self._desk, self._rung, waited_s))
+            await self._request.answer_early(handed_over(self._request, task, self._ladder.desk, self._rung, waited_s))
         except Exception as fault:
             # Around one reply: the caller may be gone, but the call is a task now and goes on.
             log.info("handle not delivered", task=task.id, exc_info=fault)
@@ -111,53 +115,58 @@ class Promotion:
 
     async def over(self) -> Task | None:
         """The call has its answer. The task it became meanwhile, or None if the caller still waits for a reply."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.leave()
         if self._work is not None:
             await asyncio.shield(self._work)
         return self.task
 
+    def leave(self) -> bool:
+        """The call has its answer. True if nothing happened meanwhile that would have to be waited for."""
+        if self._line is not None:
+            self._line.leave(self)
+        return self._work is None
+
     async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
         """The call that became a task has its result; or the upstream's own task, which is followed from here on."""
         if handle is None:
-            await record_reply(self._desk, task.id, Result(result))
+            await record_reply(self._ladder.desk, task.id, Result(result))
             return
-        known = await self._desk.conclude(task.id, UpstreamTaskKnown(handle))
+        known = await self._ladder.desk.conclude(task.id, UpstreamTaskKnown(handle))
         if known is not None:
-            self._runs.hand_back(known)
-            self._runs.follow(known)
+            self._ladder.runs.hand_back(known)
+            self._ladder.runs.follow(known)
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
-            await record_reply(self._desk, task.id, ErrorReply(problem.raw, problem.code))
+            await record_reply(self._ladder.desk, task.id, ErrorReply(problem.raw, problem.code))
         elif isinstance(problem, UpstreamError):
             await self._again_or_lost(task, problem)
         elif isinstance(problem, TaskgateError):
-            await self._desk.conclude(task.id, endings.by_error(task, problem))
+            await self._ladder.desk.conclude(task.id, endings.by_error(task, problem))
 
     async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
         """Contact was lost after the call became a task: from here on it is like any other task."""
         if problem.executed is Executed.NO:
-            await self._desk.conclude(task.id, AttemptVoided())
-        current = await self._desk.store.get(task.id)
+            await self._ladder.desk.conclude(task.id, AttemptVoided())
+        current = await self._ladder.desk.store.get(task.id)
         if current is None or current.state.is_terminal:
             return
         if may_send(current) and problem.executed is not Executed.YES and problem.error_type != "upstream_timeout":
-            self._runs.hand_back(current)
-            self._runs.start(current)
+            self._ladder.runs.hand_back(current)
+            self._ladder.runs.start(current)
         else:
-            await self._desk.conclude(task.id, endings.lost(current, problem))
+            await self._ladder.desk.conclude(task.id, endings.lost(current, problem))
 
     async def broken_off(self) -> bool:
         """Whoever carried the call was stopped. True if the call had become a task and its caller has a reply already."""
         task = await self.over()
         if task is None:
             return False
-        if self._runs.closing or self._let_go:
+        if self._ladder.runs.closing or self._let_go:
             return True
         # Stopped by the caller in the very moment of promotion; a cancel of the task itself has been written before.
-        if await self._desk.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
-            await self._desk.store.told_upstream(task.id)
+        if await self._ladder.desk.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
+            await self._ladder.desk.store.told_upstream(task.id)
         return True
 
 

@@ -1,0 +1,102 @@
+"""Who stands at `/mcp`, and whether they may come in: host, origin, token, scope. The same for every HTTP method."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from urllib.parse import unquote
+
+from taskgate.core.caller import Caller
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
+from taskgate.core.generations import STATEFUL_REVISIONS, Generation
+from taskgate.core.generations.stateless_2026 import unsupported_version
+from taskgate.doors.http.asgi import Headers
+from taskgate.doors.http.guard import Guard
+from taskgate.doors.identity import Doorkeeper, Identity, WrongToken
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.replies import Reply
+from taskgate.gateway.sessions import Session
+
+
+class Refused(Exception):
+    """Not this way: an HTTP status, a JSON-RPC error, and perhaps a header."""
+
+    def __init__(self, status: int, body: bytes, headers: Headers | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.headers = headers or []
+
+
+class Entrance:
+    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper) -> None:
+        self.gateway = gateway
+        self.guard = guard
+        self.doorkeeper = doorkeeper
+
+    def admit(self, path: bytes, headers: dict[bytes, bytes]) -> Caller:
+        """The caller, in the scope that it asks for or that its token binds it to. Raises Refused."""
+        status = self.guard.refuses(headers)
+        if status is not None:
+            raise self.refused(status, "This Host or Origin is not allowed here. See allowed_hosts.")
+        try:
+            identity = self.doorkeeper.identify(headers.get(b"authorization"))
+        except WrongToken:
+            raise self.refused(401, "The bearer token is not known.", [(b"www-authenticate", b"Bearer")]) from None
+        asked = scope_in(path) or identity.scope or self.gateway.default_scope
+        # A scope bound to a token cannot be left by an address.
+        if (identity.scope is not None and asked != identity.scope) or not self.gateway.has_scope(asked):
+            raise self.refused(404, self._nothing_here(asked, identity))
+        return _caller(identity.principal, identity.roles, asked)
+
+    def _nothing_here(self, asked: str, identity: Identity) -> str:
+        """Which scopes there are is told only to an operator; everyone else gets one and the same sentence."""
+        text = "There is nothing at this address."
+        return f"{text} {self.gateway.scope_hint(asked)}" if identity.is_operator else text
+
+    def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session:
+        """The session that a request names. Raises Refused."""
+        version = headers.get(b"mcp-protocol-version")
+        if version is not None and version not in _STATEFUL:
+            raise self.failed(unsupported_version(version.decode("latin-1")), message_id, status=400)
+        session_id = headers.get(b"mcp-session-id")
+        if session_id is None:
+            problem = CallerError("not_initialized", "Begin with initialize, then send the Mcp-Session-Id header.")
+            raise self.failed(problem, message_id, status=400)
+        session = self.gateway.find_session(session_id.decode("latin-1"), caller)
+        if session is None:
+            problem = CallerError("not_initialized", "This session is not known (any more); begin with initialize.")
+            raise self.failed(problem, message_id, status=404)
+        return session
+
+    def refused(self, status: int, text: str, headers: Headers | None = None) -> Refused:
+        fault = GatewayFault("invalid_request", text)
+        return Refused(status, self.gateway.failure(fault, None, Generation.STATEFUL).body, headers)
+
+    def failed(
+        self,
+        problem: TaskgateError,
+        message_id: bytes | None = None,
+        generation: Generation = Generation.STATEFUL,
+        status: int | None = None,
+    ) -> Refused:
+        reply = self.gateway.failure(problem, message_id, generation)
+        return Refused(status or reply.status, reply.body, retry_after(reply))
+
+
+_STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISIONS)
+
+
+@lru_cache(maxsize=1024)
+def scope_in(path: bytes) -> str:
+    """The scope that an address names; empty for `/mcp` and `/mcp/v1`."""
+    asked = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
+    return "" if asked == "v1" else asked
+
+
+@lru_cache(maxsize=4096)
+def _caller(principal: str, roles: frozenset[str], scope: str) -> Caller:
+    return Caller(principal, roles, scope)
+
+
+def retry_after(reply: Reply) -> Headers:
+    return [(b"retry-after", b"%d" % max(1, round(reply.retry_after_s)))] if reply.retry_after_s is not None else []

@@ -1,0 +1,190 @@
+"""One POST to `/mcp`: what was asked, and the ways to answer it.
+
+This is the hot path, so it does without ASGI: the connection collects the body, one task answers, and a plain JSON answer leaves
+in one write. Only if something comes before the result does the answer become an event stream (see `streamed_reply`).
+Towards uvicorn's protocol object a post stands where its own request cycle would stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate.doors.http.asgi import SSE_HEADERS, Headers
+from taskgate.doors.http.streamed_reply import StreamedReply
+
+if TYPE_CHECKING:
+    from taskgate.doors.http.connection import Connection
+    from taskgate.doors.http.event_stream import StreamShelf
+
+Answering = Callable[["Post"], Coroutine[Any, Any, None]]
+
+_JSON_HEADS: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: "
+    % (status.value, status.phrase.encode("ascii"))
+    for status in HTTPStatus
+}
+_STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
+
+
+class _Nobody:
+    """Nobody waits for the parts of a body: a post begins when it is complete."""
+
+    def set(self) -> None:
+        return None
+
+
+class Post:
+    __slots__ = (
+        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "body", "disconnected",
+        "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
+        "response_complete", "shelf", "too_large", "work",
+    )  # fmt: skip
+
+    message_event: Final = _Nobody()
+
+    def __init__(self, connection: Connection, url: bytes, every_header: Headers, keep_alive: bool, limit: int) -> None:
+        self.path, _, self.query = url.partition(b"?")
+        self.every_header = every_header
+        headers = self.headers = dict(every_header)
+        self.keep_alive = keep_alive
+        self.limit = limit
+        self.body = b""
+        self.work: asyncio.Task[None] | None = None
+        """The task that answers."""
+        self.lost_is_cancel = False
+        """In the stateless generation a closed connection cancels the request."""
+        self.shelf: StreamShelf | None = None
+        """Where the stream is kept that this answer may become, so that it can be resumed."""
+        self.primed = False
+        self.disconnected = False
+        self.response_complete = False
+        declared = headers.get(b"content-length")
+        self.too_large = declared is not None and (not declared.isdigit() or int(declared) > limit)
+        self._connection = connection
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._ready = self.too_large
+        self._turn = False
+        self._started = False
+        self._streamed: StreamedReply | None = None
+
+    # How it comes in
+
+    def take(self, part: bytes) -> None:
+        """Another part of the body. What is too long is not kept, and is answered without waiting for the rest."""
+        self._size += len(part)
+        if self._size > self.limit:
+            self.too_large = True
+            self._parts.clear()
+            self.complete()
+        else:
+            self._parts.append(part)
+
+    def complete(self) -> None:
+        """The body is all there, or as much of it as we want."""
+        self._ready = True
+        self._begin()
+
+    def your_turn(self) -> None:
+        """Every request before this one on the same connection has been answered."""
+        self._turn = True
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._ready and self._turn and not self._started and not self.disconnected:
+            self._started = True
+            self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts = []
+            self.work = self._connection.begin(self)
+
+    def lost(self) -> None:
+        """The caller hung up."""
+        self.disconnected = not self.response_complete
+        if self.lost_is_cancel and self.disconnected and self.work is not None:
+            self.work.cancel()
+
+    @property
+    def still_there(self) -> bool:
+        """Whether the caller's connection is open."""
+        return not self._connection.raw.is_closing()
+
+    # How it is answered
+
+    def respond(self, status: int, body: bytes = b"", headers: Headers | None = None) -> None:
+        """One whole JSON answer."""
+        if self.disconnected or self.response_complete:
+            return
+        more = b"".join(b"%b: %b\r\n" % header for header in headers) if headers else b""
+        if not self.keep_alive:
+            more += b"connection: close\r\n"
+        self._connection.raw.write(b"%b%d\r\n%b\r\n%b" % (_JSON_HEADS[status], len(body), more, body))
+        self._finished()
+
+    async def finish(self, status: int, body: bytes, headers: Headers | None = None) -> None:
+        """The result: alone, or as the end of the stream that came before it. Who hangs up now cancels nothing any more."""
+        self.lost_is_cancel = False
+        if self._streamed is None and not (status == 200 and self._prefers_stream()):
+            self.respond(status, body, headers)
+        else:
+            await self._stream(headers).finish(body)
+
+    def _prefers_stream(self) -> bool:
+        """A caller that names event streams before JSON, or alone, gets its answers as streams."""
+        return self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
+
+    async def abandon(self) -> None:
+        """The request was cancelled: end without a response, as the specification wants."""
+        if self._streamed is None:
+            self.respond(202)
+        else:
+            await self._streamed.finish(None)
+
+    # As an outlet for what comes before the result
+
+    def send(self, message: bytes) -> None:
+        self._stream().send(message)
+
+    def prime(self, retry_ms: int | None) -> None:
+        """The upstream gave its stream a point to resume from: so do we, with the same pause between attempts."""
+        if self.primed and self._streamed is None:
+            self._stream(retry_ms=retry_ms)
+
+    def pause(self) -> None:
+        """The upstream hung up for now and will be asked again: so will we. The stream stays, to be resumed."""
+        if self.primed and self._streamed is not None:
+            self._streamed.pause()
+
+    def _stream(self, headers: Headers | None = None, retry_ms: int | None = None) -> StreamedReply:
+        if self._streamed is None:
+            self._streamed = StreamedReply(self, headers or [], retry_ms)
+        return self._streamed
+
+    # The frame around an event stream
+
+    def begin_stream(self, headers: Headers) -> None:
+        closing = b"" if self.keep_alive else b"connection: close\r\n"
+        lines = b"".join(b"%b: %b\r\n" % header for header in (*SSE_HEADERS, *headers))
+        if not self.disconnected:
+            self._connection.transport.write(b"%b%b%b\r\n" % (_STREAM_HEAD, lines, closing))
+
+    async def write(self, frame: bytes) -> None:
+        """Waits while the caller reads more slowly than we write."""
+        flow = self._connection.flow
+        if flow.write_paused and not self.disconnected:
+            await flow.drain()
+        if not self.disconnected:
+            self._connection.transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+
+    def end_stream(self) -> None:
+        if not self.disconnected:
+            self._connection.transport.write(b"0\r\n\r\n")
+            self._finished()
+
+    def _finished(self) -> None:
+        self.response_complete = True
+        if not self.keep_alive:
+            self._connection.transport.close()
+        self._connection.on_response_complete()

@@ -1,0 +1,202 @@
+"""Messages that come by POST: find out in which generation they speak, hand them to the gateway, bring the answer back.
+
+HTTP's own words (statuses, session ids, headers) are chosen here; what a message means is the gateway's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.caller import Caller
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.generations import STATELESS_REVISIONS, Generation
+from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
+from taskgate.core.scoping.request import NO_WISH
+from taskgate.core.wire import InvalidMessage, Kind, Message
+from taskgate.doors.http.entrance import Entrance, Refused, retry_after
+from taskgate.doors.http.event_stream import EventStream, StreamShelf
+from taskgate.doors.http.post import Post
+from taskgate.doors.narrowing import narrowing_of
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.request import Request
+from taskgate.gateway.sessions import Session
+from taskgate.telemetry.logs import log
+
+PRIMING_REVISION: Final = "2025-11-25"
+BATCH_REVISION: Final = "2025-03-26"
+_STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
+
+
+class Posts:
+    def __init__(self, gateway: Gateway, entrance: Entrance, shelves: dict[str, StreamShelf]) -> None:
+        self._gateway = gateway
+        self._entrance = entrance
+        self._shelves = shelves
+
+    async def answer(self, post: Post) -> None:
+        """Answer one POST, whatever happens."""
+        try:
+            caller = self._entrance.admit(post.path, post.headers)
+            message = self._read(post)
+            if message is None:
+                await self._batch(post, caller)
+            elif self._is_stateless(post, message):
+                await self._stateless(post, caller, message)
+            elif message.kind is Kind.REQUEST and message.method == "initialize":
+                await self._initialize(post, caller, message)
+            else:
+                session = self._entrance.session(post.headers, caller, message.id)
+                if message.kind is Kind.REQUEST:
+                    await self._answer(post, session, message)
+                else:
+                    await self._take(session, message)
+                    post.respond(202)
+        except Refused as refused:
+            post.respond(refused.status, refused.body, refused.headers)
+        except asyncio.CancelledError:
+            if not post.disconnected:
+                raise
+        except Exception as fault:
+            # Around one request: whatever breaks here breaks for this caller only.
+            log.error("a request could not be answered", exc_info=fault)
+            post.respond(500)
+
+    def _read(self, post: Post) -> Message | None:
+        """The message; None if there are several. Raises Refused."""
+        if post.too_large:
+            problem = CallerError("request_too_large", f"A request may have at most {post.limit} bytes.")
+            raise self._entrance.failed(problem)
+        if not post.headers.get(b"content-type", b"").lower().startswith(b"application/json"):
+            raise self._entrance.refused(415, "Send application/json.")
+        try:
+            return None if wire.is_batch(post.body) else wire.read(post.body)
+        except TaskgateError as problem:
+            message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
+            raise self._entrance.failed(problem, message_id) from None
+
+    def _is_stateless(self, post: Post, message: Message) -> bool:
+        if post.headers.get(b"mcp-protocol-version") in _STATELESS:
+            return True
+        return message.kind is not Kind.RESPONSE and has_envelope(message.params)
+
+    # The stateless generation
+
+    async def _stateless(self, post: Post, caller: Caller, message: Message) -> None:
+        if message.kind is Kind.RESPONSE:
+            problem = CallerError("invalid_request", "This revision has no responses from callers.")
+            raise self._entrance.failed(problem, None, Generation.STATELESS)
+        if message.kind is Kind.NOTIFICATION:
+            post.respond(202)
+            return
+        try:
+            envelope = read_envelope(message.params, post.headers.get(b"mcp-protocol-version"))
+            check_headers(message.method, message.params, envelope.version, post.headers)
+            narrowing = narrowing_of(post.query, post.headers, post.every_header)
+            if narrowing is not NO_WISH:
+                self._gateway.admit(caller, narrowing)
+        except TaskgateError as problem:
+            raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
+        request = Request(message, caller, post, envelope=envelope, narrowing=narrowing, headers=post.headers)
+        request.carrier = post.work
+        # In this generation a closed stream is the cancel.
+        post.lost_is_cancel = True
+        try:
+            reply = await self._gateway.answer(request)
+        finally:
+            if not request.answered:
+                post.lost_is_cancel = False
+        if reply is None:
+            return
+        try:
+            await post.finish(reply.status, reply.body, retry_after(reply))
+        finally:
+            if request.on_settled is not None:
+                request.settled(post.still_there)
+
+    # The stateful generation
+
+    async def _answer(self, post: Post, session: Session, message: Message) -> None:
+        post.shelf = self._shelves.get(session.id)
+        post.primed = session.version == PRIMING_REVISION
+        request = Request(message, session.caller, post, session, headers=post.headers)
+        request.carrier = post.work
+        try:
+            reply = await self._gateway.answer(request)
+        except asyncio.CancelledError:
+            if self._gateway.stopping:
+                raise
+            await post.abandon()
+            return
+        if reply is None:
+            return
+        try:
+            # Stateful clients read a JSON-RPC error only out of a 200: some end their session at any other status.
+            await post.finish(200, reply.body, retry_after(reply))
+        finally:
+            if request.on_settled is not None:
+                request.settled(post.still_there)
+
+    async def _take(self, session: Session, message: Message) -> None:
+        if message.kind is Kind.RESPONSE:
+            session.answered(message)
+        else:
+            await self._gateway.notified(session, message)
+
+    async def _initialize(self, post: Post, caller: Caller, message: Message) -> None:
+        try:
+            narrowing = narrowing_of(post.query, post.headers, post.every_header)
+            session, reply = await self._gateway.initialize(message, caller, narrowing)
+        except TaskgateError as problem:
+            raise self._entrance.failed(problem, message.id, status=200) from None
+        session.outlet = EventStream("g", resumable=True)
+        shelf = self._shelves[session.id] = StreamShelf()
+        shelf.adopt(session.outlet)
+        post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
+
+    async def _batch(self, post: Post, caller: Caller) -> None:
+        """Only one revision has batches: every request in it is answered, in one array."""
+        session = self._entrance.session(post.headers, caller)
+        if session.version != BATCH_REVISION:
+            raise self._entrance.failed(InvalidMessage("batches exist only in revision 2025-03-26"))
+        try:
+            messages = wire.read_batch(post.body)
+        except TaskgateError as problem:
+            raise self._entrance.failed(problem) from None
+        requests = [message for message in messages if message.kind is Kind.REQUEST]
+        for message in messages:
+            if message.kind is not Kind.REQUEST:
+                await self._take(session, message)
+        if not requests:
+            post.respond(202)
+            return
+        post.shelf = self._shelves.get(session.id)
+        together = _Together(post)
+        opened = [Request(message, caller, together, session) for message in requests]
+        for reply in await asyncio.gather(*(self._gateway.answer(request) for request in opened)):
+            if reply is not None:
+                together.bodies.append(reply.body)
+        try:
+            await post.finish(200, b"[" + b",".join(together.bodies) + b"]")
+        finally:
+            for request in opened:
+                request.settled(post.still_there)
+
+
+class _Together:
+    """The way back for the requests of one batch: their replies leave together, also those that were ready early."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self.bodies: list[bytes] = []
+
+    def send(self, message: bytes) -> None:
+        self._post.send(message)
+
+    async def finish(self, _status: int, body: bytes) -> None:
+        self.bodies.append(body)
+
+    @property
+    def still_there(self) -> bool:
+        return self._post.still_there

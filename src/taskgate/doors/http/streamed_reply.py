@@ -1,0 +1,51 @@
+"""The answer to a POST as an event stream: for a call that says something before its result, or is held.
+
+The pump that writes the stream is the one task that exists beside a call, and only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from taskgate.doors.http.asgi import Headers
+from taskgate.doors.http.event_stream import EventStream
+
+if TYPE_CHECKING:
+    from taskgate.doors.http.post import Post
+
+
+class StreamedReply:
+    __slots__ = ("_headers", "_paused", "_post", "_pump", "_retry_ms", "_stream")
+
+    def __init__(self, post: Post, headers: Headers, retry_ms: int | None) -> None:
+        self._post = post
+        self._headers = headers
+        self._retry_ms = retry_ms
+        self._paused = False
+        self._stream = post.shelf.new() if post.shelf is not None else EventStream("", resumable=False)
+        self._pump = asyncio.get_running_loop().create_task(self._write())
+
+    def send(self, message: bytes) -> None:
+        self._stream.send(message)
+
+    def pause(self) -> None:
+        self._paused = True
+        self._stream.nudge()
+
+    async def finish(self, last: bytes | None) -> None:
+        """The result, and the end; or the end alone."""
+        if last is not None:
+            self._stream.send(last)
+        self._stream.close()
+        await self._pump
+
+    async def _write(self) -> None:
+        self._post.begin_stream(self._headers)
+        if self._post.primed:
+            await self._post.write(self._stream.priming_frame(self._retry_ms))
+        async for frame in self._stream.follow():
+            if self._paused:
+                break
+            await self._post.write(frame)
+        self._post.end_stream()
