@@ -133,3 +133,41 @@ def test_no_bytes_from_outside_raise_anything_but_our_own_errors(body: bytes) ->
 def test_members_taken_apart_and_joined_are_equal(value: dict[str, Any]) -> None:
     body = json.dumps(value).encode()
     assert json.loads(wire.join(wire.members_of(body))) == value
+
+
+def _reference(body: bytes) -> Any:
+    """The strict reading, written in the plainest way there is."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) != len(pairs):
+            raise ValueError("a key appears twice")
+        return dict(pairs)
+
+    value = json.loads(body.decode("utf-8"), object_pairs_hook=once, parse_constant=lambda _name: 1 / 0)
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
+
+
+PIECES = st.sampled_from(
+    rb"""{ } [ ] , : "a" "b" "a":1 "\u0061":2 1 -0 1e5 1.50 0.1 123456789012345678901234567890 null true NaN "\ud800" """.split()
+    + [b" ", b'"\xc3\xa9"', b'"\xed\xa0\x80"', b'"\n"']
+)
+
+
+@given(st.lists(PIECES, max_size=12).map(b"".join))
+def test_the_quick_reading_accepts_nothing_that_the_slow_one_refuses_and_reads_the_same(body: bytes) -> None:
+    try:
+        value = wire.parse_strictly(body)
+    except MalformedJson:
+        return
+    assert repr(value) == repr(_reference(body))
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_what_programs_write_is_read_whichever_way_they_write_it(value: dict[str, Any]) -> None:
+    for body in (
+        wire.encode(value),
+        json.dumps(value).encode(),
+        json.dumps(value, indent=1, ensure_ascii=False).encode(),
+    ):
+        assert wire.parse_strictly(body) == value

@@ -21,6 +21,7 @@ BODY_DEADLINE_S: Final = 60.0
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
 CONNECTION: Final = "taskgate.connection"
+_ASKING: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
 class OneWrite:
@@ -88,11 +89,23 @@ class Connection(HttpToolsProtocol):
         self._idle_since = None
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # We speak nothing else. Some clients ask with each request (Java's do, for HTTP/2), and go on when not answered.
-            return
+        except httptools.HttpParserUpgrade as asked:
+            self._read_as_it_is(data[asked.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
+
+    def _read_as_it_is(self, rest: bytes) -> None:
+        """Someone asks for another protocol (Java's HTTP client does, for HTTP/2, on each new connection). We have none to
+        offer, so the request is read once more as if nothing had been asked; the parser would leave its body unread.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.send_400_response("There is no way through here.")
+            return
+        kept = [(name, value) for name, value in self.headers if name not in _ASKING]
+        lines = b"".join(b"%b: %b\r\n" % header for header in kept)
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, self.url, lines, rest))
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -109,6 +122,8 @@ class Connection(HttpToolsProtocol):
             self.expect_100_continue = value.lower() == b"100-continue"
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._body_since, self._waiting_since = self.loop.time(), None
         self._received = 0
         self.on_lost = None
@@ -165,7 +180,7 @@ class Connection(HttpToolsProtocol):
         self._body_since = None
         if self._post is not None:
             self._post.complete()
-        else:
+        elif not self.parser.should_upgrade():
             super().on_message_complete()
 
     def on_response_complete(self) -> None:

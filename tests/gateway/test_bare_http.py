@@ -1,0 +1,158 @@
+"""HTTP as it comes over the socket: what no client library lets a test say, and what some real clients say all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.harness.gateway import Gateway
+from tests.harness.raw_client import META as PREFIX
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WITHIN_S = 10
+META = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": {}}
+
+
+def ask(number: int, method: str = "tools/call", name: str = "new__mirror") -> bytes:
+    params = {"name": name, "arguments": {"value": number}, "_meta": META}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+
+
+def post(
+    body: bytes, *more: str, line: str = "POST /mcp HTTP/1.1", length: int | None = None, chunked: bool = False
+) -> bytes:
+    head = [
+        line,
+        "Host: 127.0.0.1",
+        "Content-Type: application/json",
+        "Accept: application/json, text/event-stream",
+        "Mcp-Protocol-Version: 2026-07-28",
+        "Mcp-Method: tools/call",
+        "Mcp-Name: new__mirror",
+        *more,
+    ]
+    if chunked:
+        head.append("Transfer-Encoding: chunked")
+        halves = body[: len(body) // 2], body[len(body) // 2 :]
+        body = b"".join(b"%x\r\n%b\r\n" % (len(half), half) for half in (*halves, b""))
+    else:
+        head.append(f"Content-Length: {len(body) if length is None else length}")
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+class Line:
+    """One connection to the gateway."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, gateway: Gateway) -> Line:
+        return cls(*await asyncio.open_connection("127.0.0.1", gateway.port))
+
+    async def say(self, *parts: bytes) -> None:
+        for part in parts:
+            self.writer.write(part)
+            await self.writer.drain()
+
+    async def hear(self) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(WITHIN_S):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+            body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return int(head[0].split()[1]), headers, body
+
+    async def result(self) -> Any:
+        status, _, body = await self.hear()
+        assert status == 200, body
+        return json.loads(body)["result"]
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(WITHIN_S):
+            return await self.reader.read() == b""
+
+
+async def test_requests_may_be_sent_ahead_and_are_answered_in_order(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    health = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    await line.say(post(ask(1)) + health + post(ask(2)) + post(ask(3)))
+    assert (await line.result())["vendor/extra"] == 1
+    assert json.loads((await line.hear())[2]) == {"status": "ok"}
+    assert (await line.result())["vendor/extra"] == 2
+    assert (await line.result())["vendor/extra"] == 3
+
+
+async def test_a_body_may_come_in_pieces_and_in_chunks(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    whole = post(ask(4))
+    await line.say(whole[:30], whole[30:200], whole[200:])
+    assert (await line.result())["vendor/extra"] == 4
+    await line.say(post(ask(5), chunked=True))
+    assert (await line.result())["vendor/extra"] == 5
+
+
+async def test_an_address_may_be_whole(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    await line.say(post(ask(6), line=f"POST {gateway.url} HTTP/1.1"))
+    assert (await line.result())["vendor/extra"] == 6
+
+
+async def test_who_asks_for_another_protocol_is_answered_in_this_one(gateway: Gateway) -> None:
+    """Java's own HTTP client asks for HTTP/2 in this way, with each new connection."""
+    line = await Line.open(gateway)
+    wish = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk")
+    await line.say(post(ask(7), *wish))
+    assert (await line.result())["vendor/extra"] == 7
+    await line.say(post(ask(8)))
+    assert (await line.result())["vendor/extra"] == 8
+
+
+async def test_who_waits_for_leave_to_send_gets_it(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    body = ask(9)
+    await line.say(post(b"", "Expect: 100-continue", length=len(body)))
+    assert (await line.hear())[0] == 100
+    await line.say(body)
+    assert (await line.result())["vendor/extra"] == 9
+
+
+async def test_a_body_that_is_too_long_is_refused_without_being_waited_for(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    await line.say(post(b"", "Expect: 100-continue", length=100_000_000))
+    status, _, body = await line.hear()
+    assert (status, json.loads(body)["error"]["data"]["error_type"]) == (413, "request_too_large")
+
+
+async def test_one_that_grows_too_long_is_refused_as_soon_as_it_is(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    head = post(b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
+    await line.say(head, *[b"%x\r\n%b\r\n" % (1 << 20, b" " * (1 << 20))] * 5)
+    assert (await line.hear())[0] == 413
+
+
+@pytest.mark.parametrize("more", [("Connection: close",), ()])
+async def test_a_connection_is_kept_only_for_who_wants_it(gateway: Gateway, more: tuple[str, ...]) -> None:
+    line = await Line.open(gateway)
+    version = "1.1" if more else "1.0"
+    await line.say(post(ask(10), *more, line=f"POST /mcp HTTP/{version}"))
+    status, headers, _ = await line.hear()
+    assert (status, headers["connection"]) == (200, "close")
+    assert await line.is_closed()
+
+
+async def test_what_is_not_http_is_told_so(gateway: Gateway) -> None:
+    line = await Line.open(gateway)
+    await line.say(b"\x16\x03\x01 hello\r\n\r\n")
+    assert (await line.hear())[0] == 400
+    assert await line.is_closed()
+
+
+async def test_who_hangs_up_in_the_middle_of_a_body_disturbs_nobody(gateway: Gateway) -> None:
+    gone, stays = await Line.open(gateway), await Line.open(gateway)
+    await gone.say(post(ask(11))[:-20])
+    gone.writer.close()
+    await stays.say(post(ask(12)))
+    assert (await stays.result())["vendor/extra"] == 12
