@@ -50,7 +50,8 @@ class Line:
         return self
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps({"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}).encode()
+        message = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
+        body = json.dumps(message, separators=(",", ":")).encode()
         self._writer.write(
             b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
             b"accept: application/json, text/event-stream\r\nmcp-protocol-version: 2025-11-25\r\n%b"

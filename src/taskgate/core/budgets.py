@@ -147,19 +147,24 @@ class FairQueue:
     slots: int
     max_waiting: int = 1000
     max_waiting_per_caller: int = 100
+    running: int = 0
+    """How many calls hold a slot."""
+    waiting: int = 0
+    """How many calls wait for one. Counted along the way: thousands of callers may stand here."""
     _running: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, deque[Hashable]] = field(default_factory=dict)
 
     def enter(self, caller: str, ticket: Hashable) -> Place:
         """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait."""
         if self.running < self.slots and not self._waiting:
-            self._running[caller] = self._running.get(caller, 0) + 1
+            self._run(caller)
             return Place.RUNS
         if self.is_full_for(caller):
             raise CallerError(
                 "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
             )
         self._waiting.setdefault(caller, deque()).append(ticket)
+        self.waiting += 1
         return Place.WAITS
 
     def is_full_for(self, caller: str) -> bool:
@@ -171,11 +176,11 @@ class FairQueue:
 
     def leave(self, caller: str) -> list[Hashable]:
         """A call of this caller has ended. Gives the tickets that run now."""
-        left = self._running.get(caller, 0) - 1
-        if left > 0:
-            self._running[caller] = left
-        else:
-            self._running.pop(caller, None)
+        held = self._running.pop(caller, 0)
+        if held:
+            self.running -= 1
+        if held > 1:
+            self._running[caller] = held - 1
         return self._admit()
 
     def abandon(self, caller: str, ticket: Hashable) -> bool:
@@ -184,6 +189,7 @@ class FairQueue:
         if line is None or ticket not in line:
             return False
         line.remove(ticket)
+        self.waiting -= 1
         if not line:
             del self._waiting[caller]
         return True
@@ -193,15 +199,9 @@ class FairQueue:
         self.slots = slots
         return self._admit()
 
-    @property
-    def running(self) -> int:
-        """How many calls hold a slot."""
-        return sum(self._running.values())
-
-    @property
-    def waiting(self) -> int:
-        """How many calls wait for one."""
-        return sum(len(line) for line in self._waiting.values())
+    def _run(self, caller: str) -> None:
+        self._running[caller] = self._running.get(caller, 0) + 1
+        self.running += 1
 
     def _admit(self) -> list[Hashable]:
         admitted: list[Hashable] = []
@@ -209,7 +209,8 @@ class FairQueue:
             caller = min(self._waiting, key=lambda waiting: self._running.get(waiting, 0))
             line = self._waiting.pop(caller)
             admitted.append(line.popleft())
-            self._running[caller] = self._running.get(caller, 0) + 1
+            self.waiting -= 1
+            self._run(caller)
             if line:
                 self._waiting[caller] = line  # at the end: served last
         return admitted
