@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError
 
 
-async def call_tool(context: Context, request: Request) -> bytes:
+def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
     name = request.params.get("name")
     if type(name) is not str:
         raise CallerError("invalid_params", 'tools/call needs "name", a string, and "arguments", an object.')
@@ -50,11 +51,16 @@ async def call_tool(context: Context, request: Request) -> bytes:
     view = context.views.current(plan, request.caller, request.narrowing)
     tool = view.tools.get(name) if view is not None else None
     if tool is None:
-        tool = await find_tool(context, request, name)
+        return _unlisted(context, request, name, arguments)
     if tool.plain and _SPECIAL.isdisjoint(request.params) and idempotency_key(request) is None:
         _validate_and_learn(context, request, tool, arguments)
-        return await plainly(context, request, tool, arguments)
-    return await _specially(context, request, tool, arguments)
+        return plainly(context, request, tool, arguments)
+    return _specially(context, request, tool, arguments)
+
+
+async def _unlisted(context: Context, request: Request, name: str, arguments: Any) -> bytes:
+    """Nothing is known of the tool as yet, or nothing any more."""
+    return await _specially(context, request, await find_tool(context, request, name), arguments)
 
 
 _SPECIAL: Final = frozenset({"task", "requestState"})

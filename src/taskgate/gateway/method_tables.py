@@ -68,15 +68,23 @@ class MethodTables:
             "tasks/cancel": self._tasks.methods.cancel,
         }
 
-    async def _call_tool(self, request: Request) -> bytes:
+    def _call_tool(self, request: Request) -> Awaitable[bytes]:
         context = self._context()
-        own = await own_tool(context, request) if may_be_own(request.params.get("name")) else None
+        if may_be_own(request.params.get("name")):
+            return self._call_own(context, request)
+        return self._call_theirs(context, request)
+
+    async def _call_own(self, context: Context, request: Request) -> bytes:
+        own = await own_tool(context, request)
         if own is not None:
             return await call_own_tool(context, request, own)
+        return await self._call_theirs(context, request)
+
+    def _call_theirs(self, context: Context, request: Request) -> Awaitable[bytes]:
         scope = context.plan.scopes.get(request.caller.scope)
         if scope is not None and scope.mode is ScopeMode.FACADE:
             raise unknown_tool(str(request.params.get("name")))
-        return await call_tool(context, request)
+        return call_tool(context, request)
 
     async def _read_resource(self, request: Request) -> bytes:
         own = await read_own_resource(self._context(), request)

@@ -38,7 +38,7 @@ def progress_note(method: str, raw: Raw | None) -> Noted | None:
 
 
 def is_error(result: bytes) -> bool:
-    if b'"isError"' not in result:
+    if b'"isError"' not in result or b"true" not in result:
         return False
     return bytes(wire.members_of(result).get("isError", Raw(b"false"))) == b"true"
 
