@@ -1,0 +1,55 @@
+"""One timer for all who may wait equally long: each is told when its own time is up, and nobody who has left."""
+
+from __future__ import annotations
+
+import asyncio
+
+from taskgate.gateway.tasks.patience import Patience
+
+
+async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
+    line, told = Patience().line(0.1), dict[str, float]()
+    loop = asyncio.get_running_loop()
+    began: dict[str, float] = {}
+
+    def join(who: str) -> None:
+        began[who] = loop.time()
+        line.join(who, lambda: told.update({who: loop.time()}))
+
+    join("first")
+    join("gone")
+    await asyncio.sleep(0.05)
+    join("second")
+    line.leave("gone")
+    await asyncio.sleep(0.3)
+    assert list(told) == ["first", "second"]
+    for who, at in told.items():
+        assert 0.095 <= at - began[who] < 0.25
+
+
+async def test_a_line_that_was_empty_for_a_while_still_rings() -> None:
+    line, told = Patience().line(0.05), list[int]()
+    line.join(1, lambda: told.append(1))
+    line.leave(1)
+    await asyncio.sleep(0.1)
+    line.join(2, lambda: told.append(2))
+    await asyncio.sleep(0.15)
+    assert told == [2]
+
+
+async def test_who_may_wait_longer_stands_in_another_line() -> None:
+    patience, told = Patience(), list[str]()
+    patience.line(0.2).join("patient", lambda: told.append("patient"))
+    patience.line(0.02).join("hasty", lambda: told.append("hasty"))
+    assert patience.line(0.2) is patience.line(0.2)
+    await asyncio.sleep(0.1)
+    assert told == ["hasty"]
+    await asyncio.sleep(0.2)
+    assert told == ["hasty", "patient"]
+
+
+async def test_one_may_join_again_while_others_are_told() -> None:
+    line, told = Patience().line(0.03), list[str]()
+    line.join("a", lambda: (told.append("a"), line.join("b", lambda: told.append("b"))))
+    await asyncio.sleep(0.15)
+    assert told == ["a", "b"]
