@@ -6,17 +6,20 @@ import asyncio
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from tests.features.wire_client import config, session, stateless
-from tests.harness.gateway import running_gateway
-from tests.harness.programs import run_to_end
+from tests.features.wire_client import config, refused, session, stateless
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import free_port, listening, run_to_end, running
 
 pytestmark = pytest.mark.timeout(60)
+MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
@@ -99,6 +102,80 @@ async def test_a_call_is_two_spans_in_the_callers_trace_and_two_durations() -> N
     assert {"mcp.server.operation.duration", "mcp.client.operation.duration"} <= set(measured)
     names = [flat(point["attributes"]).get("gen_ai.tool.name") for point in measured["mcp.server.operation.duration"]]
     assert "echo" in names
+
+
+@asynccontextmanager
+async def mirrors(**more: Any) -> AsyncIterator[Gateway]:
+    """A gateway before two servers over HTTP, one of each generation, that tell which headers they got."""
+    async with AsyncExitStack() as stack:
+        servers: dict[str, Any] = {}
+        for name, generation in (("old", "stateful"), ("new", "stateless")):
+            port = free_port()
+            await stack.enter_async_context(running([sys.executable, MIRROR, generation, str(port)], listening(port)))
+            servers[name] = {"url": f"http://127.0.0.1:{port}/mcp"}
+        yield await stack.enter_async_context(running_gateway({"schema": 1, "servers": servers, **more}))
+
+
+@pytest.mark.parametrize("server", ["old", "new"])
+async def test_the_context_goes_on_in_headers_as_well(server: str) -> None:
+    with collecting() as (collector, endpoint):
+        async with mirrors(telemetry={"otel": {"enabled": True, "endpoint": endpoint}}) as running:
+            async with session(running) as caller:
+                meta = {"traceparent": PARENT, "tracestate": "vendor=1"}
+                result = await caller.call(f"{server}__headers", {}, _meta=meta)
+        (called,) = [span for span in collector.spans() if (span["name"], span["kind"]) == ("tools/call headers", 3)]
+    heard = result["structuredContent"]["value"]
+    assert heard["traceparent"] == f"00-{TRACE}-{called['spanId']}-01" == result["seen"]["_meta"]["traceparent"]
+    assert heard["tracestate"] == "vendor=1"
+
+
+async def test_without_tracing_no_header_is_added() -> None:
+    async with mirrors() as running, session(running) as caller:
+        for server in ("old", "new"):
+            result = await caller.call(f"{server}__headers", {}, _meta={"traceparent": PARENT})
+            assert "traceparent" not in result["structuredContent"]["value"]
+
+
+async def test_a_run_of_a_task_is_a_span_of_ours_in_the_callers_trace() -> None:
+    with collecting() as (collector, endpoint):
+        async with mirrors(telemetry={"otel": {"enabled": True, "endpoint": endpoint}}) as running:
+            async with session(running) as caller:
+                made = await caller.call("old__headers", {}, task={"ttl": 60_000}, _meta={"traceparent": PARENT})
+                result = await caller.ask("tasks/result", {"taskId": made["task"]["taskId"]})
+                failing = await caller.call("old__fail", {}, task={"ttl": 60_000}, _meta={"traceparent": PARENT})
+                await refused(caller.ask("tasks/result", {"taskId": failing["task"]["taskId"]}))
+        spans = {(span["name"], span["kind"]): span for span in collector.spans()}
+        measured = collector.metrics()["mcp.client.operation.duration"]
+    served, called = spans["tools/call old__headers", 2], spans["tools/call headers", 3]
+    assert called["traceId"] == TRACE
+    assert called["parentSpanId"] == served["spanId"]
+    assert called["attributes"]["taskgate.server"] == "old"
+    assert result["structuredContent"]["value"]["traceparent"] == f"00-{TRACE}-{called['spanId']}-01"
+    failed = spans["tools/call fail", 3]
+    assert failed["status"] == {"code": 2}
+    assert failed["attributes"]["rpc.response.status_code"] == "-31999"
+    assert {flat(point["attributes"])["gen_ai.tool.name"] for point in measured} == {"headers", "fail"}
+
+
+async def test_a_run_after_a_restart_stays_in_the_trace_its_caller_began() -> None:
+    """The request that asked for it is long over, in another process; its context was kept with the call."""
+    with collecting() as (collector, endpoint):
+        rules = {"rules": [{"match": "headers", "action": "approve", "approval": "ops"}]}
+        more = {"governance": rules, "approval": {"ops": {"channels": ["inbox"], "timeout": "5m"}}}
+        async with mirrors(telemetry={"otel": {"enabled": True, "endpoint": endpoint}}, **more) as running:
+            async with session(running) as caller:
+                made = await caller.call("old__headers", {}, task={"ttl": 60_000}, _meta={"traceparent": PARENT})
+            await running.restart()
+            token = (running.state / "operator-token").read_text().strip()
+            async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
+                (open_one,) = (await http.get(f"{running.base}/api/approvals")).json()
+                reply = await http.post(f"{running.base}/api/approvals/{open_one['id']}/approve", json={})
+                assert reply.status_code == 200, reply.text
+            async with session(running) as caller:
+                await caller.ask("tasks/result", {"taskId": made["task"]["taskId"]})
+        (called,) = [span for span in collector.spans() if (span["name"], span["kind"]) == ("tools/call headers", 3)]
+    assert called["traceId"] == TRACE
+    assert called["parentSpanId"] == "00f067aa0ba902b7"
 
 
 async def test_switched_off_the_context_passes_as_it_came() -> None:

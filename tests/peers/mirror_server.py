@@ -5,7 +5,8 @@
     mirror_server.py stdio              MCP 2025-11-25 on standard input and output
 
 It works on bytes where it matters, so that what a test sees is what really passed. `mirror` returns its params; `notify` sends them
-as a vendor notification first; `fail` answers with an error whose data holds them; `break` does what its `how` says.
+as a vendor notification first; `fail` answers with an error whose data holds them; `break` does what its `how` says; `headers`
+returns the HTTP headers of the call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import httptools
 
 TOOLS = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "vendorField": {"big": 2**70}}
-    for name in ("mirror", "notify", "fail", "break", "sleep")
+    for name in ("mirror", "notify", "fail", "break", "sleep", "headers")
 ]
 
 
@@ -33,7 +34,7 @@ def described(stateless: bool, params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def answers(message: dict[str, Any], stateless: bool) -> list[bytes]:
+async def answers(message: dict[str, Any], stateless: bool, headers: dict[str, str]) -> list[bytes]:
     """The messages that answer one request: notifications first, the response last."""
     method, params = message.get("method"), message.get("params") or {}
     head = {"jsonrpc": "2.0", "id": message["id"]}
@@ -42,7 +43,7 @@ async def answers(message: dict[str, Any], stateless: bool) -> list[bytes]:
     elif method == "tools/list":
         result = {"tools": TOOLS} | ({"ttlMs": 0, "cacheScope": "public"} if stateless else {})
     elif method == "tools/call":
-        return await call(head, params, stateless)
+        return await call(head, params, stateless, headers)
     elif method == "ping":
         result = {}
     else:
@@ -52,8 +53,8 @@ async def answers(message: dict[str, Any], stateless: bool) -> list[bytes]:
     return [json.dumps({**head, "result": result}).encode()]
 
 
-async def call(head: dict[str, Any], params: dict[str, Any], stateless: bool) -> list[bytes]:
-    value = (params.get("arguments") or {}).get("value")
+async def call(head: dict[str, Any], params: dict[str, Any], stateless: bool, headers: dict[str, str]) -> list[bytes]:
+    value = headers if params["name"] == "headers" else (params.get("arguments") or {}).get("value")
     kind = {"resultType": "complete"} if stateless else {}
     result = {"content": [], "structuredContent": {"value": value}, "vendor/extra": value, "seen": params, **kind}
     if params["name"] == "fail":
@@ -89,6 +90,13 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.parser = httptools.HttpRequestParser(self)
         self.body = b""
+        self.headers: dict[str, str] = {}
+
+    def on_message_begin(self) -> None:
+        self.headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def data_received(self, data: bytes) -> None:
         self.parser.feed_data(data)
@@ -108,7 +116,7 @@ class Connection(asyncio.Protocol):
         self.task = asyncio.get_running_loop().create_task(self.reply(message))
 
     async def reply(self, message: dict[str, Any]) -> None:
-        found = await answers(message, self.stateless)
+        found = await answers(message, self.stateless, dict(self.headers))
         if len(found) == 1 and found[0].startswith(b"{"):
             self._write(b"application/json", found[0])
         else:
@@ -135,7 +143,7 @@ async def serve_stdio() -> None:
     while line := await reader.readline():
         message = json.loads(line)
         if "id" in message and "method" in message:
-            for answer in await answers(message, stateless=False):
+            for answer in await answers(message, False, {}):
                 sys.stdout.buffer.write(answer + b"\n")
                 sys.stdout.buffer.flush()
 

@@ -168,6 +168,7 @@ class Gateway:
     def trace(self, tracing: Tracing | None) -> None:
         """Watch every request and every errand from now on."""
         self.tracing = self.context.relay.tracing = tracing
+        self.tasks.runs.trace(tracing)
 
     # What the doors ask for
 

@@ -59,6 +59,7 @@ class Errand(msgspec.Struct):
     name: str
     timeout_s: float
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    trace: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Relay:
@@ -129,6 +130,7 @@ class Relay:
             keep_envelope=request.generation is Generation.STATELESS,
             headers=errand.headers,
             asker=caller_key(request),
+            trace=errand.trace,
             on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),
         )
 

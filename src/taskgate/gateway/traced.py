@@ -5,14 +5,16 @@ Only entered where tracing is switched on. What a span is made of is `telemetry.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
-from taskgate.core.meta import meta_of, with_meta
+from taskgate.core.meta import META, meta_of, with_meta
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Members
 from taskgate.gateway.request import Request
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream import ErrorReply, RelayedError, Reply, Result
 
 if TYPE_CHECKING:
     from taskgate.gateway.relay import Errand
@@ -27,6 +29,7 @@ class Told(Protocol):
 
 
 Answered = TypeVar("Answered", bound=Told)
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 async def answer_traced(
@@ -57,7 +60,7 @@ async def carry_traced(
     tracing: Tracing, request: Request, errand: Errand, carry: Callable[[Request, Errand], Awaitable[bytes]]
 ) -> bytes:
     with tracing.calling(errand.method, errand.name, errand.upstream.id) as (outcome, context):
-        errand.params = with_meta(errand.params, {key: wire.raw(value) for key, value in context.items()})
+        errand.params, errand.trace = _along(errand.params, context), _headers(context)
         try:
             result = await carry(request, errand)
         except RelayedError as error:
@@ -69,3 +72,30 @@ async def carry_traced(
         if b'"isError":true' in result:
             outcome.failed("tool_error")
         return result
+
+
+async def run_traced(
+    tracing: Tracing, task: Task, params: Members, send: Callable[[Members, Headers], Awaitable[Reply]]
+) -> Reply:
+    """One attempt of a task. Its trace is that of the request that started the run or, where none did, its caller's."""
+    kept = {key: wire.parse_strictly(bytes(value)) for key, value in params.items() if key == META}
+    with tracing.calling("tools/call", task.tool, task.server, meta_of(kept)) as (outcome, context):
+        try:
+            reply = await send(_along(params, context), _headers(context))
+        except TaskgateError as problem:
+            outcome.failed(problem.error_type)
+            raise
+        if isinstance(reply, ErrorReply):
+            outcome.failed(str(reply.code), reply.code)
+        elif isinstance(reply, Result) and b'"isError":true' in reply.raw:
+            outcome.failed("tool_error")
+        return reply
+
+
+def _along(params: Members, context: Mapping[str, str]) -> Members:
+    return with_meta(params, {key: wire.raw(value) for key, value in context.items()})
+
+
+def _headers(context: Mapping[str, str]) -> Headers:
+    """The same for whoever stands between us and a server over HTTP, and reads no bodies."""
+    return tuple((key.encode("ascii"), value.encode("latin-1", "replace")) for key, value in context.items())

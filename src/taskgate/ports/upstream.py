@@ -67,6 +67,8 @@ class UpstreamRequest(msgspec.Struct):
     asker: str = ""
     """Whose call this is: a question that no stream ties to one call goes to the caller of all calls in flight, if they
     have but one."""
+    trace: tuple[tuple[bytes, bytes], ...] = ()
+    """The trace context for an upstream over HTTP; empty unless requests are traced."""
     on_stream: Callable[[StreamNews, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 

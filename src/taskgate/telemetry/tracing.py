@@ -2,7 +2,7 @@
 
 Made only where the operator switched it on; nobody else imports OpenTelemetry. One span for each request we answer
 (`tools/call NAME`, kind server), one for each request we send on (kind client) inside it, and two histograms. Context comes from
-the caller's `_meta` (traceparent, tracestate, baggage) or, failing that, from its HTTP headers, and goes on in `_meta`.
+the caller's `_meta` (traceparent, tracestate, baggage) or, failing that, from its HTTP headers, and goes on in both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from opentelemetry import context as contexts
 from opentelemetry.metrics import Meter
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 
 SERVER_DURATION: Final = "mcp.server.operation.duration"
 CLIENT_DURATION: Final = "mcp.client.operation.duration"
@@ -71,7 +71,7 @@ class Tracing:
         self, method: str, target: str, meta: Mapping[str, Any], headers: Mapping[bytes, bytes], more: Mapping[str, str]
     ) -> Iterator[Outcome]:
         """Around one request of a caller."""
-        carrier = {key: meta[key] for key in CONTEXT_KEYS if type(meta.get(key)) is str}
+        carrier = _in_meta(meta)
         if "traceparent" not in carrier:
             carrier = {k: v.decode("latin-1") for k in CONTEXT_KEYS if (v := headers.get(k.encode())) is not None}
         parent = self._propagator.extract(carrier)
@@ -79,13 +79,26 @@ class Tracing:
             yield outcome
 
     @contextmanager
-    def calling(self, method: str, target: str, server: str) -> Iterator[tuple[Outcome, dict[str, str]]]:
-        """Around one request of ours to a server; the second value is the context to send along."""
+    def calling(
+        self, method: str, target: str, server: str, kept: Mapping[str, Any] | None = None
+    ) -> Iterator[tuple[Outcome, dict[str, str]]]:
+        """Around one request of ours to a server; the second value is the context to send along.
+
+        `kept` is the `_meta` of a call that may run long after its request, started by another one: it stays in its trace.
+        """
         more = {"taskgate.server": server}
-        with self._operation(SpanKind.CLIENT, method, target, more, None, self._called) as (outcome, _):
+        parent = self._begun_elsewhere(kept) if kept is not None else None
+        with self._operation(SpanKind.CLIENT, method, target, more, parent, self._called) as (outcome, _):
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier)
             yield outcome, carrier
+
+    def _begun_elsewhere(self, kept: Mapping[str, Any]) -> contexts.Context | None:
+        """The context that a call came with, if what is being served now is no part of that trace."""
+        context = self._propagator.extract(_in_meta(kept), contexts.Context())
+        began = get_current_span(context).get_span_context()
+        now = get_current_span().get_span_context()
+        return context if began.is_valid and began.trace_id != now.trace_id else None
 
     @contextmanager
     def _operation(
@@ -129,3 +142,7 @@ class Tracing:
     def close(self) -> None:
         """Send what is still held back. Blocks for at most the export timeout."""
         self._shut_down()
+
+
+def _in_meta(meta: Mapping[str, Any]) -> dict[str, str]:
+    return {key: meta[key] for key in CONTEXT_KEYS if type(meta.get(key)) is str}

@@ -122,7 +122,7 @@ class StatefulLink:
         body = wire.request(b"%d" % number, wire.encode(request.method), params)
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
-            message = await self._wire.request(flight, body)
+            message = await self._wire.request(flight, body, request.trace)
         except asyncio.CancelledError:
             self._tell_cancelled(number, "The caller cancelled the request.")
             raise

@@ -89,6 +89,8 @@ class StatelessLink:
         headers = _headers(request.method, request.name)
         if request.headers:
             headers += request.headers
+        if request.trace:
+            headers += request.trace
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, headers)

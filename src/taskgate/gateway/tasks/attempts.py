@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
@@ -29,6 +29,7 @@ from taskgate.gateway.tasks.desk import TaskDesk, sent_params
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import progress_note, record_reply, usable
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
+from taskgate.gateway.traced import Headers, run_traced
 from taskgate.ports.store_answers import Intended, Stopped
 from taskgate.ports.task_store import LastLook, just_go
 from taskgate.ports.upstream import (
@@ -41,6 +42,9 @@ from taskgate.ports.upstream import (
     Upstream,
     UpstreamRequest,
 )
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
 
 UNREACHABLE_TRIES: Final = 5
 PAUSE_S: Final = 0.5
@@ -56,6 +60,7 @@ class Attempts:
         self.on_progress: Callable[[str, Noted], None] = lambda _task_id, _noted: None
         self.on_log: Callable[[str, Raw], None] = lambda _task_id, _params: None
         self.waterfall = Waterfall()
+        self.tracing: Tracing | None = None
         self.following = UpstreamTasks(desk, questions)
         self._desk = desk
         self._questions = questions
@@ -123,7 +128,7 @@ class Attempts:
     async def _send(self, task: Task, link: Link, params: Members, conversation: Conversation) -> UpstreamError | None:
         face = self.following.face_for(link, conversation.face)
         try:
-            reply = await self._rounds(task, link, params, face)
+            reply = await self._answered(task, link, params, face)
         except UpstreamError as problem:
             return await self._after_failure(task, problem)
         handle = self.following.handle_in(link, reply)
@@ -135,9 +140,17 @@ class Attempts:
         await record_reply(self._desk, task.id, reply)
         return None
 
-    async def _rounds(self, task: Task, link: Link, params: Members, face: CallerFace) -> Reply:
+    async def _answered(self, task: Task, link: Link, params: Members, face: CallerFace) -> Reply:
+        if self.tracing is None:
+            return await self._rounds(task, link, params, face)
+        # What was intended is what the caller asked; the trace context is our own addition, new with each attempt.
+        return await run_traced(
+            self.tracing, task, params, lambda sent, trace: self._rounds(task, link, sent, face, trace)
+        )
+
+    async def _rounds(self, task: Task, link: Link, params: Members, face: CallerFace, trace: Headers = ()) -> Reply:
         """A stateless upstream may ask in its results; answers go back with the same call."""
-        reply = await self._recorded(task, link.request(self._outgoing(task, params, face)))
+        reply = await self._recorded(task, link.request(self._outgoing(task, params, face, trace)))
         rounds = 0
         while isinstance(reply, InputRequired):
             rounds += 1
@@ -148,7 +161,7 @@ class Attempts:
             answers = await self._questions.ask_all(task.id, asked, state) if asked else {}
             given = {key: usable(asked[key], answer) for key, answer in answers.items()}
             params = _next_round(params, given, reply.state)
-            reply = await self._recorded(task, link.request(self._outgoing(task, params, face)))
+            reply = await self._recorded(task, link.request(self._outgoing(task, params, face, trace)))
         return reply
 
     async def go_on(self, task: Task, conversation: Conversation) -> None:
@@ -183,7 +196,7 @@ class Attempts:
         finally:
             span.over(state, time.time())
 
-    def _outgoing(self, task: Task, params: Members, face: CallerFace) -> UpstreamRequest:
+    def _outgoing(self, task: Task, params: Members, face: CallerFace, trace: Headers) -> UpstreamRequest:
         return UpstreamRequest(
             "tools/call",
             params,
@@ -194,6 +207,7 @@ class Attempts:
             name=task.tool,
             wants_progress=True,
             asker=task.caller,
+            trace=trace,
         )
 
     def _heard(self, task_id: str, method: str, raw: Raw | None) -> None:

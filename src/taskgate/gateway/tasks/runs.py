@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
@@ -25,6 +25,9 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.ports.task_store import LastLook
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
 
 
 class Runs:
@@ -64,6 +67,9 @@ class Runs:
 
     def draw_in(self, waterfall: Waterfall) -> None:
         self._attempts.waterfall = waterfall
+
+    def trace(self, tracing: Tracing | None) -> None:
+        self._attempts.tracing = tracing
 
     def supports_upstream_tasks(self, answer: Callable[[str, str], bool]) -> None:
         """Who knows which tools an upstream can run as tasks."""
