@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from taskgate.core.questions import (
+    CANCELLED,
     ELICIT,
     ROOTS,
     SAMPLE,
+    Answer,
     Question,
+    accepted,
     bare_params,
     can_answer,
     not_supported,
@@ -69,3 +72,33 @@ def test_a_model_that_answers_is_declared_once() -> None:
     assert with_models({}) == {"sampling": {"tools": {}}}
     able = {"sampling": {"tools": {}, "x": 1}}
     assert with_models(able) is able
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "expected"),
+    [
+        (ELICIT, b'{"mode":"url"}', True),
+        (ELICIT, b'{"mode":"form"}', False),
+        (ELICIT, b"{}", False),
+        (ELICIT, None, False),
+        (SAMPLE, b'{"mode":"url"}', False),
+    ],
+)
+def test_only_an_elicitation_in_url_mode_wants_an_address_opened(
+    method: str, params: bytes | None, expected: bool
+) -> None:
+    assert Question(method, Raw(params) if params is not None else None, "docs").is_url is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Answer(result=b'{"action":"accept"}'), True),
+        (Answer(result=b'{"action":"decline"}'), False),
+        (Answer(result=b"[]"), False),
+        (CANCELLED, False),
+        (Answer(error=b"{}"), False),
+    ],
+)
+def test_only_a_clear_yes_is_a_yes(answer: Answer, expected: bool) -> None:
+    assert accepted(answer) is expected

@@ -7,16 +7,21 @@ import hashlib
 import json
 import re
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.features.wire_client import PATIENCE_S, config, refused, session, stateless
+from tests.features.wire_client import PATIENCE_S, WireClient, config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import free_port, listening
+from tests.harness.programs import running as running_program
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 URL = {"elicitation": {"form": {}, "url": {}}}
 GOOD = "https://example.test/sign"
 OVER = "notifications/elicitation/complete"
@@ -114,6 +119,117 @@ async def test_its_end_is_told_to_the_caller_that_was_given_it_and_to_nobody_els
         await caller.call("needs_url", {"done": True, "id": "one"})
         assert len(caller.heard_of(OVER)) == 1
         assert other.heard_of(OVER) == []
+
+
+# Inside tasks
+
+
+async def run(caller: WireClient, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The result of a call that runs as a task."""
+    made = await caller.call(tool, arguments, task={"ttl": 60_000})
+    return await caller.ask("tasks/result", {"taskId": made["task"]["taskId"]})
+
+
+def said_in(result: dict[str, Any]) -> Any:
+    return json.loads(result["content"][0]["text"])
+
+
+async def test_a_good_address_in_a_task_reaches_the_caller(gateway: Gateway) -> None:
+    async with session(gateway, URL, listen=True) as caller:
+        caller.answers["elicitation/create"] = {"action": "accept"}
+        assert said_in(await run(caller, "open_url", {"url": GOOD})) == {"action": "accept"}
+        params = caller.asked[0]["params"]
+        assert (params["mode"], params["url"], params["elicitationId"]) == ("url", GOOD, "odd-1")
+
+
+@pytest.mark.parametrize(("url", "why"), BAD[:8])
+async def test_a_bad_address_in_a_task_is_never_shown(gateway: Gateway, url: str, why: str) -> None:
+    said = f"The server gave an address that cannot be used: {why}."
+    async with session(gateway, URL, listen=True) as caller:
+        error = said_in(await run(caller, "open_url", {"url": url}))["error"]
+        assert (error["code"], error["data"]["error_type"], error["message"]) == (-32602, "unsafe_url", said)
+        assert caller.asked == []
+        problem = await refused(run(caller, "needs_url", {"url": url}))
+        assert (problem.kind, problem.said) == ("unsafe_url", said)
+        assert url not in json.dumps(problem.error)
+
+
+async def test_a_flood_of_addresses_in_tasks_counts_with_those_of_plain_calls() -> None:
+    settings = config(limits={"url_elicitations_per_minute": 3})
+    async with running_gateway(settings) as running, session(running, URL, listen=True) as caller:
+        caller.answers["elicitation/create"] = {"action": "accept"}
+        assert await caller.told("open_url", {"url": GOOD}) == {"action": "accept"}
+        answers = [said_in(await run(caller, "open_url", {"url": GOOD})) for _ in range(3)]
+        assert answers[:2] == [{"action": "accept"}] * 2
+        assert answers[2]["error"]["data"]["error_type"] == "rate_limited"
+        problem = await refused(run(caller, "needs_url", {"url": GOOD}))
+        assert problem.kind == "rate_limited"
+        await running.stop()
+        assert written_down(running).count("shown example.test") == 3
+
+
+async def test_the_error_that_asks_for_an_address_is_a_tasks_end_or_its_question(gateway: Gateway) -> None:
+    async with session(gateway, URL) as caller:
+        problem = await refused(run(caller, "needs_url", {"url": GOOD}))
+        assert (problem.code, problem.error["data"]["elicitations"][0]["url"]) == (-32042, GOOD)
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+async def test_a_stateless_callers_task_asks_for_the_address_and_calls_again(action: str) -> None:
+    settings = config(governance={"force_required": ["needs_url"]})
+    able = {**URL, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+    async with running_gateway(settings) as running, stateless(running, able) as caller:
+        made = await caller.call("needs_url", {"url": GOOD, "once": True})
+        task = await until_status(caller, made["taskId"], "input_required")
+        ((key, asked),) = task["inputRequests"].items()
+        assert asked["params"]["url"] == GOOD
+        assert "elicitationId" not in asked["params"]
+        update = {"taskId": made["taskId"], "inputResponses": {key: {"action": action}}}
+        await caller.ask("tasks/update", update)
+        if action == "accept":
+            done = await until_status(caller, made["taskId"], "completed")
+            assert done["result"]["content"][0]["text"] == "signed in"
+        else:
+            ended = await until_status(caller, made["taskId"], "failed")
+            assert (ended["error"]["code"], ended["error"]["data"]["executed"]) == (-32602, "no")
+
+
+async def until_status(caller: WireClient, task_id: str, status: str) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            task = await caller.ask("tasks/get", {"taskId": task_id})
+            if task["status"] == status:
+                return task
+            assert task["status"] in ("working", "input_required"), task
+            await asyncio.sleep(0.05)
+
+
+async def test_its_end_is_told_during_a_task_too() -> None:
+    """Over HTTP the news comes on the stream of the task's own call."""
+    port = free_port()
+    settings = {"schema": 1, "servers": {"old": {"url": f"http://127.0.0.1:{port}/mcp"}}}
+    async with running_program([sys.executable, MIRROR, "stateful", str(port)], listening(port)):
+        async with (
+            running_gateway(settings) as running,
+            session(running, URL, listen=True) as caller,
+            session(running, URL, listen=True) as other,
+        ):
+            problem = await refused(run(caller, "old__sign", {"value": "seven"}))
+            assert problem.code == -32042
+            await run(other, "old__signed", {"value": "seven"})
+            assert await caller.hears(OVER) == {"elicitationId": "seven"}
+            assert other.heard_of(OVER) == []
+
+
+async def test_an_address_in_a_task_expires_as_early_as_in_a_call() -> None:
+    settings = config(limits={"url_elicitation_expiry": "1s"})
+    async with running_gateway(settings) as running, session(running, URL, listen=True) as caller:
+
+        async def never(_message: Any) -> None:
+            return None
+
+        caller.answers["elicitation/create"] = never
+        assert said_in(await run(caller, "open_url", {"url": GOOD})) == {"action": "cancel"}
 
 
 async def test_a_flood_of_addresses_is_stopped_and_written_down() -> None:

@@ -6,7 +6,7 @@
 
 It works on bytes where it matters, so that what a test sees is what really passed. `mirror` returns its params; `notify` sends them
 as a vendor notification first; `fail` answers with an error whose data holds them; `break` does what its `how` says; `headers`
-returns the HTTP headers of the call.
+returns the HTTP headers of the call; `sign` wants an address opened first, and `signed` says that it was.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import httptools
 
 TOOLS = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "vendorField": {"big": 2**70}}
-    for name in ("mirror", "notify", "fail", "break", "sleep", "headers")
+    for name in ("mirror", "notify", "fail", "break", "sleep", "headers", "sign", "signed")
 ]
 
 
@@ -60,12 +60,19 @@ async def call(head: dict[str, Any], params: dict[str, Any], stateless: bool, he
     if params["name"] == "fail":
         error = {"code": -31999, "message": "as asked", "data": {"value": value}}
         return [json.dumps({**head, "error": error}).encode()]
+    if params["name"] == "sign":
+        item = {"mode": "url", "message": "Sign in", "elicitationId": value, "url": "https://example.test/sign"}
+        error = {"code": -32042, "message": "URL elicitation required", "data": {"elicitations": [item]}}
+        return [json.dumps({**head, "error": error}).encode()]
     if params["name"] == "sleep":
         await asyncio.sleep(float(value))
     done = json.dumps({**head, "result": result}).encode()
     if params["name"] == "notify":
         note = {"jsonrpc": "2.0", "method": "notifications/vendor/mirror", "params": {"value": value}}
         return [json.dumps(note).encode(), done]
+    if params["name"] == "signed":
+        over = {"method": "notifications/elicitation/complete", "params": {"elicitationId": value}}
+        return [json.dumps({"jsonrpc": "2.0", **over}).encode(), done]
     if params["name"] == "break":
         return broken(value, head, done)
     return [done]

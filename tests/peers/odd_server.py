@@ -209,6 +209,10 @@ async def open_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
 
 
 async def needs_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
+    """With `once`, only the first call wants the address opened."""
+    if arguments.get("once") and {"opened": arguments["url"]} in server.seen:
+        return text("signed in")
+    server.seen.append({"opened": arguments.get("url")})
     item = {"mode": "url", "message": "Sign in first", "elicitationId": arguments.get("id", "first")}
     if arguments.get("done"):
         server.send(

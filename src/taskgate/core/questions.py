@@ -39,6 +39,11 @@ class Question:
         value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}
         return value if type(value) is dict else {}
 
+    @property
+    def is_url(self) -> bool:
+        """Whether somebody is to open an address, rather than to fill in a form."""
+        return self.method == ELICIT and self.decoded().get("mode") == "url"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -50,6 +55,12 @@ class Answer:
 
 DECLINED: Final = Answer(result=b'{"action":"decline"}')
 CANCELLED: Final = Answer(result=b'{"action":"cancel"}')
+
+
+def accepted(answer: Answer) -> bool:
+    """Whether an elicitation got a yes."""
+    said = wire.parse_strictly(answer.result) if answer.result is not None else None
+    return type(said) is dict and said.get("action") == "accept"
 
 
 def not_supported(method: str) -> Answer:

@@ -112,6 +112,7 @@ class Gateway:
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         self.news = UpstreamNews(lambda: self.context, self.subscriptions, self.activity, self._asker, self.urls)
         relay.urls, relay.elicitation_over = self.urls, self.news.elicitation_over
+        self._judge_task_urls()
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
         self._ask_caller = AskCaller(self.approvals, self.tasks, lambda: self._plan)
@@ -169,6 +170,17 @@ class Gateway:
         """Watch every request and every errand from now on."""
         self.tracing = self.context.relay.tracing = tracing
         self.tasks.runs.trace(tracing)
+
+    def _judge_task_urls(self) -> None:
+        """Addresses that servers ask for inside tasks are judged, counted and followed like those of plain calls."""
+        tasks = self.tasks
+        tasks.questions.refusal = self.urls.refusal
+        tasks.questions.expiry_s = self._asker.patience
+        tasks.followers.given = self.urls.given
+        tasks.runs.tell_elicitation_over(self.news.elicitation_over)
+        tasks.desk.check_error = lambda task, raw: self.urls.unfit(
+            task.principal, task.server, raw, tasks.followers.origin(task.id)
+        )
 
     # What the doors ask for
 

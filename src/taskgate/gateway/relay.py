@@ -148,9 +148,12 @@ class Relay:
     def _same_generation(self, request: Request, errand: Errand, reply: Reply) -> bytes:
         if isinstance(reply, InputRequired):
             return self._pass_questions(request, errand, reply)
+        self._judge_error(request, errand, reply)
+        return unwrap(reply)
+
+    def _judge_error(self, request: Request, errand: Errand, reply: Reply) -> None:
         if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and self.urls is not None:
             self.urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, request.session)
-        return unwrap(reply)
 
     def _pass_questions(self, request: Request, errand: Errand, reply: InputRequired) -> bytes:
         """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
@@ -274,6 +277,7 @@ class Relay:
             request.asked_state = bytes(reply.state) if reply.state is not None else NO_STATE
             _next_round(errand, reply, await self._ask_all(request, link.server, reply.requests))
             reply = await self._send(request, errand, link)
+        self._judge_error(request, errand, reply)
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
 
     async def _ask_all(self, request: Request, server: str, asked: Mapping[str, Raw]) -> dict[str, Raw]:

@@ -38,11 +38,9 @@ class UrlElicitations:
 
     def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
         """None if the question may be put; else what its server is told."""
-        if question.method != ELICIT:
+        if not question.is_url:
             return None
         params = question.decoded()
-        if params.get("mode") != "url":
-            return None
         try:
             self.admit(principal, question.server, params)
         except TaskgateError as problem:
@@ -103,14 +101,19 @@ class UrlElicitations:
 
     def judge_error(self, principal: str, server: str, raw: bytes, session: Session | None) -> None:
         """A server answered that addresses must be opened first. Raises if one of them may not be shown."""
-        error = wire.parse_strictly(raw)
-        data = error.get("data") if type(error) is dict else None
-        listed = data.get("elicitations") if type(data) is dict else None
-        asked = [item for item in listed if type(item) is dict] if type(listed) is list else []
+        asked = listed_in(raw)
         self.admit_all(principal, server, asked)
         if session is not None:
             for item in asked:
                 self.expect(session, server, item)
+
+    def unfit(self, principal: str, server: str, raw: bytes, session: Session | None) -> TaskgateError | None:
+        """The same for an error that ends a task: what to tell instead of it."""
+        try:
+            self.judge_error(principal, server, raw, session)
+        except TaskgateError as problem:
+            return problem
+        return None
 
     def expect(self, session: Session, server: str, params: Mapping[str, Any]) -> None:
         """This session was given the address: the news of its end is for it."""
@@ -122,9 +125,30 @@ class UrlElicitations:
             if len(known) > MAX_KNOWN:
                 del known[next(iter(known))]
 
+    def given(self, session: Session, question: Question) -> None:
+        """A question of a task is put to this session; it was judged when the server asked it."""
+        if question.is_url:
+            self.expect(session, question.server, question.decoded())
+
     def over(self, session: Session, server: str, params: Raw | None) -> bool:
         """Whether the news that an address has done its work is for this session; told once."""
         value = wire.parse_strictly(bytes(params)) if params is not None else None
         name = value.get("elicitationId") if type(value) is dict else None
         until = session.url_elicitations.pop((server, name), None) if type(name) is str else None
         return until is not None and time.monotonic() <= until
+
+
+def listed_in(raw: bytes) -> list[dict[str, Any]]:
+    """The addresses that the error -32042 wants opened."""
+    error = wire.parse_strictly(raw)
+    data = error.get("data") if type(error) is dict else None
+    listed = data.get("elicitations") if type(data) is dict else None
+    return [item for item in listed if type(item) is dict] if type(listed) is list else []
+
+
+def url_questions(raw: bytes, server: str) -> dict[str, Question]:
+    """The same as questions, for a caller that knows no such error."""
+    return {
+        f"url-{number}": Question(ELICIT, wire.raw({**item, "mode": "url"}), server)
+        for number, item in enumerate(listed_in(raw))
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
+from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.gateway.activity.inbox import ANSWERABLE, Inbox
 from taskgate.gateway.ask_models import Models
 from taskgate.gateway.asking import ask_session
@@ -33,7 +33,7 @@ class Asker:
             return not_supported(question.method)
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
             refused = self._url_refusal(session, question)
-            return refused or await ask_session(session, question, request, self._patience(question))
+            return refused or await ask_session(session, question, request, self.patience(question))
         return await self.otherwise(request, question)
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
@@ -55,22 +55,21 @@ class Asker:
             refused = self._url_refusal(session, question) if able else None
             if refused is not None:
                 return refused
-            answer = await ask_session(session, question, None, self._patience(question))
+            answer = await ask_session(session, question, None, self.patience(question))
             if answer.result is not None:
                 return answer
         for session in sessions:
             if session.face.inbox and self.may_wait(question):
-                return await self._inbox.ask(session_key(session), question)
+                refused = self.urls.refusal(session.caller.principal, question) if self.urls is not None else None
+                return refused or await self._inbox.ask(session_key(session), question)
         return not_supported(question.method)
 
     def _url_refusal(self, session: Session, question: Question) -> Answer | None:
         return self.urls.refusal(session.caller.principal, question, session) if self.urls is not None else None
 
-    def _patience(self, question: Question) -> float:
+    def patience(self, question: Question) -> float:
         """An address is good for a shorter time than a form."""
-        if question.method == ELICIT and question.decoded().get("mode") == "url":
-            return self._plan().features.url_expiry_s
-        return QUESTION_TIMEOUT_S
+        return self._plan().features.url_expiry_s if question.is_url else QUESTION_TIMEOUT_S
 
     def refuses(self, question: Question) -> bool:
         return question.method == SAMPLE and question.server in self._plan().refuse_sampling

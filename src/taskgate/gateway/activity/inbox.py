@@ -138,8 +138,7 @@ class Inbox:
         now = time.time_ns() // 1_000_000
         stable = task_id is not None and question.key is not None
         drop = ("elicitationId",) if question.method == ELICIT else ()
-        is_url = question.method == ELICIT and question.decoded().get("mode") == "url"
-        expiry_s = min(self.expiry_s, self.url_expiry_s) if is_url else self.expiry_s
+        expiry_s = min(self.expiry_s, self.url_expiry_s) if question.is_url else self.expiry_s
         waiting = Waiting(
             _stable_id(task_id, question.key) if stable else ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
             caller,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.questions import NO_STATE, Answer
+from taskgate.core.generations import Generation
+from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import AttemptVoided, Noted, UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
@@ -30,6 +31,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import progress_note, record_reply, usable
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.traced import Headers, run_traced
+from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.ports.store_answers import Intended, Stopped
 from taskgate.ports.task_store import LastLook, just_go
 from taskgate.ports.upstream import (
@@ -48,6 +50,11 @@ if TYPE_CHECKING:
 
 UNREACHABLE_TRIES: Final = 5
 PAUSE_S: Final = 0.5
+_NOT_OPENED: Final = "The server wants an address opened first, and that was declined. The call was not executed."
+_DECLINED: Final = ErrorReply(
+    wire.encode({"code": -32602, "message": _NOT_OPENED, "data": {"error_type": "input_refused", "executed": "no"}}),
+    -32602,
+)
 
 
 class Attempts:
@@ -59,6 +66,7 @@ class Attempts:
         self.line_of: Callable[[str], Line | None] = lambda _server: None
         self.on_progress: Callable[[str, Noted], None] = lambda _task_id, _noted: None
         self.on_log: Callable[[str, Raw], None] = lambda _task_id, _params: None
+        self.elicitation_over: Callable[[str, Raw | None], None] = lambda _server, _params: None
         self.waterfall = Waterfall()
         self.tracing: Tracing | None = None
         self.following = UpstreamTasks(desk, questions)
@@ -150,19 +158,34 @@ class Attempts:
 
     async def _rounds(self, task: Task, link: Link, params: Members, face: CallerFace, trace: Headers = ()) -> Reply:
         """A stateless upstream may ask in its results; answers go back with the same call."""
-        reply = await self._recorded(task, link.request(self._outgoing(task, params, face, trace)))
-        rounds = 0
-        while isinstance(reply, InputRequired):
-            rounds += 1
-            if rounds > MAX_ROUNDS:
-                raise UpstreamError("upstream_protocol", f"The server {link.server} asked too many questions.")
-            asked = {key: question_in(raw, link.server) for key, raw in reply.requests.items()}
-            state = bytes(reply.state) if reply.state is not None else NO_STATE
-            answers = await self._questions.ask_all(task.id, asked, state) if asked else {}
-            given = {key: usable(asked[key], answer) for key, answer in answers.items()}
-            params = _next_round(params, given, reply.state)
+        for _round in range(MAX_ROUNDS + 1):
             reply = await self._recorded(task, link.request(self._outgoing(task, params, face, trace)))
-        return reply
+            if isinstance(reply, InputRequired):
+                params = await self._next_params(task, link, params, reply)
+            elif isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED:
+                unopened = await self._unopened(task, reply)
+                if unopened is not None:
+                    return unopened
+            else:
+                return reply
+        raise UpstreamError("upstream_protocol", f"The server {link.server} asked too many questions.")
+
+    async def _next_params(self, task: Task, link: Link, params: Members, reply: InputRequired) -> Members:
+        asked = {key: question_in(raw, link.server) for key, raw in reply.requests.items()}
+        state = bytes(reply.state) if reply.state is not None else NO_STATE
+        answers = await self._questions.ask_all(task.id, asked, state) if asked else {}
+        given = {key: usable(asked[key], answer) for key, answer in answers.items()}
+        return _next_round(params, given, reply.state)
+
+    async def _unopened(self, task: Task, reply: ErrorReply) -> ErrorReply | None:
+        """A stateful server wants addresses opened before it does anything. A stateless caller does not know that error: its
+        task asks, and the call is sent again once all were opened. What the task ends with if they were not.
+        """
+        asked = url_questions(reply.raw, task.server) if task.generation is Generation.STATELESS else {}
+        answers = await self._questions.ask_all(task.id, asked) if asked else {}
+        if not answers or any(answer.error is not None for answer in answers.values()):
+            return reply
+        return None if all(accepted(answer) for answer in answers.values()) else _DECLINED
 
     async def go_on(self, task: Task, conversation: Conversation) -> None:
         """A stateless upstream waits for answers whose first asker did not live to bring them: ask, then continue."""
@@ -202,7 +225,7 @@ class Attempts:
             params,
             face,
             task.execution_budget_ms / 1000,
-            lambda method, raw: self._heard(task.id, method, raw),
+            lambda method, raw: self._heard(task, method, raw),
             lambda question: self._questions.ask(task.id, question),
             name=task.tool,
             wants_progress=True,
@@ -210,13 +233,15 @@ class Attempts:
             trace=trace,
         )
 
-    def _heard(self, task_id: str, method: str, raw: Raw | None) -> None:
+    def _heard(self, task: Task, method: str, raw: Raw | None) -> None:
         noted = progress_note(method, raw)
         if noted is not None:
-            self._desk.store.note(task_id, noted)
-            self.on_progress(task_id, noted)
+            self._desk.store.note(task.id, noted)
+            self.on_progress(task.id, noted)
         elif method == "notifications/message" and raw is not None:
-            self.on_log(task_id, raw)
+            self.on_log(task.id, raw)
+        elif method == COMPLETE:
+            self.elicitation_over(task.server, raw)
 
     async def _after_failure(self, task: Task, problem: UpstreamError) -> UpstreamError | None:
         current = await self._desk.store.get(task.id)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.caller import ANONYMOUS
-from taskgate.core.errors import CallerError, Executed, GatewayFault
+from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
 from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
@@ -74,6 +74,8 @@ class TaskDesk:
         """What is kept of a result: no more than its server's budget."""
         self.check: Callable[[Task, bytes], bytes] | None = None
         """Looks at what a tool gave before it is kept."""
+        self.check_error: Callable[[Task, bytes], TaskgateError | None] | None = None
+        """Looks at the addresses that an error wants opened; what is returned is told instead of it."""
 
     async def accept(
         self,

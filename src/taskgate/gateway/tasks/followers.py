@@ -43,6 +43,8 @@ class Followers:
         self.on_stream: Callable[[str], None] = lambda _task_id: None
         """Told that a stream was opened on which a task's questions can be asked."""
         self.listeners: Callable[[str], list[Any]] = lambda _task_id: []
+        self.given: Callable[[Session, Question], None] = lambda _session, _question: None
+        """Told which session a question was put to."""
 
     def joined(self, task: Task, request: Request, *, held: bool) -> None:
         """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
@@ -84,10 +86,12 @@ class Followers:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
             if request.session is not None and _able(request.session, question):
+                self.given(request.session, question)
                 return _asking(request.session, question, request), _heard
         for session in self._sessions_of(task):
             outlet = session.outlet
             if _able(session, question) and outlet is not None:
+                self.given(session, question)
                 # A stream that nobody follows keeps the question; another stream may come first.
                 return _asking(session, question), partial(_unread, outlet)
         return None
@@ -113,6 +117,10 @@ class Followers:
         if session is not None and session.wants_log(level if type(level) is str else "info"):
             related = with_meta(members, {RELATED_TASK: wire.raw({"taskId": task_id})})
             session.notify("notifications/message", wire.join(related))
+
+    def origin(self, task_id: str) -> Session | None:
+        """The session that asked for the task, while both live."""
+        return self._origins.get(task_id)
 
     def changed(self, task: Task) -> None:
         if task.state.is_terminal:

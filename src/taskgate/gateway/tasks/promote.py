@@ -138,7 +138,7 @@ class Promotion:
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
-            await record_reply(self._ladder.desk, task.id, ErrorReply(problem.raw, problem.code))
+            await record_reply(self._ladder.desk, task.id, ErrorReply(problem.raw, problem.code), judged=True)
         elif isinstance(problem, UpstreamError):
             await self._again_or_lost(task, problem)
         elif isinstance(problem, TaskgateError):

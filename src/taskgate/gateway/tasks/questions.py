@@ -43,6 +43,7 @@ class _Put:
     question: Question
     push: asyncio.Task[Answer] | None = None
     unheard: Callable[[], bool] = lambda: False
+    timer: asyncio.TimerHandle | None = None
     kept: Callable[[], None] | None = None
 
     def withdraw(self) -> None:
@@ -50,6 +51,8 @@ class _Put:
             self.push.cancel()
         if self.kept is not None:
             self.kept()
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class TaskQuestions:
@@ -58,6 +61,9 @@ class TaskQuestions:
         self.keep: Keeper = lambda _task, _question, _answered: _nothing_kept
         self.adopt: Callable[[Task, Request], Awaitable[None]] = _nothing_adopted
         """A call became a task while questions of it were waiting: they are the task's now."""
+        self.refusal: Callable[[str, Question], Answer | None] = lambda _principal, _question: None
+        """Judges what may not be asked of this principal, and says what its server is told."""
+        self.expiry_s: Callable[[Question], float] = lambda _question: EXPIRY_S
         self._desk = desk
         self._open: Counter[str] = Counter()
         self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
@@ -80,10 +86,21 @@ class TaskQuestions:
     async def ask_all(
         self, task_id: str, asked: Mapping[str, Question], request_state: bytes | None = None
     ) -> dict[str, Answer]:
+        """Put several questions at once. What may not be asked is refused at once; the rest waits for its answers."""
+        refused = await self._refused(task_id, asked)
+        left = {key: question for key, question in asked.items() if key not in refused} if refused else asked
+        return {**refused, **await self._ask_judged(task_id, left, request_state)} if left else refused
+
+    async def _ask_judged(
+        self, task_id: str, asked: Mapping[str, Question], request_state: bytes | None
+    ) -> dict[str, Answer]:
         loop = asyncio.get_running_loop()
         futures = {key: loop.create_future() for key in asked}
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
-        stored = tuple(stored_question(key, question, self._desk.store.now_ms()) for key, question in asked.items())
+        now_ms = self._desk.store.now_ms()
+        stored = tuple(
+            stored_question(key, question, now_ms, self.expiry_s(question)) for key, question in asked.items()
+        )
         message = asked_message(next(iter(asked.values())))
         try:
             happening = InputAsked(tuple(asked), message, request_state)
@@ -94,6 +111,15 @@ class TaskQuestions:
         finally:
             for key in asked:
                 self._waiting.pop((task_id, key), None)
+
+    async def _refused(self, task_id: str, asked: Mapping[str, Question]) -> dict[str, Answer]:
+        """Addresses that nobody may be shown: their server is answered at once, and the task never asks them."""
+        urls = {key: question for key, question in asked.items() if question.is_url}
+        task = await self._desk.store.get(task_id) if urls else None
+        if task is None:
+            return {}
+        judged = {key: self.refusal(task.principal, question) for key, question in urls.items()}
+        return {key: answer for key, answer in judged.items() if answer is not None}
 
     async def take_up(self, task: Task) -> dict[str, Answer]:
         """After a restart: wait for the questions that are still open, and add the answers that came before it."""
@@ -138,6 +164,9 @@ class TaskQuestions:
         self._push(put)
         if put.push is None:
             put.kept = self.keep(task, replace(question, key=key), partial(self.answered, task.id, key))
+        if question.is_url:
+            loop = asyncio.get_running_loop()
+            put.timer = loop.call_later(self.expiry_s(question), self.answered, task.id, key, CANCELLED)
         self._puts.setdefault(task.id, []).append(put)
         return put
 
@@ -202,11 +231,11 @@ def _question_of(stored: TaskQuestion, task_id: str) -> Question:
     return Question(stored.method, params, stored.server, task_id, stored.key, restored=True)
 
 
-def stored_question(key: str, question: Question, now_ms: int) -> TaskQuestion:
+def stored_question(key: str, question: Question, now_ms: int, expiry_s: float = EXPIRY_S) -> TaskQuestion:
     drop = ("elicitationId",) if question.method == ELICIT else ()
     embedded = {"method": question.method, "params": bare_params(question.params, drop)}
     return TaskQuestion(
-        key, question.server, question.method, wire.encode(embedded), now_ms + int(EXPIRY_S * 1000), now_ms
+        key, question.server, question.method, wire.encode(embedded), now_ms + int(expiry_s * 1000), now_ms
     )
 
 

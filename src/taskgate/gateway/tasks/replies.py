@@ -5,15 +5,21 @@ from __future__ import annotations
 from taskgate.core import wire
 from taskgate.core.errors import Executed
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
 from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.url_elicitations import URL_REQUIRED
 from taskgate.ports.upstream import ErrorReply, Reply
 
 
-async def record_reply(desk: TaskDesk, task_id: str, reply: Reply) -> None:
-    """The upstream's answer ends the task: its bytes are kept as they came."""
+async def record_reply(desk: TaskDesk, task_id: str, reply: Reply, *, judged: bool = False) -> None:
+    """The upstream's answer ends the task: its bytes are kept as they came, unless they may not be shown."""
     if isinstance(reply, ErrorReply):
+        unfit = None if judged else await _unfit(desk, task_id, reply)
+        if unfit is not None:
+            await desk.conclude(task_id, unfit)
+            return
         await desk.conclude(task_id, ErrorCame(reply.raw, error_message(reply.raw), Executed.YES))
     else:
         raw = reply.raw
@@ -22,6 +28,15 @@ async def record_reply(desk: TaskDesk, task_id: str, reply: Reply) -> None:
             raw = desk.check(task, raw)
         failed = is_error(raw)
         await desk.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
+
+
+async def _unfit(desk: TaskDesk, task_id: str, reply: ErrorReply) -> ErrorCame | None:
+    """What to keep instead of an error that wants an address opened which nobody may be shown."""
+    if reply.code != URL_REQUIRED or desk.check_error is None:
+        return None
+    task = await desk.store.get(task_id)
+    problem = desk.check_error(task, reply.raw) if task is not None else None
+    return endings.by_error(task, problem) if task is not None and problem is not None else None
 
 
 def progress_note(method: str, raw: Raw | None) -> Noted | None:

@@ -62,6 +62,10 @@ class Runs:
         """Who passes on what a server says while it runs a task."""
         self._attempts.on_progress, self._attempts.on_log = progress, logged
 
+    def tell_elicitation_over(self, tell: Callable[[str, Raw | None], None]) -> None:
+        """Who passes on that an address, given to a caller, has done its work."""
+        self._attempts.elicitation_over = self._attempts.following.elicitation_over = tell
+
     def progressed(self, task_id: str, noted: Noted) -> None:
         self._attempts.on_progress(task_id, noted)
 

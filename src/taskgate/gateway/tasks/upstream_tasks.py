@@ -27,6 +27,7 @@ from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import error_message, is_error, record_reply, usable
+from taskgate.gateway.url_elicitations import COMPLETE
 from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
 
 POLL_S: Final = 1.0
@@ -42,6 +43,7 @@ class UpstreamTasks:
         self._desk = desk
         self._questions = questions
         self.supports: Callable[[str, str], bool] = lambda _server, _tool: False
+        self.elicitation_over: Callable[[str, Raw | None], None] = lambda _server, _params: None
 
     def asked_for_task(self, task: Task, link: Link, params: Members) -> Members:
         """Ask a stateful upstream for a task of its own where the tool can be one."""
@@ -193,10 +195,15 @@ class UpstreamTasks:
             {"taskId": wire.raw(handle.task_id), **(more or {})},
             with_tasks_extension(CallerFace({"elicitation": {"form": {}, "url": {}}, "sampling": {}})),
             task.execution_budget_ms / 1000,
-            lambda _method, _params: None,
+            lambda heard, params: self._heard(task, heard, params),
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
         )
+
+    def _heard(self, task: Task, method: str, params: Raw | None) -> None:
+        """Progress comes by the token of the call itself; what else is said while we wait is about addresses."""
+        if method == COMPLETE:
+            self.elicitation_over(task.server, params)
 
     async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: Conversation) -> None:
         handle = task.upstream_handle
