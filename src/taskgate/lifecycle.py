@@ -29,7 +29,7 @@ from taskgate.dashboard.site import Dashboard
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
-from taskgate.doors.identity import approver_at
+from taskgate.doors.identity import holder_at
 from taskgate.doors.operator import passphrase_fits
 from taskgate.doors.stdio import StdioDoor
 from taskgate.telemetry.logs import log
@@ -116,7 +116,7 @@ class Lifecycle:
         self.dashboard = Dashboard(
             gateway,
             self.house.keys.secret,
-            lambda authorization: approver_at(self.house.doorkeeper, authorization),
+            lambda authorization: holder_at(self.house.doorkeeper, authorization),
             lambda headers: self.house.guard.refuses(headers),
             partial(passphrase_fits, self.house.keys.passphrase) if self.house.keys.passphrase else None,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import html
 import json
 import re
 import sqlite3
@@ -25,12 +26,17 @@ MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 URL = {"elicitation": {"form": {}, "url": {}}}
 GOOD = "https://example.test/sign"
 OVER = "notifications/elicitation/complete"
-TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob"}
+TOKENS = {"ann": "token-of-ann", "bob": "token-of-bob", "cleo": "token-of-cleo"}
+APPROVERS = ("ann", "bob")
 
 
 def people() -> list[dict[str, Any]]:
     return [
-        {"id": name, "sha256": hashlib.sha256(token.encode()).hexdigest(), "roles": ["approver"]}
+        {
+            "id": name,
+            "sha256": hashlib.sha256(token.encode()).hexdigest(),
+            "roles": ["approver"] if name in APPROVERS else [],
+        }
         for name, token in TOKENS.items()
     ]
 
@@ -291,10 +297,16 @@ async def test_an_address_that_nobody_answers_for_expires() -> None:
 # The page that a person opens
 
 
-async def logged_in(http: httpx2.AsyncClient, gateway: Gateway, token: str) -> None:
-    form = form_token((await http.get(f"{gateway.base}/login")).text)
-    reply = await http.post(f"{gateway.base}/login", data={"form_token": form, "token": token})
+async def logged_in(http: httpx2.AsyncClient, gateway: Gateway, token: str, next_page: str | None = None) -> str:
+    """Log in by the form; where that leads."""
+    page = (await http.get(f"{gateway.base}/login", params={"next": next_page} if next_page else {})).text
+    sent = {"form_token": form_token(page), "token": token}
+    back = re.search(r'name="next" value="([^"]*)"', page)
+    if back is not None:
+        sent["next"] = html.unescape(back.group(1))
+    reply = await http.post(f"{gateway.base}/login", data=sent)
     assert reply.status_code == 303, reply.text
+    return str(reply.headers["location"])
 
 
 def form_token(page: str) -> str:
@@ -310,7 +322,7 @@ async def test_a_page_of_ours_is_bound_to_its_user_and_tells_the_caller(gateway:
         assert (made["type"], made["name"]) == ("url", "folder")
         path = "/elicitations/" + made["url"].rsplit("/", 1)[1]
         async with httpx2.AsyncClient() as http:
-            assert (await http.get(gateway.base + path)).headers["location"] == "/login"
+            assert (await http.get(gateway.base + path)).headers["location"] == f"/login?next={path}"
             await logged_in(http, gateway, TOKENS["bob"])
             assert (await http.get(gateway.base + path)).status_code == 404
         async with httpx2.AsyncClient() as http:
@@ -328,6 +340,40 @@ async def test_a_page_of_ours_is_bound_to_its_user_and_tells_the_caller(gateway:
         assert over["elicitations"] == [{"type": "url", "name": "folder", "value": "/home/ann/papers"}]
 
 
+async def test_a_user_who_is_no_approver_opens_their_own_page_and_nothing_else(gateway: Gateway) -> None:
+    async with session(gateway, URL, token=TOKENS["cleo"], listen=True) as caller, httpx2.AsyncClient() as http:
+        listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
+        made = (await caller.ask("elicitation/create", {"elicitations": listed}))["elicitations"][0]
+        path = "/elicitations/" + made["url"].rsplit("/", 1)[1]
+        to_login = (await http.get(gateway.base + path)).headers["location"]
+        assert to_login == f"/login?next={path}"
+        assert await logged_in(http, gateway, TOKENS["cleo"], path) == path
+        for elsewhere in ("/", "/approvals", "/grants", "/definitions", "/waterfall"):
+            refused_page = await http.get(gateway.base + elsewhere)
+            assert refused_page.status_code == 403
+            assert "Your token does not make you an approver." in refused_page.text
+        assert (await http.get(f"{gateway.base}/api/approvals")).status_code == 403
+        bearer = {"Authorization": f"Bearer {TOKENS['cleo']}"}
+        assert (await http.get(f"{gateway.base}/api/approvals", headers=bearer)).status_code == 403
+        page = (await http.get(gateway.base + path)).text
+        assert "Which folder?" in page
+        assert "/grants" not in page
+        sent = {"form_token": form_token(page), "value": "/home/cleo"}
+        assert (await http.post(f"{gateway.base}{path}/answer", data=sent)).status_code == 200
+        assert (await caller.hears(OVER))["elicitations"][0]["value"] == "/home/cleo"
+
+
+@pytest.mark.parametrize(
+    "wish", ["https://evil.test/", "//evil.test/", "/\\evil.test", "javascript:alert(1)", "/login"]
+)
+async def test_logging_in_leads_nowhere_else(gateway: Gateway, wish: str) -> None:
+    async with httpx2.AsyncClient() as http:
+        assert await logged_in(http, gateway, TOKENS["ann"], wish) == "/approvals"
+        form = form_token((await http.get(f"{gateway.base}/login")).text)
+        forged = {"form_token": form, "token": TOKENS["ann"], "next": wish}
+        assert (await http.post(f"{gateway.base}/login", data=forged)).headers["location"] == "/approvals"
+
+
 async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
         call = asyncio.create_task(caller.told("open_url", {"url": "https://sign.example.test:8443/in"}))
@@ -337,6 +383,13 @@ async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway
                 result = await caller.call("get_elicitations", {})
                 waiting = json.loads(result["content"][0]["text"])["elicitations"]
         path = f"/elicitations/{waiting[0]['request_id']}"
+        assert waiting[0]["page"] == gateway.base + path
+        bearer = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
+        async with httpx2.AsyncClient(headers=bearer) as http:
+            rows = (await http.get(f"{gateway.base}/api/questions")).json()
+            assert [row["page"] for row in rows if row["request_id"] == waiting[0]["request_id"]] == [
+                gateway.base + path
+            ]
         async with httpx2.AsyncClient() as http:
             await logged_in(http, gateway, TOKENS["bob"])
             assert (await http.get(gateway.base + path)).status_code == 404

@@ -132,9 +132,15 @@ async def sessions_follow_the_configuration(stage: Stage) -> None:
         await http.aclose()
     page = await stage.http.get(f"{stage.gateway.base}/login")
     refused = await stage.http.post(
-        f"{stage.gateway.base}/login", data={"form_token": form_token(page.text), "token": "agent-token"}
+        f"{stage.gateway.base}/login", data={"form_token": form_token(page.text), "token": "nobodys-token"}
     )
     assert refused.status_code == 403
+    agent = await log_in(stage, "agent-token")
+    try:
+        assert (await agent.get(f"{stage.gateway.base}/approvals")).status_code == 403
+        assert (await agent.get(f"{stage.gateway.base}/api/approvals")).status_code == 403
+    finally:
+        await agent.aclose()
 
 
 async def pages_are_wrapped_safely(stage: Stage) -> None:

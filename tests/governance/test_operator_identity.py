@@ -10,7 +10,7 @@ import pytest
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import Login, Passphrase
-from taskgate.doors.identity import Doorkeeper, Token, approver_at, operator_identity, token_digest
+from taskgate.doors.identity import Doorkeeper, Token, holder_at, operator_identity, token_digest
 from taskgate.doors.operator import (
     house_secret,
     operator_token,
@@ -52,22 +52,23 @@ def test_a_damaged_token_file_stops_the_start_with_a_hint(tmp_path: Path) -> Non
         operator_token(tmp_path)
 
 
-def test_only_approvers_and_the_operator_are_let_in_by_their_tokens() -> None:
+def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
     tokens = (
         Token("ann", token_digest("a"), frozenset({"approver"})),
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
     keeper = Doorkeeper(tokens, operator_identity("op"))
-    found = {word: approver_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
+    found = {word: holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
-    assert found["b"] is None
+    assert found["b"] is not None
+    assert (found["b"].id, found["b"].approves, ANN.approves, OPERATOR.approves) == ("agent", False, True, True)
     assert found["x"] is None
     assert found["c"] is not None
     assert found["c"].operator
     assert found["op"] == OPERATOR
-    assert approver_at(keeper, b"Basic op") is None
-    assert approver_at(Doorkeeper((), operator_identity("op")), b"Bearer x") is None
+    assert holder_at(keeper, b"Basic op") is None
+    assert holder_at(Doorkeeper((), operator_identity("op")), b"Bearer x") is None
 
 
 def test_a_session_is_good_for_its_person_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,8 @@ def _shown(row: dict[str, Any]) -> str:
     ]
     if params.get("mode") == "url":
         lines.append(f"  open {params.get('url')}, then accept")
+        if row.get("page"):
+            lines.append(f"  who asks, and where that leads: {row['page']}")
     fields = (params.get("requestedSchema") or {}).get("properties") or {}
     lines += [f"  - {name}: {_wanted(schema)}" for name, schema in fields.items()]
     if row.get("warning"):

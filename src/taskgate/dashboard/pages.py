@@ -164,7 +164,9 @@ class Pages:
             return self._definitions(request, who, "It has changed once more since you looked. Look again.")
         return redirect("/definitions")
 
-    def login(self, request: WebRequest, code: str, note: str | None, status: int, *, passphrase: bool) -> Answer:
+    def login(
+        self, request: WebRequest, code: str, note: str | None, status: int, back: str, *, passphrase: bool
+    ) -> Answer:
         return self._page(
             "login.html",
             request,
@@ -174,6 +176,7 @@ class Pages:
             note_kind="bad",
             here="",
             code=code,
+            back=back,
             passphrase=passphrase,
         )
 

@@ -1,7 +1,8 @@
 """Everything on the port that people look at: `/approvals` and its neighbours, and `/api` for scripts.
 
-Authorisation is attached here, before any route: nobody who is not the operator or an approver gets further than the login page.
-Bearer tokens come from scripts, cookies from browsers; a cookie changes something only together with the token of a form of ours.
+Authorisation is attached here, before any route: everything is for the operator and approvers, except the pages that are meant for
+one user, whoever that is. Bearer tokens come from scripts, cookies from browsers; a cookie changes something only together with the
+token of a form of ours.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
+from taskgate.core.return_path import safe_return
 from taskgate.dashboard.api import Api, problem
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Fits, Login, Passphrase
@@ -36,6 +39,11 @@ if TYPE_CHECKING:
     from taskgate.dashboard.pages import Pages
 
 CALLBACK: Final = "/api/approvals/callback/"
+ELICITATIONS: Final = "/elicitations/"
+_NOT_AN_APPROVER: Final = (
+    "Not for you",
+    "Your token does not make you an approver. A page that is meant for you opens by its own link.",
+)
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 
 ByBearer = Callable[[bytes], Approver | None]
@@ -43,7 +51,7 @@ Refuses = Callable[[dict[bytes, bytes]], int | None]
 
 
 class Dashboard:
-    """`by_bearer` says who a bearer token is, `refuses` checks Host and Origin; both belong to the doors."""
+    """`by_bearer` says whose a bearer token is, `refuses` checks Host and Origin; both belong to the doors."""
 
     def __init__(
         self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, refuses: Refuses, fits: Fits | None = None
@@ -64,7 +72,10 @@ class Dashboard:
         return Pages(self._gateway, self._inbox, self.login)
 
     def _named(self, name: str) -> Approver | None:
-        return self._gateway.context.plan.governing.approvers.get(name)
+        governing = self._gateway.context.plan.governing
+        if name in governing.roles:
+            return governing.approvers.get(name, Approver(name, governing.roles[name]))
+        return governing.approvers.get(name)
 
     def _is_https(self) -> bool:
         url = self._gateway.context.plan.governing.public_url
@@ -103,8 +114,8 @@ class Dashboard:
         bearer = request.headers.get(b"authorization")
         cookie = request.cookie(self.login.cookie_name)
         who = self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
-        if who is None:
-            status = 401 if bearer is None else 403
+        if who is None or not who.approves:
+            status = 401 if bearer is None and who is None else 403
             return Answer(
                 status,
                 b'{"error":"Only the operator and approvers may come here. Send their token as a bearer token."}',
@@ -135,17 +146,21 @@ class Dashboard:
             return await self._log_in(request)
         who = self.login.who(cookie)
         if who is None:
-            return self._login_page(request, status=401) if request.method == "POST" else redirect("/login")
+            return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
+        if path == "/logout" and request.method == "POST":
+            return redirect("/login", (b"set-cookie", self.login.end()))
+        if not who.approves and not path.startswith(ELICITATIONS):
+            return pages.message(request, who, 403, *_NOT_AN_APPROVER)
         if path == "/":
             return redirect("/approvals")
         if path == "/waterfall" and request.method == "GET" and who.operator:
             return waterfall_page(self._gateway)
-        if path == "/logout" and request.method == "POST":
-            return redirect("/login", (b"set-cookie", self.login.end()))
         return await pages.answer(request, who)
 
     def _login_page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
-        return self._pages.login(request, code, note, status, passphrase=self._passphrase.is_set)
+        wished = request.form().get("next") if request.method == "POST" else request.query.get("next")
+        back = safe_return(wished) or ""
+        return self._pages.login(request, code, note, status, back, passphrase=self._passphrase.is_set)
 
     async def _log_in(self, request: WebRequest) -> Answer:
         """A GET only shows the form, so that nothing that merely opens links can use a code up."""
@@ -157,7 +172,7 @@ class Dashboard:
             note = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
         else:
             who = self._by_bearer(b"Bearer " + form.get("token", "").strip().encode())
-            note = "This is not a token of the operator or of an approver."
+            note = "This is not a token of this gateway."
         if who is None:
             log.warning("login refused")
             return self._login_page(request, note=note, status=403)
@@ -165,4 +180,13 @@ class Dashboard:
             log.warning("login refused", who=who.id)
             return self._login_page(request, note="The passphrase does not fit.", status=403)
         log.info("logged in", who=who.id)
-        return redirect("/approvals", (b"set-cookie", self.login.cookie_for(who)))
+        back = safe_return(form.get("next")) or "/approvals"
+        return redirect(back, (b"set-cookie", self.login.cookie_for(who)))
+
+
+def _to_login(request: WebRequest) -> Answer:
+    """To the login page, which leads back to where somebody wanted to be."""
+    wished = safe_return(request.path if not request.raw_query else f"{request.path}?{request.raw_query}")
+    if wished is None or wished in ("/", "/approvals"):
+        return redirect("/login")
+    return redirect(f"/login?next={quote(wished, safe='/')}")

@@ -49,6 +49,7 @@ class WebRequest:
     body: bytes = b""
     locked: bool = False
     """Whether an approval needs the operator's passphrase besides."""
+    raw_query: str = ""
 
     @property
     def is_json(self) -> bool:
@@ -110,8 +111,15 @@ async def read_request(scope: Scope, receive: Receive) -> WebRequest:
             raise BodyTooLarge
         if not event.get("more_body", False):
             break
-    query = _first(scope["query_string"].decode("latin-1"))
-    return WebRequest(scope["method"], scope["path"], query, dict(scope["headers"]), b"".join(parts))
+    raw_query = scope["query_string"].decode("latin-1")
+    return WebRequest(
+        scope["method"],
+        scope["path"],
+        _first(raw_query),
+        dict(scope["headers"]),
+        b"".join(parts),
+        raw_query=raw_query,
+    )
 
 
 async def send_answer(send: Send, answer: Answer | EventAnswer) -> None:

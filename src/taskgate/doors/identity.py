@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 
 from taskgate.core.caller import ANONYMOUS
-from taskgate.core.governance.approval import APPROVER_ROLE, Approver
+from taskgate.core.governance.approval import Approver
 
 OPERATOR = "operator"
 
@@ -77,12 +77,12 @@ class Doorkeeper:
         return Identity(found.id, found.roles, found.scope)
 
 
-def approver_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
-    """The person behind a bearer token, if they may look at approvals at all."""
+def holder_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
+    """The person behind a bearer token, whatever they may do. Nobody behind a token that is not known."""
     try:
         identity = doorkeeper.identify(authorization)
     except WrongToken:
         return None
-    if identity.is_operator or APPROVER_ROLE in identity.roles:
-        return Approver(identity.principal, identity.roles, identity.is_operator)
-    return None
+    if identity.principal == ANONYMOUS:
+        return None
+    return Approver(identity.principal, identity.roles, identity.is_operator)

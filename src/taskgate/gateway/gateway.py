@@ -174,6 +174,7 @@ class Gateway:
     def _judge_task_urls(self) -> None:
         """Addresses that servers ask for inside tasks are judged, counted and followed like those of plain calls."""
         tasks = self.tasks
+        self.activity.inbox.page_url = self.elicitation_url
         tasks.questions.refusal = self.urls.refusal
         tasks.questions.expiry_s = self._asker.patience
         tasks.followers.given = self.urls.given

@@ -53,6 +53,11 @@ class Approver:
     roles: frozenset[str] = frozenset()
     operator: bool = False
 
+    @property
+    def approves(self) -> bool:
+        """Whether they may see and decide approvals at all. Others only see what is meant for themselves."""
+        return self.operator or APPROVER_ROLE in self.roles
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:

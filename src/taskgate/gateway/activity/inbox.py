@@ -53,6 +53,8 @@ class Waiting:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     key: str | None = None
     """The name under which a stateless server asked it."""
+    page: str | None = None
+    """Where a person can see what an address is about before opening it."""
 
     def shown(self) -> dict[str, Any]:
         """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
@@ -65,6 +67,8 @@ class Waiting:
         }
         if self.task_id is not None:
             shown["task_id"] = self.task_id
+        if self.page is not None:
+            shown["page"] = self.page
         secret = secret_fields(self.params) if self.method == ELICIT else []
         if secret:
             shown["secret_fields"] = secret
@@ -81,7 +85,10 @@ class Waiting:
         if self.method == SAMPLE:
             see, respond = ("get_sampling_requests", "respond_to_sampling")
         asks = f" ({self.message[:200]})" if self.message else ""
-        return f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it."
+        page = f" Its page for people is {self.page}." if self.page is not None else ""
+        return (
+            f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it.{page}"
+        )
 
     @property
     def message(self) -> str:
@@ -94,6 +101,7 @@ class Inbox:
         self.expiry_s = EXPIRY_S
         self.url_expiry_s = EXPIRY_S
         """An address is good for a shorter time than a form."""
+        self.page_url: Callable[[str], str] | None = None
         self._tell = tell
         self._waiting: dict[str, dict[str, Waiting]] = {}
         self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
@@ -152,6 +160,8 @@ class Inbox:
             task_id,
             key=question.key,
         )
+        if question.is_url and self.page_url is not None:
+            waiting.page = self.page_url(waiting.id)
         own[waiting.id] = waiting
         if request is not None:
             request.open_question = waiting.sentence
@@ -286,6 +296,8 @@ def _told(waiting: Waiting) -> dict[str, Any]:
     told: dict[str, Any] = {"request_id": waiting.id}
     if waiting.message:
         told["message"] = waiting.message[:500]
+    if waiting.page is not None:
+        told["page"] = waiting.page
     if waiting.task_id is not None:
         told["task_id"] = waiting.task_id
     return told
