@@ -17,6 +17,7 @@ from taskgate.core.questions import (
     accepted,
     bare_params,
     can_answer,
+    no_list_form,
     not_supported,
     with_models,
     without_related_task,
@@ -102,3 +103,12 @@ def test_only_an_elicitation_in_url_mode_wants_an_address_opened(
 )
 def test_only_a_clear_yes_is_a_yes(answer: Answer, expected: bool) -> None:
     assert accepted(answer) is expected
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "expected"),
+    [(ELICIT, b'{"elicitations":[]}', True), (ELICIT, b'{"elicitations":1}', False), (SAMPLE, b"{}", False)],
+)
+def test_a_list_of_elicitations_is_told_apart_from_a_form(method: str, params: bytes, expected: bool) -> None:
+    assert Question(method, Raw(params), "docs").is_list is expected
+    assert b"-32602" in (no_list_form().error or b"")

@@ -374,6 +374,51 @@ async def test_logging_in_leads_nowhere_else(gateway: Gateway, wish: str) -> Non
         assert (await http.post(f"{gateway.base}/login", data=forged)).headers["location"] == "/approvals"
 
 
+async def test_a_server_that_asks_in_the_list_form_gets_pages_and_hears_what_the_user_says(gateway: Gateway) -> None:
+    listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
+    async with session(gateway, URL, token=TOKENS["cleo"]) as caller, httpx2.AsyncClient() as http:
+        (made,) = (await caller.told("list_form", {"list": listed}))["elicitations"]
+        assert caller.asked == []
+        assert (made["type"], made["name"]) == ("url", "folder")
+        assert made["url"].startswith(f"{gateway.base}/elicitations/")
+        await logged_in(http, gateway, TOKENS["cleo"])
+        page = (await http.get(made["url"])).text
+        assert "The server odd" in page
+        sent = {"form_token": form_token(page), "value": "/srv"}
+        assert (await http.post(f"{made['url']}/answer", data=sent)).status_code == 200
+        told = [{"type": "url", "name": "folder", "value": "/srv"}]
+        async with asyncio.timeout(PATIENCE_S):
+            while not [m for m in await caller.told("seen") if m.get("method") == OVER]:
+                await asyncio.sleep(0.02)
+        (over,) = [m["params"] for m in await caller.told("seen") if m.get("method") == OVER]
+        assert (over["elicitationId"], over["elicitations"]) == (made["elicitationId"], told)
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ([], '"elicitations" must be an array of 1 to 10 objects.'),
+        ([{"type": "form", "name": "x"}], 'Each elicitation needs "type": "url", "name" and "description".'),
+    ],
+)
+async def test_a_bad_list_is_refused_with_a_reason(gateway: Gateway, listed: list[Any], said: str) -> None:
+    async with session(gateway, URL, token=TOKENS["cleo"]) as caller:
+        error = (await caller.told("list_form", {"list": listed}))["error"]
+        assert (error["code"], error["message"]) == (-32602, said)
+
+
+async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
+    async with running_gateway(config()) as running, session(running, URL, listen=True) as caller:
+        listed = [{"type": "url", "name": "folder", "description": "Which folder?"}]
+        for error in (
+            (await caller.told("list_form", {"list": listed}))["error"],
+            said_in(await run(caller, "list_form", {"list": listed}))["error"],
+        ):
+            said = "elicitation/create with a list of elicitations is not answered here."
+            assert (error["code"], error["message"]) == (-32602, said)
+        assert caller.asked == []
+
+
 async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
         call = asyncio.create_task(caller.told("open_url", {"url": "https://sign.example.test:8443/in"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.features.wire_client import config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import run_to_end
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
 
@@ -95,6 +98,25 @@ async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(stri
             )
             assert result["_meta"]["taskgate/error"]["error_type"] == "invalid_output"
             assert result["_meta"]["taskgate/error"]["executed"] == "yes"
+
+
+async def test_output_whose_schema_cannot_be_used_passes_and_the_operator_is_told(strict: Gateway) -> None:
+    """The tool has run: what it gave is not withheld because its server describes it badly."""
+    async with session(strict) as caller:
+        assert (await caller.call("unmeasured", {"how": "bad"}))["structuredContent"] == {"length": "three"}
+    told = [line for line in strict.log.splitlines() if "Tool unmeasured: output is not validated" in line]
+    assert len(told) == 1
+    assert "The tool's schema cannot be used: it would take too long to apply." in told[0]
+    command = [sys.executable, "-m", "taskgate", "doctor", "-c", str(strict.config), "--json"]
+    _code, out, err = await run_to_end(command, env={"TASKGATE_STATE_DIR": str(strict.state)})
+    notes = {row["about"]: row for row in json.loads(out)}
+    assert notes["tool unmeasured of odd"]["said"] == (
+        "its output is not validated. The tool's schema cannot be used: it would take too long to apply."
+    ), err
+    assert notes["tool remote of odd"]["said"] == (
+        "its arguments cannot be validated, so it cannot be called. "
+        "The tool's schema cannot be used: it refers to something outside itself."
+    )
 
 
 async def test_a_tasks_output_is_checked_too(strict: Gateway) -> None:

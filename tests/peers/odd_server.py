@@ -208,6 +208,12 @@ async def open_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
     return text(json.dumps(answer.get("result") or {"error": answer["error"]}))
 
 
+async def list_form(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
+    """The vendor's own form of the question, with exactly the list that the caller of the tool gave."""
+    answer = await server.ask("elicitation/create", {"elicitations": arguments["list"]})
+    return text(json.dumps(answer.get("result") or {"error": answer["error"]}))
+
+
 async def needs_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
     """With `once`, only the first call wants the address opened."""
     if arguments.get("once") and {"opened": arguments["url"]} in server.seen:
@@ -256,6 +262,7 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
     "seen": ({"inputSchema": ANY}, seen),
     "measure": ({"inputSchema": ANY, "outputSchema": MEASURED}, measure),
     "bomb": ({"inputSchema": bomb(20)}, echo),
+    "unmeasured": ({"inputSchema": ANY, "outputSchema": bomb(20)}, measure),
     "remote": ({"inputSchema": {"type": "object", "$ref": "https://example.test/schema.json"}}, echo),
     "flood": ({"inputSchema": ANY}, flood),
     "wait": ({"inputSchema": ANY}, wait),
@@ -264,6 +271,7 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
     "sample_outside": ({"inputSchema": ANY}, sample_outside),
     "ping_back": ({"inputSchema": ANY}, ping_back),
     "open_url": ({"inputSchema": ANY}, open_url),
+    "list_form": ({"inputSchema": ANY}, list_form),
     "needs_url": ({"inputSchema": ANY}, needs_url),
 }
 

@@ -9,7 +9,7 @@ import platform
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +22,7 @@ from taskgate.cli.serve import ConfigOption
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
+    from taskgate.upstreams.server import Server
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)
@@ -139,18 +140,46 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     http, reaper, ears = HttpClient(), Reaper(), Ears()
     servers = [Server(spec, ears, http, reaper) for spec in server_specs(loaded.root).values()]
     try:
-        return list(await asyncio.gather(*(_reach(server) for server in servers)))
+        found = list(await asyncio.gather(*(_reach(server) for server in servers)))
+        if loaded.root.validate_arguments != "off":
+            reached = {
+                server.id: server for server, finding in zip(servers, found, strict=True) if finding.verdict == "ok"
+            }
+            found += await _schemas(reached, enforced=loaded.root.validate_arguments == "enforce")
+        return found
     finally:
         await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
         await http.close()
         await reaper.close()
 
 
-async def _reach(server: object) -> Finding:
-    from taskgate.core.errors import TaskgateError
-    from taskgate.upstreams.server import Server
+async def _schemas(servers: Mapping[str, Server], *, enforced: bool) -> list[Finding]:
+    """Tools whose schemas cannot be used: what they take cannot be called where that is enforced, what they give is not checked."""
+    from taskgate.core.catalog.entry import EntryKind
+    from taskgate.gateway.catalogs import Catalogs
+    from taskgate.gateway.plan import Limits
+    from taskgate.gateway.validate import unusable_schemas
 
-    assert isinstance(server, Server)
+    catalogs = Catalogs(servers, Limits(), lambda _server, _kinds: None)
+    await catalogs.ready(servers)
+    offers = {server: catalogs.offer(server) for server in servers}
+    entries = [e for offer in offers.values() if offer is not None for e in offer.entries.get(EntryKind.TOOL, ())]
+    found = []
+    for entry in entries:
+        for side, why in unusable_schemas(entry):
+            if side == "output":
+                said, fix = f"its output is not validated. {why}", ""
+            else:
+                said = f"its arguments cannot be validated{', so it cannot be called' if enforced else ''}. {why}"
+                fix = "Have the server corrected, or use validate: warn." if enforced else ""
+            found.append(Finding("note", f"tool {entry.name} of {entry.server}", said, fix))
+    await catalogs.close()
+    return found
+
+
+async def _reach(server: Server) -> Finding:
+    from taskgate.core.errors import TaskgateError
+
     about = f"server {server.id}"
     try:
         async with asyncio.timeout(CONNECT_S):

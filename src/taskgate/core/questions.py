@@ -44,6 +44,11 @@ class Question:
         """Whether somebody is to open an address, rather than to fill in a form."""
         return self.method == ELICIT and self.decoded().get("mode") == "url"
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it is the vendor's list form, which asks for pages of ours. It is no form that anybody could fill in."""
+        return self.method == ELICIT and type(self.decoded().get("elicitations")) is list
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -53,6 +58,7 @@ class Answer:
     error: bytes | None = None
 
 
+_NO_LIST_FORM: Final = "elicitation/create with a list of elicitations is not answered here."
 DECLINED: Final = Answer(result=b'{"action":"decline"}')
 CANCELLED: Final = Answer(result=b'{"action":"cancel"}')
 
@@ -61,6 +67,10 @@ def accepted(answer: Answer) -> bool:
     """Whether an elicitation got a yes."""
     said = wire.parse_strictly(answer.result) if answer.result is not None else None
     return type(said) is dict and said.get("action") == "accept"
+
+
+def no_list_form() -> Answer:
+    return Answer(error=wire.encode({"code": -32602, "message": _NO_LIST_FORM}))
 
 
 def not_supported(method: str) -> Answer:

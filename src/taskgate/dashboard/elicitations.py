@@ -1,7 +1,7 @@
 """The page `/elicitations/{id}`: who wants something opened or said, and what. Only for the user it is meant for, or the operator.
 
 Two kinds of question are shown: an address that a server wants opened, with its host and what is doubtful about it, and a question
-that a caller asked through us. Opening the page decides nothing; a form of ours does.
+that a caller or a server asked through us. Opening the page decides nothing; a form of ours does.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ class Elicitations:
     def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):
             self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
-            return self._message(request, who, 200, "Thank you", "The caller has been told. You can close this page.")
-        asks = f"{page.client or 'A client'} of {page.principal}"
+            return self._message(
+                request, who, 200, "Thank you", "Whoever asked has been told. You can close this page."
+            )
         return self._render(
             "elicitation.html",
             request,
             who,
             here="",
             id=page.id,
-            asks=_clear(asks),
+            asks=_clear(page.asks),
             title=_clear(page.name),
             text=_clear(page.description),
             seconds=page.seconds_left,

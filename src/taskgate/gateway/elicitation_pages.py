@@ -1,7 +1,7 @@
-"""Pages of our own that a caller may have its user open, to be told what the user says there.
+"""Pages of our own that a caller, or a server, may have a user open, to be told what the user says there.
 
-A page belongs to one principal and one session, is good for a few minutes, and is answered once. What it looks like and who is
-logged in is the dashboard's business; here is only what may be answered, by whom, and who hears of it.
+A page belongs to one principal, is good for a few minutes and only while whoever asked is there, and is answered once. What it
+looks like and who is logged in is the dashboard's business; here is only what may be answered, by whom, and who hears of it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
@@ -20,14 +20,35 @@ MAX_PAGES: Final = 1_000
 MAX_VALUE: Final = 4_096
 
 
+class Asker(Protocol):
+    """Who is told what the user says: a caller's session, or a server's conversation."""
+
+    @property
+    def gone(self) -> bool: ...
+
+    def tell(self, method: str, params: bytes) -> None: ...
+
+
+class CallerAsks:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def gone(self) -> bool:
+        return self._session.closed
+
+    def tell(self, method: str, params: bytes) -> None:
+        self._session.notify(method, params)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
     id: str
     principal: str
-    client: str
+    asks: str
     name: str
     description: str
-    session: Session
+    asker: Asker
     expires: float
 
     @property
@@ -42,26 +63,19 @@ class ElicitationPages:
     def __len__(self) -> int:
         return len(self._pages)
 
-    def open(self, session: Session, name: str, description: str, good_for_s: float) -> Page:
+    def open(self, principal: str, asks: str, asker: Asker, name: str, description: str, good_for_s: float) -> Page:
+        """`asks` is what the user reads about who wants something."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
-        client = session.client_info.get("name")
-        page = Page(
-            secrets.token_urlsafe(24),
-            session.caller.principal,
-            client if type(client) is str else "",
-            name,
-            description,
-            session,
-            time.monotonic() + good_for_s,
-        )
+        page_id = secrets.token_urlsafe(24)
+        page = Page(page_id, principal, asks, name, description, asker, time.monotonic() + good_for_s)
         self._pages[page.id] = page
         return page
 
     def _drop_expired(self) -> None:
         now = time.monotonic()
-        for page in [page for page in self._pages.values() if page.expires <= now or page.session.closed]:
+        for page in [page for page in self._pages.values() if page.expires <= now or page.asker.gone]:
             del self._pages[page.id]
 
     def find(self, page_id: str, who: str, is_operator: bool) -> Page | None:
@@ -71,11 +85,11 @@ class ElicitationPages:
         return page if page is not None and (is_operator or page.principal == who) else None
 
     def answer(self, page: Page, value: str | None) -> None:
-        """The user has answered, or has said no (None). The caller hears of it; a second answer is too late."""
+        """The user has answered, or has said no (None). Whoever asked hears of it; a second answer is too late."""
         if self._pages.pop(page.id, None) is None:
             raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
         told = {"type": "url", "name": page.name}
         if value is not None:
             told["value"] = value[:MAX_VALUE]
         params = {"elicitationId": page.id, "elicitations": [told]}
-        page.session.notify(COMPLETE, wire.encode(params))
+        page.asker.tell(COMPLETE, wire.encode(params))

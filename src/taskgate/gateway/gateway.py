@@ -162,6 +162,7 @@ class Gateway:
         self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
         self.pages = ElicitationPages()
         self.vendor = VendorMethods(lambda: self.context, self.urls, self.pages, self.elicitation_url)
+        self.news.listed = self.vendor.for_server
         tables = MethodTables(lambda: self.context, self.subscriptions, self.tasks)
         self._stateful, self._stateless = tables.stateful(), tables.stateless()
         self._lists_news: dict[EntryKind, None] = {}
@@ -399,6 +400,7 @@ class Gateway:
         """Every list, before anybody sees it."""
         self.pins.inspect(server, offer)
         self.annotations.look(server, offer)
+        self.context.validation.look(offer.entries.get(EntryKind.TOOL, ()))
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
@@ -447,6 +449,7 @@ class Gateway:
         await self.tasks.close()
         await self._suspended.close()
         await self.models.close()
+        await self.vendor.close()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
         await self.activity.close()

@@ -10,7 +10,7 @@ from taskgate.core.activity.events import EventKind
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions import Answer, Question, no_list_form
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Raw
 from taskgate.gateway.activity.activity import Activity
@@ -40,6 +40,7 @@ class UpstreamNews:
         self._activity = activity
         self._asker = asker
         self._urls = urls
+        self.listed: Callable[[Link, Question], Answer] = lambda _link, _question: no_list_form()
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
         if method.endswith("/list_changed"):
@@ -74,7 +75,11 @@ class UpstreamNews:
                 return
 
     async def on_question(self, link: Link, question: Question) -> Answer:
-        """A question that belongs to no call we know of: put it to a session of the one the link is open for."""
+        """A question that belongs to no call we know of: put it to a session of the one the link is open for. One in the vendor's
+        list form always comes here, because we answer it ourselves, or not at all.
+        """
+        if question.is_list:
+            return self.listed(link, question)
         return await self._asker.ask_sessions(self._sessions_on(link), question)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:

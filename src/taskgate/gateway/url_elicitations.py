@@ -18,7 +18,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
 from taskgate.core.peer_url import check_peer_url
-from taskgate.core.questions import ELICIT, Answer, Question
+from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
 from taskgate.gateway.features import Features
 from taskgate.gateway.sessions import Session
@@ -38,6 +38,9 @@ class UrlElicitations:
 
     def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
         """None if the question may be put; else what its server is told."""
+        if question.is_list:
+            # Only a stateful server can ask in that form, and is answered before it comes here.
+            return no_list_form()
         if not question.is_url:
             return None
         params = question.decoded()

@@ -8,7 +8,7 @@ pass.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -51,15 +51,38 @@ def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:
         return problem
 
 
+def unusable_schemas(entry: Entry) -> list[tuple[str, str]]:
+    """Which of a tool's schemas cannot be used for checking, and why."""
+    sides = {"input": entry.input_schema, "output": entry.definition.get("outputSchema")}
+    compiled = {side: _compiled(schema) for side, schema in sides.items()}
+    return [(side, check.message) for side, check in compiled.items() if isinstance(check, UnusableSchema)]
+
+
 class Validation:
     def __init__(self, mode: Callable[[], Validate], count: Callable[[str], None]) -> None:
         self._mode = mode
         self._count = count
         self._checks: dict[tuple[str, str], Checks] = {}
+        self._looked: dict[tuple[str, str], str] = {}
 
     @property
     def on(self) -> bool:
         return self._mode() is not Validate.OFF
+
+    def look(self, entries: Iterable[Entry]) -> None:
+        """New lists have come: where checking is enforced, say at once which tools' output will not be checked."""
+        if self._mode() is not Validate.ENFORCE:
+            return
+        for entry in entries:
+            tool = (entry.server, entry.name)
+            if "outputSchema" not in entry.definition or self._looked.get(tool) == entry.digest:
+                continue
+            if len(self._looked) >= MAX_COMPILED:
+                self._looked.clear()
+            self._looked[tool] = entry.digest
+            for side, why in unusable_schemas(entry):
+                if side == "output":
+                    log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
 
     def arguments(self, entry: Entry, shown: str, arguments: Any) -> None:
         """Raises InvalidArguments or UnusableSchema where that is enforced."""

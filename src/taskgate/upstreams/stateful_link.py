@@ -253,7 +253,9 @@ class StatefulLink:
         question = Question(message.method, message.raw_params, self.server, _related_task(message.params))
         try:
             flight = flight or self._flight_of_the_only_caller()
-            if flight is not None and flight.request is not None:
+            if question.is_list:
+                answer = await self._listener.on_question(self, question)
+            elif flight is not None and flight.request is not None:
                 answer = await flight.request.on_question(question)
             elif len(self._callers()) > 1 and not self.key.session and self.key.principal in ("", ANONYMOUS):
                 answer = _WHOSE

@@ -114,7 +114,7 @@ class TaskQuestions:
 
     async def _refused(self, task_id: str, asked: Mapping[str, Question]) -> dict[str, Answer]:
         """Addresses that nobody may be shown: their server is answered at once, and the task never asks them."""
-        urls = {key: question for key, question in asked.items() if question.is_url}
+        urls = {key: question for key, question in asked.items() if question.is_url or question.is_list}
         task = await self._desk.store.get(task_id) if urls else None
         if task is None:
             return {}
