@@ -2,7 +2,8 @@
 
 Run it by hand: `python -m tests.benchmarks.mixed [--tasks 10000] [--seconds 10]`. It prints one line per promise: task create
 p99 <= 10 ms, task get p99 <= 50 ms, completion p99 <= 100 ms at 1,000 requests a second, and what happens at four times that
-load. The callers run in this process, the gateway and its server in others, all on the same cores.
+load. With `--overload` it asks for four times what the gateway can do and counts who was answered, refused and late. The callers
+run in this process, the gateway and its server in others, all on the same cores.
 """
 
 from __future__ import annotations
@@ -221,11 +222,17 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--overload", action="store_true", help="four times what it can do, arriving by the clock")
     given = parser.parse_args()
     port = free_port()
     server = [sys.executable, "-m", "tests.benchmarks.mixed_server", str(port)]
     async with running(server, listening(port)), running_gateway(settings(port)) as gateway:
-        await measure_gateway(gateway, given.tasks, given.seconds)
+        if given.overload:
+            from tests.benchmarks.overload import measure_overload
+
+            await measure_overload(gateway, given.tasks, given.seconds)
+        else:
+            await measure_gateway(gateway, given.tasks, given.seconds)
 
 
 if __name__ == "__main__":

@@ -163,4 +163,6 @@ def _limits(root: GatewayFile) -> Limits:
         queue_per_server=limits.queue_per_server,
         calls_per_second=limits.calls_per_caller_per_second,
         burst=limits.burst_per_caller,
+        calls_in_flight=limits.calls_in_flight,
+        busy_after_s=limits.busy_after.total_seconds(),
     )

@@ -31,6 +31,13 @@ class Limits(Section):
         default=None, description="Rate of calls of one caller; without it no limit."
     )
     burst_per_caller: Count = Field(default=50, description="Calls that may come at once when a rate is set.")
+    calls_in_flight: Count = Field(
+        default=10_000, description="Calls being answered at once; more are refused at once and were not executed."
+    )
+    busy_after: Duration = Field(
+        default=timedelta(milliseconds=500),
+        description="A call that nobody could look at for so long is refused: there is too much to do.",
+    )
     queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
     stream_buffer_bytes: Bytes = Field(
         default=1 << 20, description="Unread bytes of one stream; beyond it the stream is dropped."

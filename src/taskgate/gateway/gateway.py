@@ -28,6 +28,7 @@ from taskgate.core.wire import Message
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.asker import Asker, session_key
 from taskgate.gateway.activity.task_questions import TaskInbox
+from taskgate.gateway.admission import Admission
 from taskgate.gateway.ask_models import Models
 from taskgate.gateway.budgets import CHARGED, Budgets
 from taskgate.gateway.call_tool import as_tool_result
@@ -124,7 +125,9 @@ class Gateway:
         self.scope_record = ScopeRecord(store, metrics)
         views = Views(catalogs, self._note, self.scope_record.composed)
         self.budgets = Budgets(plan)
-        metrics.gauges += self.budgets.gauges()
+        self.admission = Admission(plan.limits)
+        self.admission.refused = lambda why: metrics.denied.add(f"overloaded_{why}")
+        metrics.gauges += [*self.budgets.gauges(), *self.admission.gauges()]
         self.guests = Guests()
         self.context = Context(
             plan,
@@ -259,8 +262,10 @@ class Gateway:
                 raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
             if self.stopping:
                 raise _going_down()
-            if self.budgets.rate is not None and message.method in CHARGED:
-                self.budgets.charge(request.caller.principal)
+            if message.method in CHARGED:
+                if self.budgets.rate is not None:
+                    self.budgets.charge(request.caller.principal)
+                self.admission.enter(request)
             if session is None:
                 # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely
                 # on that (-32021); only a scope that is all about the facade adds the inbox.
@@ -290,6 +295,7 @@ class Gateway:
             raise
         finally:
             if not request.answered:
+                request.count_out()
                 request.end_progress()
                 span.over(state, time.time())
 
@@ -420,6 +426,7 @@ class Gateway:
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.replace_upstreams(upstreams, changed)
         self.budgets.adopt(plan)
+        self.admission.adopt(plan.limits)
         self.scope_record.start_over()
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         if before.gates is not plan.gates:

@@ -37,6 +37,8 @@ class Limits:
     calls_per_second: float | None = None
     """Of one caller; None is no limit."""
     burst: int = 50
+    calls_in_flight: int = 10_000
+    busy_after_s: float = 0.5
 
 
 class ExecuteOn(StrEnum):

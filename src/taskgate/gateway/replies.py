@@ -11,6 +11,7 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.wire import Message
+from taskgate.gateway.admission import TooBusy
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.ports.upstream import RelayedError
@@ -41,7 +42,10 @@ def relayed(request: Request, error: RelayedError) -> Reply:
 def refused(plan: Plan, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
     """An error of ours, with the number of the caller's generation and a reference that the log has too."""
     correlation_id = secrets.token_hex(8)
-    log.info("refused", error_type=problem.error_type, correlation_id=correlation_id, executed=problem.executed.value)
+    if not isinstance(problem, TooBusy):
+        log.info(
+            "refused", error_type=problem.error_type, correlation_id=correlation_id, executed=problem.executed.value
+        )
     body = error_object(problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers)
     code = code_of(problem.error_type)
     return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)

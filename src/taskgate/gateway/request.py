@@ -24,6 +24,8 @@ from taskgate.gateway.sessions import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import CallerFace, LinkKey
 
+_NEVER = float("inf")
+
 
 class StandIn(Protocol):
     """Who takes over when the caller has its reply but the call goes on: the task that the call became."""
@@ -40,9 +42,11 @@ class Request:
         "_pace",
         "_token",
         "answered",
+        "arrived",
         "asked_state",
         "caller",
         "carrier",
+        "counted_in",
         "envelope",
         "generation",
         "hand_over",
@@ -84,6 +88,10 @@ class Request:
         """Who answers it, where the door says so."""
         self.stand_in: StandIn | None = None
         self.answered = False
+        self.arrived = _NEVER
+        """When the whole of it had arrived, by the monotonic clock, where the door knows."""
+        self.counted_in: set[Request] | None = None
+        """The calls that are being answered, while this is one of them."""
         self.inner = False
         """Made by one of our own tools on behalf of the caller."""
         self.inbox = session.face.inbox if session is not None else False
@@ -130,6 +138,7 @@ class Request:
         """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
         assert self.message.id is not None
         self.answered = True
+        self.count_out()
         if self.span is not None:
             self.span.over("promoted", time.time())
         self.end_progress()
@@ -139,6 +148,11 @@ class Request:
             await self.outlet.finish(200, wire.success(self.message.id, result))
         finally:
             self.settled(self.outlet.still_there)
+
+    def count_out(self) -> None:
+        """It is answered: somebody else may come in."""
+        if self.counted_in is not None:
+            self.counted_in.discard(self)
 
     def settled(self, arrived: bool) -> None:
         """The reply has been handed to the transport, or could not be."""

@@ -38,7 +38,7 @@ class _Nobody:
 
 class Post:
     __slots__ = (
-        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "body", "disconnected",
+        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "arrived", "body", "disconnected",
         "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
         "response_complete", "shelf", "too_large", "work",
     )  # fmt: skip
@@ -52,6 +52,8 @@ class Post:
         self.keep_alive = keep_alive
         self.limit = limit
         self.body = b""
+        self.arrived = 0.0
+        """When all of it was here and it was its turn."""
         self.work: asyncio.Task[None] | None = None
         """The task that answers."""
         self.lost_is_cancel = False
@@ -98,6 +100,8 @@ class Post:
             self._started = True
             self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts = []
+            # The loop's own time: when this turn of it began, so that waiting behind others in the same turn counts.
+            self.arrived = self._connection.loop.time()
             self.work = self._connection.begin(self)
 
     def lost(self) -> None:

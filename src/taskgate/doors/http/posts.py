@@ -99,7 +99,7 @@ class Posts:
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
         request = Request(message, caller, post, envelope=envelope, narrowing=narrowing, headers=post.headers)
-        request.carrier = post.work
+        request.carrier, request.arrived = post.work, post.arrived
         # In this generation a closed stream is the cancel.
         post.lost_is_cancel = True
         try:
@@ -121,7 +121,7 @@ class Posts:
         post.shelf = self._shelves.get(session.id)
         post.primed = session.version == PRIMING_REVISION
         request = Request(message, session.caller, post, session, headers=post.headers)
-        request.carrier = post.work
+        request.carrier, request.arrived = post.work, post.arrived
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:
