@@ -25,7 +25,7 @@ from taskgate.core.tasks import happening as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import NotPossible
-from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall, UnknownApproval
+from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall, StoredReceipt, UnknownApproval
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, StaleOwner, TooManyOpen, UnknownTask
 from taskgate.ports.task_store import AcceptLimits
@@ -287,6 +287,39 @@ async def test_pins_are_kept_replaced_and_dropped(store: Store) -> None:
     assert await store.pins("reports") == ()
     await store.drop_pin("files", "read")
     assert [row.entry.event for row in await store.audit_rows()] == ["pin_accepted", "pin_dropped"]
+
+
+async def test_receipts_of_channels_are_kept_replaced_and_dropped(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    _, request = await waiting(store)
+    slack = StoredReceipt(request.id, "slack C1", "ops", "C1 17.1")
+    hook = StoredReceipt(request.id, "webhook ab12", "ops", "m1")
+    await store.put_receipt(hook)
+    await store.put_receipt(slack)
+    assert await store.receipts() == (slack, hook)
+    newer = StoredReceipt(request.id, "slack C1", "ops", "C1 18.2")
+    await store.put_receipt(newer)
+    await store.drop_receipt(request.id, "webhook ab12")
+    await store.drop_receipt(request.id, "webhook ab12")
+    await store.close()
+    again = adapter.open()
+    assert await again.receipts() == (newer,)
+    assert await again.receipts(limit=0) == ()
+    await again.close()
+
+
+async def test_a_receipt_goes_with_its_approval(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    _, request = await waiting(store)
+    await store.put_receipt(StoredReceipt(request.id, "slack C1", "ops", "C1 17.1"))
+    await decided(store, request, NO)
+    await store.sweep()
+    assert len(await store.receipts()) == 1
+    adapter.clock.turn(90 * 24 * 3_600_000)
+    await store.sweep()
+    await store.sweep()
+    assert await store.receipts() == ()
+    await store.close()
 
 
 async def test_a_stale_owner_decides_nothing(adapter: SqliteUnderTest) -> None:

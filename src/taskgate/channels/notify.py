@@ -8,6 +8,7 @@ because such messages travel through places the operator may not control. Needs 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 
 import apprise
@@ -26,10 +27,16 @@ class NotifyChannel:
     def __init__(self, urls: Sequence[str], *, deadline_s: float = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
         self._told = apprise.Apprise()
+        # The addresses may hold passwords.
+        self._place = f"notify {hashlib.sha256(' '.join(urls).encode()).hexdigest()[:16]}"
         for index, url in enumerate(urls):
             if not self._told.add(url):
                 # The address itself may hold a password.
                 raise ValueError(f"notify.urls[{index}] is not an address that apprise understands")
+
+    @property
+    def place(self) -> str:
+        return self._place
 
     async def start(self, decide: Decide) -> None:
         """Nothing to listen to."""

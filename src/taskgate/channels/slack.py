@@ -73,6 +73,10 @@ class SlackChannel:
         self._watch = ReactionWatch(self._api, self._hear_reaction, settings.poll_interval_s, now_s=now_s)
 
     @property
+    def place(self) -> str:
+        return f"slack {self._settings.channel}"
+
+    @property
     def buttons(self) -> bool:
         """Whether cards have buttons, or ask for reactions."""
         return self._settings.app_token is not None

@@ -9,6 +9,7 @@ shown, and names the person by the id of their token. Whether that person may de
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import random
 import time
@@ -95,6 +96,11 @@ class WebhookChannel:
         self._pause = pause
         self._now_s = now_s
         self._decide: Decide | None = None
+
+    @property
+    def place(self) -> str:
+        # The address may hold a token.
+        return f"webhook {hashlib.sha256(self._settings.url.encode()).hexdigest()[:16]}"
 
     async def start(self, decide: Decide) -> None:
         """Remember whom to tell; callbacks arrive through `receive`."""

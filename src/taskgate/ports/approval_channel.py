@@ -74,6 +74,10 @@ class ApprovalChannel(Protocol):
     def name(self) -> str:
         """How logs and votes call it, such as `slack` or `webhook`."""
 
+    @property
+    def place(self) -> str:
+        """Where it asks, as a name that is the same after a restart and holds no secret."""
+
     async def start(self, decide: Decide) -> None:
         """Begin to listen, if this channel does. Returns soon, also when the other side is away."""
 

@@ -78,6 +78,15 @@ class StoredPin(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+class StoredReceipt(msgspec.Struct, frozen=True):
+    """What a channel gave to find its message about an approval again. `place` names the channel, over restarts too."""
+
+    approval_id: str
+    place: str
+    workflow: str
+    receipt: str
+
+
 Consequence = Callable[[Task, Approval], Happening | None]
 """What an approval that has just left `open` means for its task. Called inside the transaction, so it must be quick."""
 
@@ -138,3 +147,11 @@ class ApprovalStore(Protocol):
     async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: Entry | None = None) -> None: ...
 
     async def drop_pin(self, server: str, tool: str, *, audit: Entry | None = None) -> None: ...
+
+    async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]: ...
+
+    async def put_receipt(self, receipt: StoredReceipt) -> None:
+        """Remember that people were told there; a new receipt of the same place replaces the old one."""
+        ...
+
+    async def drop_receipt(self, approval_id: str, place: str) -> None: ...

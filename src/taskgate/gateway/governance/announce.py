@@ -1,24 +1,27 @@
 """Telling people outside the inbox: cards go to the channels of their workflow, and are kept up to date.
 
-Delivery runs beside the call and may fail without harm, because the inbox has every approval. What a channel hands back to find its
-message again is remembered while the process lives; after a restart an open approval is announced once more, never more often.
+Delivery runs beside the call and may fail without harm, because the inbox has every approval. What a channel hands back to find
+its message again is kept in the store until that message shows how the approval ended: after a restart nobody is asked twice, and
+the old message is brought up to date. Only a crash between a delivery and the writing of its receipt makes a second message.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
 from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
+from taskgate.ports.approval_store import ApprovalStore, StoredReceipt
 from taskgate.telemetry.logs import log
 
 DELIVERY_S: Final = 600.0
 CLOSE_S: Final = 5.0
-MAX_REMEMBERED: Final = 50_000
+LAST_WORDS_S: Final = 2.0
 
 Channels = Mapping[str, tuple[ApprovalChannel, ...]]
 CardOf = Callable[[str], Awaitable[Card | None]]
@@ -26,12 +29,17 @@ CardOf = Callable[[str], Awaitable[Card | None]]
 
 @dataclass(slots=True)
 class _Told:
+    """Where people were told of one approval."""
+
     workflow: str
-    receipts: dict[int, str] = field(default_factory=dict)
+    receipts: dict[str, str] = field(default_factory=dict)
+    turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """One delivery at a time at each place, so that the newest word is the last."""
 
 
 class Announcer:
-    def __init__(self, card_of: CardOf) -> None:
+    def __init__(self, store: ApprovalStore, card_of: CardOf) -> None:
+        self._store = store
         self._card_of = card_of
         self._channels: Channels = {}
         self._told: dict[str, _Told] = {}
@@ -43,35 +51,42 @@ class Announcer:
         return self._channels
 
     async def start(self, decide: Decide) -> None:
+        """Open the channels, and take up what they were told before a restart."""
         self._decide = decide
         for channel in self._all():
             await self._start(channel, decide)
+        for kept in await self._store.receipts():
+            told = self._told.setdefault(kept.approval_id, _Told(kept.workflow))
+            told.receipts[kept.place] = kept.receipt
+        for approval_id in list(self._told):
+            self._run(self._take_up(approval_id))
 
     def adopt(self, channels: Channels) -> None:
-        """A reload: the old channels stop, the new ones begin."""
+        """A reload: the old channels stop, the new ones begin and take up what was told in the same places."""
         old, self._channels = self._all(), channels
-        self._told.clear()
         if self._decide is not None:
             self._run(self._replace(old, self._decide))
 
     def announce(self, approval_id: str, workflow: str) -> None:
-        """Put a new question before people, beside whatever goes on."""
-        for index, channel in enumerate(self._channels.get(workflow, ())):
-            self._run(self._tell(approval_id, index, channel))
-            if len(self._told) < MAX_REMEMBERED:
-                self._told.setdefault(approval_id, _Told(workflow))
+        """Put a question before people, beside whatever goes on; where they have it already, nothing is said."""
+        told = self._told.get(approval_id)
+        for place, channel in self._placed(workflow):
+            if told is None:
+                told = self._told[approval_id] = _Told(workflow)
+            if place not in told.receipts:
+                self._run(self._tell(approval_id, place, channel))
 
     def changed(self, approval_id: str) -> None:
         """It stands otherwise now: whoever was told is told again."""
         told = self._told.get(approval_id)
-        if told is None:
-            return
-        for index, channel in enumerate(self._channels.get(told.workflow, ())):
-            if index in told.receipts:
-                self._run(self._tell(approval_id, index, channel))
+        for place, channel in self._placed(told.workflow) if told is not None else ():
+            self._run(self._tell(approval_id, place, channel))
 
     async def close(self) -> None:
         jobs = list(self._jobs)
+        if jobs:
+            # What is just being delivered is worth a moment: without its receipt it would be told once more.
+            await asyncio.wait(jobs, timeout=LAST_WORDS_S)
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
@@ -80,6 +95,13 @@ class Announcer:
 
     def _all(self) -> list[ApprovalChannel]:
         return [channel for channels in self._channels.values() for channel in channels]
+
+    def _placed(self, workflow: str) -> Iterator[tuple[str, ApprovalChannel]]:
+        """The channels of a workflow with the names of their places; two at the same place are told apart by their order."""
+        seen: dict[str, int] = {}
+        for channel in self._channels.get(workflow, ()):
+            number = seen[channel.place] = seen.get(channel.place, 0) + 1
+            yield (channel.place if number == 1 else f"{channel.place} #{number}"), channel
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         job = asyncio.get_running_loop().create_task(work)
@@ -91,31 +113,86 @@ class Announcer:
             await self._close(channel)
         for channel in self._all():
             await self._start(channel, decide)
+        for approval_id in list(self._told):
+            await self._take_up(approval_id)
 
-    async def _tell(self, approval_id: str, index: int, channel: ApprovalChannel) -> None:
-        """Around one delivery: a broken channel is a line in the log, never a broken approval."""
-        card = await self._card_of(approval_id)
-        if card is None:
-            return
+    async def _take_up(self, approval_id: str) -> None:
+        """Told before a restart or a reload: go on listening there, or show there how it ended meanwhile."""
+        told, card = self._told[approval_id], await self._card_of(approval_id)
+        for place, channel in self._placed(told.workflow):
+            receipt = told.receipts.get(place)
+            if receipt is None:
+                continue
+            if card is None or card.state is not State.OPEN:
+                await self._tell(approval_id, place, channel)
+            else:
+                await self._guarded(channel, approval_id, channel.resume(card, receipt))
+
+    async def _tell(self, approval_id: str, place: str, channel: ApprovalChannel) -> None:
+        """Show one place how the approval stands, for as long as that changes while it is being told."""
         told = self._told.get(approval_id)
-        receipt = told.receipts.get(index) if told is not None else None
-        if receipt is None and card.state is not State.OPEN:
+        if told is None:
             return
+        async with told.turns.setdefault(place, asyncio.Lock()):
+            shown: Card | None = None
+            while True:
+                card, receipt = await self._card_of(approval_id), told.receipts.get(place)
+                if card is None or (receipt is None and card.state is not State.OPEN):
+                    await self._forget(approval_id, told, place)
+                    return
+                if shown is not None and (shown.state, shown.votes) == (card.state, card.votes):
+                    return
+                sent = await self._guarded(
+                    channel, approval_id, channel.announce(card) if receipt is None else channel.update(card, receipt)
+                )
+                if not await self._noted(approval_id, told, place, card, sent):
+                    return
+                shown = card
+
+    async def _noted(self, approval_id: str, told: _Told, place: str, card: Card, sent: Delivery | None) -> bool:
+        """Write down what came of it; False when there is nothing more to tell there."""
+        if not isinstance(sent, Delivered):
+            if sent is not None and sent.lasting and card.state is not State.OPEN:
+                await self._forget(approval_id, told, place)
+            return False
+        if card.state is not State.OPEN:
+            await self._forget(approval_id, told, place)
+            return False
+        if told.receipts.get(place) != sent.receipt:
+            told.receipts[place] = sent.receipt
+            await self._kept(self._store.put_receipt(StoredReceipt(approval_id, place, told.workflow, sent.receipt)))
+        return True
+
+    async def _forget(self, approval_id: str, told: _Told, place: str) -> None:
+        """It is over, and this place shows it or never will."""
+        if told.receipts.pop(place, None) is not None:
+            await self._kept(self._store.drop_receipt(approval_id, place))
+        if not told.receipts and self._told.get(approval_id) is told:
+            del self._told[approval_id]
+
+    async def _kept(self, write: Awaitable[None]) -> None:
+        """A store in trouble costs at most a second message after a restart."""
+        try:
+            await write
+        except GatewayFault as fault:
+            log.warning("receipt not kept", why=fault.message)
+
+    async def _guarded(
+        self, channel: ApprovalChannel, approval_id: str, delivery: Awaitable[Delivery | None]
+    ) -> Delivery | None:
+        """Around one delivery: a broken channel is a line in the log, never a broken approval."""
         try:
             async with asyncio.timeout(DELIVERY_S):
-                sent: Delivery = await (channel.announce(card) if receipt is None else channel.update(card, receipt))
+                sent = await delivery
         except TimeoutError:
             log.warning("approval not delivered", channel=channel.name, approval=approval_id, why="it took too long")
-            return
+            return None
         except Exception as fault:
             log.error("approval not delivered", channel=channel.name, approval=approval_id, exc_info=fault)
-            return
-        if not isinstance(sent, Delivered):
+            return None
+        if sent is not None and not isinstance(sent, Delivered):
             log.warning("approval not delivered", channel=channel.name, approval=approval_id, why=sent.reason)
-        elif card.state is not State.OPEN:
-            self._told.pop(approval_id, None)
-        elif told is not None:
-            told.receipts[index] = sent.receipt
+        return sent
 
     async def _start(self, channel: ApprovalChannel, decide: Decide) -> None:
         try:

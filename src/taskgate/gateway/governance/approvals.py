@@ -64,7 +64,7 @@ class Approvals:
         self.base_url = DEFAULT_BASE
         self.when_opened: Callable[[Task | None, ApprovalRequest, Request], None] = lambda _task, _asked, _request: None
         self.when_over: Callable[[str], None] = lambda _approval_id: None
-        self.announcer = Announcer(self.card_of)
+        self.announcer = Announcer(self._store, self.card_of)
         tasks.on_held = self.opened
         tasks.audit_of = self.audit_of
         tasks.recovery.approval_due = self.time_passed

@@ -16,6 +16,7 @@ from taskgate.ports.approval_store import (
     HeldCall,
     HeldPage,
     StoredPin,
+    StoredReceipt,
     UnknownApproval,
 )
 from taskgate.ports.store_answers import Advancing, StaleOwner, TooManyOpen
@@ -95,6 +96,20 @@ class ApprovalSide(Foundation):
                 tx.record(audit)
 
         await self._write_or_fault(operation)
+
+    async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]:
+        return self._reader.receipts(limit)
+
+    async def put_receipt(self, receipt: StoredReceipt) -> None:
+        values = {name: getattr(receipt, name) for name in receipt.__struct_fields__}
+        await self._write_or_fault(lambda tx: _run(tx, "put_receipt", **values))
+
+    async def drop_receipt(self, approval_id: str, place: str) -> None:
+        await self._write_or_fault(lambda tx: _run(tx, "drop_receipt", approval_id=approval_id, place=place))
+
+
+def _run(tx: Transaction, name: str, **values: str) -> None:
+    tx.run(name, **values)
 
 
 def _put_grant(tx: Transaction, grant: Grant, audit: Entry | None, event: str) -> None:

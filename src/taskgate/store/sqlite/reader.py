@@ -15,7 +15,7 @@ from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin
+from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS, EventPage
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
 from taskgate.store.sqlite import rows
@@ -118,6 +118,9 @@ class Reader:
 
     def pins(self, server: str | None) -> tuple[StoredPin, ...]:
         return tuple(rows.pin_from(*row) for row in self._run("all_pins", server=server))
+
+    def receipts(self, limit: int) -> tuple[StoredReceipt, ...]:
+        return tuple(StoredReceipt(*row) for row in self._run("all_receipts", limit=limit))
 
     def events_after(self, caller: str, number: int, limit: int, now_ms: int) -> EventPage:
         last, _ = self.stream(caller)

@@ -33,6 +33,8 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
         keys=tx.run("forget_keys", before_ms=now - KEY_GOOD_MS).rowcount,
         approvals=tx.run("forget_approvals", before_ms=now - KEPT_APPROVALS_MS).rowcount,
     )
+    if swept.approvals:
+        tx.run("forget_receipts")
     tx.run("forget_streams", before_ms=now - KEPT_STREAMS_MS)
     tx.run("forget_grants", before_ms=now - KEPT_APPROVALS_MS)
     return swept, spills

@@ -60,3 +60,13 @@ DELETE FROM pins WHERE server = :server AND tool = :tool;
 
 -- name: all_pins
 SELECT server, tool, doc, by, at_ms FROM pins WHERE :server IS NULL OR server = :server ORDER BY server, tool;
+
+-- name: put_receipt
+INSERT INTO channel_receipts (approval_id, place, workflow, receipt) VALUES (:approval_id, :place, :workflow, :receipt)
+ON CONFLICT (approval_id, place) DO UPDATE SET workflow = excluded.workflow, receipt = excluded.receipt;
+
+-- name: drop_receipt
+DELETE FROM channel_receipts WHERE approval_id = :approval_id AND place = :place;
+
+-- name: all_receipts
+SELECT approval_id, place, workflow, receipt FROM channel_receipts ORDER BY approval_id, place LIMIT :limit;

@@ -70,6 +70,10 @@ DELETE FROM approvals
 WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
   AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
 
+-- name: forget_receipts
+DELETE FROM channel_receipts
+WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.id = channel_receipts.approval_id);
+
 -- name: forget_grants
 DELETE FROM grants WHERE until_ms <= :before_ms;
 
