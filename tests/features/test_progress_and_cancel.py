@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -157,6 +158,33 @@ async def test_what_cannot_be_cancelled_is_told(gateway: Gateway, params: dict[s
     async with session(gateway) as caller:
         problem = await refused(caller.ask("requests/cancel", params, 907))
         assert (problem.code, problem.kind, problem.said) == (-32602, kind, said)
+
+
+async def test_a_foreign_request_cannot_be_cancelled(gateway: Gateway) -> None:
+    async with session(gateway) as caller, session(gateway) as other:
+        call = await in_flight(caller, "wait", 909)
+        problem = await refused(other.ask("requests/cancel", {"requestId": 909}))
+        said = "No request with this id is being answered: it has ended, or there was none."
+        assert (problem.code, problem.kind, problem.said) == (-32602, "unknown_request", said)
+        assert await cancelled_upstream(caller) == []
+        assert not call.done()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+
+async def test_a_foreign_task_cannot_be_cancelled() -> None:
+    tokens = [{"id": n, "sha256": hashlib.sha256(n.encode()).hexdigest(), "roles": []} for n in ("ann", "bob")]
+    async with (
+        running_gateway(config(tokens=tokens)) as running,
+        session(running, {"tasks": {}}, token="ann") as caller,
+        session(running, {"tasks": {}}, token="bob") as other,
+    ):
+        made = await caller.call("wait", {}, task={})
+        problem = await refused(other.ask("tasks/cancel", {"taskId": made["task"]["taskId"]}))
+        said = "There is no such task, or it is no longer kept."
+        assert (problem.code, problem.kind, problem.said) == (-32602, "unknown_task", said)
+        assert (await caller.ask("tasks/get", {"taskId": made["task"]["taskId"]}))["status"] == "working"
+        await caller.ask("tasks/cancel", {"taskId": made["task"]["taskId"]})
 
 
 async def test_a_finished_request_cannot_be_cancelled(gateway: Gateway) -> None:

@@ -127,6 +127,13 @@ async def test_its_end_is_told_to_the_caller_that_was_given_it_and_to_nobody_els
         assert other.heard_of(OVER) == []
 
 
+async def test_a_flood_of_forms_is_stopped_with_a_reason() -> None:
+    settings = config(limits={"pending_questions_per_server": 3}, scope={"helper_tools": "always"})
+    async with running_gateway(settings) as running, session(running) as caller:
+        errors = await caller.told("ask_forms", {"count": 4})
+        assert errors == [{"code": -32603, "message": "Too many questions of odd wait for an answer already."}]
+
+
 # Inside tasks
 
 

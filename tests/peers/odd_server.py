@@ -208,6 +208,16 @@ async def open_url(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
     return text(json.dumps(answer.get("result") or {"error": answer["error"]}))
 
 
+async def ask_forms(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
+    """So many forms at once; the errors among the answers, when the first of them has come."""
+    form = {"message": "Which?", "requestedSchema": {"type": "object", "properties": {"x": STRING}}}
+    asked = [asyncio.ensure_future(server.ask("elicitation/create", form)) for _ in range(arguments["count"])]
+    done, rest = await asyncio.wait(asked, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    for waiting in rest:
+        waiting.cancel()
+    return text(json.dumps([answer.result().get("error") for answer in done]))
+
+
 async def list_form(server: OddServer, arguments: Wire, _params: Wire) -> Wire:
     """The vendor's own form of the question, with exactly the list that the caller of the tool gave."""
     answer = await server.ask("elicitation/create", {"elicitations": arguments["list"]})
@@ -271,6 +281,7 @@ TOOLS: dict[str, tuple[Wire, Tool]] = {
     "sample_outside": ({"inputSchema": ANY}, sample_outside),
     "ping_back": ({"inputSchema": ANY}, ping_back),
     "open_url": ({"inputSchema": ANY}, open_url),
+    "ask_forms": ({"inputSchema": ANY}, ask_forms),
     "list_form": ({"inputSchema": ANY}, list_form),
     "needs_url": ({"inputSchema": ANY}, needs_url),
 }

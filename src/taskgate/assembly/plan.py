@@ -164,5 +164,6 @@ def _limits(root: GatewayFile) -> Limits:
         calls_per_second=limits.calls_per_caller_per_second,
         burst=limits.burst_per_caller,
         calls_in_flight=limits.calls_in_flight,
+        questions_per_server=limits.pending_questions_per_server,
         busy_after_s=limits.busy_after.total_seconds(),
     )

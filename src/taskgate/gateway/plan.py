@@ -38,6 +38,7 @@ class Limits:
     """Of one caller; None is no limit."""
     burst: int = 50
     calls_in_flight: int = 10_000
+    questions_per_server: int = 100
     busy_after_s: float = 0.5
 
 

@@ -27,7 +27,7 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
 
 EXPIRY_S: Final = 600.0
-MAX_PER_SERVER: Final = 100
+PER_SERVER: Final = 100
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
 ANSWERABLE: Final = (ELICIT, SAMPLE)
@@ -101,6 +101,8 @@ class Inbox:
         self.expiry_s = EXPIRY_S
         self.url_expiry_s = EXPIRY_S
         """An address is good for a shorter time than a form."""
+        self.per_server = PER_SERVER
+        """Questions of one server that may wait for one caller."""
         self.page_url: Callable[[str], str] | None = None
         self._tell = tell
         self._waiting: dict[str, dict[str, Waiting]] = {}
@@ -139,7 +141,7 @@ class Inbox:
         """Put a question into an inbox; None if that server has asked too much already."""
         own = self._waiting.setdefault(caller, {})
         of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
-        if of_server >= MAX_PER_SERVER or len(own) >= MAX_PER_CALLER:
+        if of_server >= self.per_server or len(own) >= MAX_PER_CALLER:
             if not own:
                 del self._waiting[caller]
             return None
