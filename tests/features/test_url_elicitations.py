@@ -134,6 +134,21 @@ async def test_a_flood_of_forms_is_stopped_with_a_reason() -> None:
         assert errors == [{"code": -32603, "message": "Too many questions of odd wait for an answer already."}]
 
 
+async def test_a_form_that_nobody_answers_expires_as_configured() -> None:
+    form = {"elicitation": {}}
+
+    async def never(_message: Any) -> None:
+        return None
+
+    async with running_gateway(config(limits={"question_timeout": "1s"})) as running:
+        async with session(running, form, listen=True) as caller:
+            caller.answers["elicitation/create"] = never
+            said = "The question was not answered in time."
+            assert [error["message"] for error in await caller.told("ask_forms", {"count": 1})] == [said]
+            assert said_in(await run(caller, "ask_forms", {"count": 1})) == [None]
+            assert len(caller.asked) == 2
+
+
 # Inside tasks
 
 

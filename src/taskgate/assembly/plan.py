@@ -165,5 +165,6 @@ def _limits(root: GatewayFile) -> Limits:
         burst=limits.burst_per_caller,
         calls_in_flight=limits.calls_in_flight,
         questions_per_server=limits.pending_questions_per_server,
+        question_timeout_s=limits.question_timeout.total_seconds(),
         busy_after_s=limits.busy_after.total_seconds(),
     )

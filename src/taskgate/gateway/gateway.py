@@ -112,6 +112,7 @@ class Gateway:
         self._asker.attended = lambda caller: self.activity.find(caller) is not None
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         self.activity.inbox.per_server = plan.limits.questions_per_server
+        self.activity.inbox.expiry_s = plan.limits.question_timeout_s
         self.news = UpstreamNews(lambda: self.context, self.subscriptions, self.activity, self._asker, self.urls)
         relay.urls, relay.elicitation_over = self.urls, self.news.elicitation_over
         self._judge_task_urls()
@@ -431,6 +432,7 @@ class Gateway:
         self.scope_record.start_over()
         self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
         self.activity.inbox.per_server = plan.limits.questions_per_server
+        self.activity.inbox.expiry_s = plan.limits.question_timeout_s
         if before.gates is not plan.gates:
             self.pins.adopt()
             self.annotations.adopt()

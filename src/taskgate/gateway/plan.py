@@ -39,6 +39,7 @@ class Limits:
     burst: int = 50
     calls_in_flight: int = 10_000
     questions_per_server: int = 100
+    question_timeout_s: float = 600.0
     busy_after_s: float = 0.5
 
 

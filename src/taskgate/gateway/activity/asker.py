@@ -13,7 +13,7 @@ from taskgate.gateway.ask_models import Models
 from taskgate.gateway.asking import ask_session
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import QUESTION_TIMEOUT_S, Session
+from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.url_elicitations import UrlElicitations
 
@@ -69,7 +69,9 @@ class Asker:
 
     def patience(self, question: Question) -> float:
         """An address is good for a shorter time than a form."""
-        return self._plan().features.url_expiry_s if question.is_url else QUESTION_TIMEOUT_S
+        plan = self._plan()
+        whole = plan.limits.question_timeout_s
+        return min(whole, plan.features.url_expiry_s) if question.is_url else whole
 
     def refuses(self, question: Question) -> bool:
         return question.method == SAMPLE and question.server in self._plan().refuse_sampling

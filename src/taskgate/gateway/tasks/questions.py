@@ -142,7 +142,7 @@ class TaskQuestions:
         puts = [self._put(task, key, question) for key, question in asked.items()]
         answers: dict[str, Answer] = {}
         try:
-            async with asyncio.timeout(EXPIRY_S):
+            async with asyncio.timeout(max((self.expiry_s(question) for question in asked.values()), default=EXPIRY_S)):
                 for key, future in futures.items():
                     answers[key] = await future
                     await self._settled(task.id, key, answers[key])
