@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.errors import Executed, GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import code_of, error_object
 from taskgate.core.wire import Message
@@ -57,3 +57,12 @@ def broken(fault: Exception, message: Message, generation: Generation) -> Reply:
     log.error("request failed", correlation_id=correlation_id, method=message.method, exc_info=fault)
     problem = GatewayFault("internal", "Something went wrong inside the gateway; its log says more.")
     return Reply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
+
+
+def stopped_meanwhile() -> TaskgateError:
+    """For a call that was still under way when the time to drain was over: its caller is not left without a word."""
+    return UpstreamError(
+        "outcome_unknown",
+        "The gateway was stopped before the call was answered. It may or may not have taken effect.",
+        executed=Executed.MAYBE,
+    )

@@ -1,8 +1,8 @@
 """Streamable HTTP towards a server, for both generations.
 
 Each request is one POST, answered as JSON or as a stream of events; the stream tells which request a message belongs to. Stateful
-servers may also speak on a GET stream, and let a broken stream be resumed. What an HTTP status proves about execution follows the
-table in docs/tasks.md.
+servers may also speak on a GET stream, and let a broken stream be resumed; an answer that comes on another stream than its call's
+own is told by its id. What an HTTP status proves about execution follows the table in docs/tasks.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _POST_HEADERS: Final = (
     (b"accept", b"application/json, text/event-stream"),
 )
 _DEFAULT_RETRY_S: Final = 1.0
+_SHORTEST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 30.0
+_RESUME_ATTEMPTS: Final = 3
 
 
 class StreamMemory:
@@ -45,7 +47,7 @@ class StreamMemory:
         if event.id:
             self.last_id = event.id
         if event.retry is not None:
-            self.retry_s = min(event.retry / 1000, _LONGEST_RETRY_S)
+            self.retry_s = min(max(event.retry / 1000, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
 
 
 class HttpWire:
@@ -60,6 +62,7 @@ class HttpWire:
         self._version = ""
         self._receiver: Receiver | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._awaiting: dict[bytes, _Awaited] = {}
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -82,19 +85,26 @@ class HttpWire:
         awaited = _Awaited(self, flight)
         every = (*self._headers, *headers) if headers else self._headers
         reply: HttpReply | None
+        self._awaiting[awaited.key] = awaited
         try:
-            reply = await self._client.exchange(
-                self._target, b"POST", every, body, deadline_s=flight.timeout_s, on_event=awaited.on_event
-            )
-        except HttpFailure as failure:
-            self._unless_resumable(failure, flight.timeout_s, awaited)
-            reply = None
-        if awaited.response is not None and reply is not None:
-            self._adopt_session(reply, flight, awaited.response)
-            return awaited.response
-        if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
-            return await self._resume(flight, awaited)
-        return self._judge(reply, flight)
+            try:
+                reply = await self._client.exchange(
+                    self._target, b"POST", every, body, deadline_s=flight.timeout_s, on_event=awaited.on_event
+                )
+            except HttpFailure as failure:
+                self._unless_resumable(failure, flight.timeout_s, awaited)
+                reply = None
+            if awaited.response is not None:
+                if reply is not None:
+                    self._adopt_session(reply, flight, awaited.response)
+                return awaited.response
+            if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
+                return await self._resume(flight, awaited)
+            if reply.status == 202 and self._listening is not None:
+                return await self._answer_beside(flight, awaited, self._listening)
+            return self._judge(reply, flight)
+        finally:
+            del self._awaiting[awaited.key]
 
     async def _exchange(
         self,
@@ -113,8 +123,8 @@ class HttpWire:
             return None
 
     def _unless_resumable(self, failure: HttpFailure, timeout_s: float | None, awaited: _Awaited) -> None:
-        """Raises what went wrong, unless it was a stream that broke in a way that can be taken up again."""
-        if failure.stage is not Stage.READ_BODY or awaited.memory.last_id is None:
+        """Raises what went wrong, unless the stream can be taken up again, or is no longer needed."""
+        if awaited.response is None and (failure.stage is not Stage.READ_BODY or awaited.memory.last_id is None):
             raise self._explain(failure, timeout_s) from None
 
     def _explain(self, failure: HttpFailure, timeout_s: float | None) -> UpstreamError:
@@ -159,17 +169,50 @@ class HttpWire:
         """The stream ended before the response did: take it up again where it broke."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + flight.timeout_s
-        while awaited.response is None:
+        failed = 0
+        while (response := awaited.response) is None:
             _tell(flight, StreamNews.PAUSED, None)
-            await asyncio.sleep(min(awaited.memory.retry_s, max(0.0, deadline - loop.time())))
+            if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, deadline - loop.time()))):
+                continue
             left = deadline - loop.time()
             if left <= 0:
                 raise timed_out(self.server, flight.timeout_s)
             last = awaited.memory.last_id or ""
-            reply = await self._exchange(b"GET", self._get_headers(last), b"", left, awaited)
+            try:
+                reply = await self._exchange(b"GET", self._get_headers(last), b"", left, awaited)
+            except UpstreamError as problem:
+                # Whatever this says of the GET: the call itself had left long before.
+                failed += 1
+                if problem.executed is Executed.YES:
+                    raise
+                if failed == _RESUME_ATTEMPTS:
+                    raise unreachable(self.server, "broke off its answer and is gone", Executed.MAYBE) from None
+                continue
+            failed = 0
             if reply is not None and reply.status != 200 and awaited.response is None:
                 raise broke_protocol(self.server, "did not let a broken answer be resumed")
-        return awaited.response
+        return response
+
+    async def _answer_beside(self, flight: Flight, awaited: _Awaited, beside: asyncio.Task[None]) -> Message:
+        """Accepted without an answer: some servers put it on the stream that is open beside the calls."""
+        waiting = asyncio.get_running_loop().create_task(awaited.answered_within(flight.timeout_s))
+        try:
+            await asyncio.wait((waiting, beside), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if awaited.response is not None:
+            return awaited.response
+        if beside.done():
+            raise unreachable(self.server, "has no stream that its answer could come on", Executed.MAYBE)
+        raise timed_out(self.server, flight.timeout_s)
+
+    def answered_elsewhere(self, message: Message) -> None:
+        """A response on a stream that is not its call's own: the id says whose it is. Answers to nobody are dropped."""
+        awaited = self._awaiting.get(message.id) if message.id is not None else None
+        if awaited is not None and awaited.response is None:
+            awaited.response = message
+            awaited.wake()
+            self._client.cut_short(self._target, awaited.on_event)
 
     def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
         resume = ((b"last-event-id", last_id.encode("utf-8")),) if last_id else ()
@@ -247,12 +290,13 @@ class HttpRefusal(UpstreamError):
 class _Awaited:
     """Sorts the events of one stream: the response we wait for, and everything else."""
 
-    __slots__ = ("_flight", "_key", "_wire", "memory", "response")
+    __slots__ = ("_flight", "_news", "_wire", "key", "memory", "response")
 
     def __init__(self, line: HttpWire, flight: Flight | None) -> None:
         self._wire = line
         self._flight = flight
-        self._key = b"%d" % flight.number if flight is not None else None
+        self._news: asyncio.Event | None = None
+        self.key = b"%d" % flight.number if flight is not None else b""
         self.memory = StreamMemory()
         self.response: Message | None = None
 
@@ -268,10 +312,27 @@ class _Awaited:
             return False
         if message.kind is not Kind.RESPONSE:
             self._wire.hear(message, self._flight)
-        elif self._key is not None and message.id == self._key and self.response is None:
-            self.response = message
+        elif message.id == self.key:
+            if self.response is None:
+                self.response = message
             return True
+        else:
+            self._wire.answered_elsewhere(message)
         return False
+
+    async def answered_within(self, seconds: float) -> bool:
+        """Wait that long, or until the answer has come another way."""
+        self._news = asyncio.Event()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
 
 
 def _tell(flight: Flight, news: StreamNews, retry_ms: int | None) -> None:

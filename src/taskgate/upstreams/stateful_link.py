@@ -89,6 +89,8 @@ class StatefulLink:
         self.alive = True
         self._level = None
         self._wire.listen()
+        # The server should know the stream beside the calls before the first call: what is said there goes to whoever opens it.
+        await asyncio.sleep(0)
 
     def _adopt(self, result: Any) -> None:
         version = result.get("protocolVersion") if type(result) is dict else None

@@ -20,6 +20,7 @@ from taskgate.doors.http.event_stream import EventStream, StreamShelf
 from taskgate.doors.http.post import Post
 from taskgate.doors.narrowing import narrowing_of
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.replies import stopped_meanwhile
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.telemetry.logs import log
@@ -104,6 +105,10 @@ class Posts:
         post.lost_is_cancel = True
         try:
             reply = await self._gateway.answer(request)
+        except asyncio.CancelledError:
+            if post.disconnected or not self._gateway.tasks.draining:
+                raise
+            reply = self._gateway.failure(stopped_meanwhile(), message.id, Generation.STATELESS)
         finally:
             if not request.answered:
                 post.lost_is_cancel = False
@@ -127,8 +132,10 @@ class Posts:
         except asyncio.CancelledError:
             if self._gateway.stopping:
                 raise
-            await post.abandon()
-            return
+            if not self._gateway.tasks.draining:
+                await post.abandon()
+                return
+            reply = self._gateway.failure(stopped_meanwhile(), message.id, Generation.STATEFUL)
         if reply is None:
             return
         try:

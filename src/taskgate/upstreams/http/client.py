@@ -82,6 +82,12 @@ class HttpClient:
             connection.abandon(future)
             raise
 
+    def cut_short(self, target: Target, on_event: OnEvent) -> None:
+        """What this exchange waits for came another way: hang up on it. It fails, as by a broken connection."""
+        pool = self._pools.get(target.origin)
+        if pool is not None:
+            pool.cut_short(on_event)
+
     async def close(self) -> None:
         """Hang up on all peers. Exchanges under way fail."""
         self._closed = True

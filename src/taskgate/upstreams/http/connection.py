@@ -99,6 +99,9 @@ class Connection(asyncio.Protocol):
         self._watch(due if idle_s is None else min(due, self._loop.time() + idle_s))
         return future
 
+    def tells(self, on_event: OnEvent) -> bool:
+        return self._phase is Phase.BUSY and self._reader.tells(on_event)
+
     def abandon(self, future: asyncio.Future[HttpReply]) -> None:
         """The one who waited went away: hang up, which is how the peer learns of it."""
         if self._future is future:

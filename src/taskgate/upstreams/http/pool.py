@@ -17,7 +17,7 @@ from taskgate.core.errors import Executed
 from taskgate.upstreams.http.connect import open_connection
 from taskgate.upstreams.http.connection import Connection
 from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.reader import ReplyLimits, ReplyReader
+from taskgate.upstreams.http.reader import OnEvent, ReplyLimits, ReplyReader
 from taskgate.upstreams.http.target import Origin
 
 
@@ -87,6 +87,11 @@ class OriginPool:
             if connection is not None and connection.is_usable():
                 return connection
             had_turn = True
+
+    def cut_short(self, on_event: OnEvent) -> None:
+        for connection in tuple(self._all):
+            if connection.tells(on_event):
+                connection.abort()
 
     async def close(self, within_s: float) -> None:
         """Hang up on everyone and wait until the event loop has let go of the sockets."""

@@ -71,6 +71,9 @@ class ReplyReader:
         self.head = None
         self.complete = self.stopped = self.keep_alive = False
 
+    def tells(self, on_event: OnEvent) -> bool:
+        return self._on_event == on_event
+
     def feed(self, data: bytes) -> None:
         """Raises ReplyProblem, or what a listener raised."""
         self._quiet += len(data)

@@ -1,0 +1,105 @@
+"""An upstream's answer may come on another stream than its call's own; its id says whose it is (2025-11-25, transports)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.gateway.test_upstreams_that_break import verdict
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import free_port, listening, running
+from tests.harness.raw_client import Answer, RawClient
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+WANDERING = Path(__file__).parent.parent / "peers" / "wandering_server.py"
+RETRY_S = 0.3
+
+
+@asynccontextmanager
+async def wandering_gateway(timeout_s: int = 60) -> AsyncIterator[Gateway]:
+    async with AsyncExitStack() as stack:
+        port = free_port()
+        await stack.enter_async_context(running([sys.executable, WANDERING, str(port)], listening(port)))
+        server = {"url": f"http://127.0.0.1:{port}/mcp", "budgets": {"tool_timeout_ms": timeout_s * 1000}}
+        config = {"schema": 1, "servers": {"far": server}, "limits": {"drain_timeout": "1s"}}
+        yield await stack.enter_async_context(running_gateway(config))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def gateway() -> AsyncIterator[Gateway]:
+    async with wandering_gateway(timeout_s=3) as running_one:
+        yield running_one
+
+
+def patient_caller(gateway: Gateway) -> RawClient:
+    """Of a revision that knows no primed streams: its own stream stays open while the upstream's is resumed."""
+    return RawClient(gateway.url, version="2025-06-18")
+
+
+def said(answered: Answer) -> str:
+    text: str = answered.result["content"][0]["text"]
+    return text
+
+
+async def runs_of(caller: RawClient, tool: str) -> int:
+    return int(json.loads(said(await caller.call("far__runs", {}))).get(tool, 0))
+
+
+@pytest.mark.parametrize("way", ["beside", "accepted", "resumed", "resumed_beside"])
+async def test_the_answer_reaches_its_call_whatever_way_it_comes(gateway: Gateway, way: str) -> None:
+    async with patient_caller(gateway) as caller:
+        before = await runs_of(caller, way)
+        assert said(await caller.call(f"far__{way}", {})) == way
+        assert await runs_of(caller, way) == before + 1
+
+
+async def test_an_answer_may_come_on_the_stream_of_another_call(gateway: Gateway) -> None:
+    async with patient_caller(gateway) as caller:
+        lost = asyncio.create_task(caller.call("far__neighbour", {}))
+        deadline = time.monotonic() + 5
+        while await runs_of(caller, "neighbour") == 0:
+            assert time.monotonic() < deadline
+        assert said(await caller.call("far__carrier", {})) == "carrier"
+        assert said(await asyncio.wait_for(lost, 5)) == "neighbour"
+
+
+async def test_a_resumption_waits_as_long_as_the_server_asked(gateway: Gateway) -> None:
+    async with patient_caller(gateway) as caller:
+        began = time.monotonic()
+        assert said(await caller.call("far__resumed", {})) == "resumed"
+        assert time.monotonic() - began >= RETRY_S
+
+
+async def test_an_answer_that_never_comes_is_a_timeout_and_runs_once(gateway: Gateway) -> None:
+    async with patient_caller(gateway) as caller:
+        assert verdict(await caller.call("far__never", {})) == ("upstream_timeout", "maybe")
+        assert await runs_of(caller, "never") == 1
+
+
+async def test_a_server_that_is_gone_before_it_can_be_resumed_may_have_executed_the_call() -> None:
+    async with wandering_gateway() as gateway, patient_caller(gateway) as caller:
+        assert verdict(await caller.call("far__gone", {})) == ("upstream_unreachable", "maybe")
+
+
+@pytest.mark.parametrize("way", ["neighbour", "never"])
+@pytest.mark.parametrize("stateless", [False, True])
+async def test_a_call_that_outlasts_the_drain_is_told_so_and_the_gateway_ends_cleanly(
+    way: str, stateless: bool
+) -> None:
+    async with wandering_gateway() as gateway, patient_caller(gateway) as watcher:
+        async with RawClient(gateway.url, stateless=stateless, version="2025-06-18") as caller:
+            opened = asyncio.create_task(caller.call(f"far__{way}", {}))
+            deadline = time.monotonic() + 5
+            while await runs_of(watcher, way) == 0:
+                assert time.monotonic() < deadline
+            assert await gateway.stop() == 0
+            assert verdict(await asyncio.wait_for(opened, 5)) == ("outcome_unknown", "maybe")
+    assert "Traceback" not in gateway.log
+    assert "never retrieved" not in gateway.log
