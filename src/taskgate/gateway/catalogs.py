@@ -75,6 +75,8 @@ class Catalogs:
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._stale: set[str] = set()
         self._announced: dict[str, set[EntryKind]] = {}
+        self._owed: set[str] = set()
+        """Servers without whose lists somebody has been answered: when they come, that is news."""
 
     def offer(self, server: str) -> Offer | None:
         return self._offers.get(server)
@@ -89,6 +91,7 @@ class Catalogs:
         for server in (*changed, *(known for known in list(self._offers) if known not in upstreams)):
             self._offers.pop(server, None)
             self._failures.pop(server, None)
+            self._owed.discard(server)
         self.revision += 1
 
     async def ready(self, servers: Iterable[str]) -> None:
@@ -114,7 +117,8 @@ class Catalogs:
     def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
         """The upstream says that a list changed: fetch again soon, once for a burst of such news."""
         self._announced.setdefault(server, set()).update(kinds)
-        if server in self._upstreams and server in self._offers and server not in self._stale:
+        asked_for = server in self._offers or server in self._owed
+        if server in self._upstreams and asked_for and server not in self._stale:
             self._stale.add(server)
             self._fetch(server, COALESCE_S)
 
@@ -153,6 +157,8 @@ class Catalogs:
 
     def _failed(self, server: str, reason: TaskgateError) -> None:
         self._failures[server] = Failure(time.monotonic() + FAILURE_MEMORY_S, reason)
+        if server not in self._offers:
+            self._owed.add(server)
         why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
         self._metrics.injection.add(server, "failed")
         self._metrics.denied_reason.add(server, why.value)
@@ -166,8 +172,9 @@ class Catalogs:
         different = _difference(before, offer) | frozenset(self._announced.pop(server, ()))
         if different or before is None:
             self.revision += 1
-        if different and before is not None:
+        if different and (before is not None or server in self._owed):
             self._on_change(server, different)
+        self._owed.discard(server)
 
     async def _ask(self, link: Link) -> Offer:
         entries: dict[EntryKind, tuple[Entry, ...]] = {}

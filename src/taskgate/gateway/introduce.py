@@ -1,7 +1,8 @@
 """How the gateway introduces itself: the reply to `initialize`, and to `server/discover`.
 
-Capabilities are the union of what the servers in scope can do, plus what we do ourselves. A caller is not kept waiting for a
-server that does not answer.
+Capabilities are the union of what the servers in scope can do, plus what we do ourselves, plus every list: a caller hears them
+once, and a server that is only just starting may bring prompts and resources later. A caller is not kept waiting for a server that
+does not answer. See docs/decisions/every-list-is-announced.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from taskgate.gateway.context import Context
 
 PATIENCE_S: Final = 5.0
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
+_NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}}
+"""Of a server that has not answered: a caller that may not subscribe now would never try."""
 _KEPT_BACK: Final = frozenset({"tasks", "notifications", "extensions"})
 
 
@@ -61,13 +64,12 @@ def stateless_capabilities(upstreams: list[Mapping[str, Any]]) -> dict[str, Any]
 
 
 def _announce_lists(capabilities: dict[str, Any]) -> None:
-    """Lists may change under us (reload, reconnect) even where no upstream announces it, so we always do."""
-    capabilities["tools"] = {**capabilities.get("tools", {}), "listChanged": True}
-    # Names, URIs and the arguments of tools are completed by ourselves where no server does it.
+    """Lists may grow under us (a late start, a reload, a reconnect), also where no upstream announces it, so we always do."""
+    for key in ("tools", "prompts", "resources"):
+        capabilities[key] = {**capabilities.get(key, {}), "listChanged": True}
+    # Names, URIs and the arguments of tools are completed by ourselves where no server does it; levels are kept by ourselves.
     capabilities.setdefault("completions", {})
-    for key in ("prompts", "resources"):
-        if key in capabilities:
-            capabilities[key] = {**capabilities[key], "listChanged": True}
+    capabilities.setdefault("logging", {})
 
 
 async def initialize_result(context: Context, scope: str, servers: tuple[str, ...], version: str) -> bytes:
@@ -111,5 +113,7 @@ async def _known(context: Context, scope: str, servers: tuple[str, ...]) -> tupl
         instructions = "\n\n".join(f"[{server}]\n{text}" for server, text in texts.items())
     policy = context.plan.scopes.get(scope)
     texts_in_order = [text for text in (own_resources.instructions(policy), instructions) if text]
-    capabilities = [*(offer.capabilities for offer in offers.values()), own_resources.capabilities(policy)]
+    capabilities = [offer.capabilities for offer in offers.values()]
+    if len(offers) < len(servers):
+        capabilities.append(_NOT_KNOWN_YET)
     return capabilities, "\n\n".join(texts_in_order)

@@ -5,7 +5,6 @@ They are listed wherever the gateway is not meant to be transparent (plain names
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import __version__
@@ -61,11 +60,6 @@ def shown(scope: ScopePolicy | None) -> bool:
 
 def listing(scope: ScopePolicy, servers_own: list[bytes]) -> list[bytes]:
     return [*servers_own, *_RENDERED] if shown(scope) else servers_own
-
-
-def capabilities(scope: ScopePolicy | None) -> Mapping[str, Any]:
-    """What these resources let us announce, besides what the servers can do."""
-    return {"resources": {}} if shown(scope) else {}
 
 
 def instructions(scope: ScopePolicy | None) -> str:

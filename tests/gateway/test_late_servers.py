@@ -1,0 +1,60 @@
+"""A caller that comes while a server is still away finds its prompts and resources when it has come: they were announced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.gateway import running_gateway
+from tests.harness.programs import free_port
+from tests.harness.raw_client import RawClient
+
+pytestmark = pytest.mark.timeout(60)
+ODD_SERVER = Path(__file__).parent.parent / "peers" / "odd_server.py"
+LISTS = ("tools", "prompts", "resources")
+
+
+def capabilities_of(result: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = result["capabilities"]
+    return found
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+async def test_every_list_is_announced_while_a_server_is_away(stateless: bool) -> None:
+    config = {"schema": 1, "servers": {"late": {"url": f"http://127.0.0.1:{free_port()}/mcp"}}}
+    async with running_gateway(config) as gateway:
+        caller = RawClient(gateway.url, stateless=stateless)
+        opened = await (caller.request("server/discover") if stateless else caller.open())
+        declared = capabilities_of(opened.result)
+        assert all(declared[kind]["listChanged"] is True for kind in LISTS)
+        assert declared["resources"]["subscribe"] is True
+        assert declared["completions"] == declared["logging"] == {}
+        for kind in LISTS:
+            assert (await caller.request(f"{kind}/list")).result[kind] is not None
+        await caller.http.aclose()
+
+
+async def test_lists_that_come_late_are_news_to_whoever_was_answered_without_them(tmp_path: Path) -> None:
+    """The server's program ends at once until a file is there; from then on it serves."""
+    there = tmp_path / "there"
+    program = f"test -e {there} && exec {sys.executable} {ODD_SERVER}"
+    config = {"schema": 1, "servers": {"late": {"command": "sh", "args": ["-c", program]}}}
+    async with running_gateway(config) as gateway, RawClient(gateway.url) as caller:
+        assert (await caller.request("prompts/list")).result["prompts"] == []
+        heard: list[str] = []
+        headers = {**caller.headers, "accept": "text/event-stream"}
+        async with asyncio.timeout(30), caller.http.stream("GET", gateway.url, headers=headers) as stream:
+            there.touch()
+            async for line in stream.aiter_lines():
+                if line.startswith("data:") and line[5:].strip():
+                    heard.append(json.loads(line[5:])["method"])
+                if {f"notifications/{kind}/list_changed" for kind in LISTS} <= set(heard):
+                    break
+        assert [prompt["name"] for prompt in (await caller.request("prompts/list")).result["prompts"]] == [
+            "late__greet"
+        ]
+        assert (await caller.request("resources/templates/list")).result["resourceTemplates"]
