@@ -142,6 +142,51 @@ asyncio.run(main())
 """
 
 
+REFUSED_THEN_KILLED = """
+import asyncio, os, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from busy_store import a_call
+from taskgate.core.errors import GatewayFault
+from taskgate.store.sqlite.store import open_store
+
+async def main():
+    store = open_store(Path({path!r}))
+    while True:
+        call = a_call()
+        try:
+            await store.accept(call)
+            os.write(1, f"accepted {{call.id}}\\n".encode())
+        except GatewayFault:
+            os.write(1, f"refused {{call.id}}\\n".encode())
+            os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+async def kept_in(path: Path) -> set[str]:
+    store = open_store(path)
+    kept = {task.id for task in (await store.page("carol")).tasks}
+    await store.close()
+    return kept
+
+
+def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: Path) -> None:
+    """The bytes of a commit whose sync failed stand in the log. The next process must not find them there."""
+    path = tmp_path / "store.db"
+    program = REFUSED_THEN_KILLED.format(here=str(PROGRAM.parent), path=str(path))
+    inject = ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=9+"]
+    done = subprocess.run(
+        [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    told = [line.split() for line in done.stdout.splitlines()]
+    accepted, refused = ({name for word, name in told if word == kind} for kind in ("accepted", "refused"))
+    assert refused, done.stderr
+    assert accepted
+    assert asyncio.run(kept_in(path)) == accepted
+
+
 def test_a_sync_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
     """strace makes some syncs of the writer's commits fail with an input/output error."""
     program = FAILING_SYNC.format(here=str(PROGRAM.parent), path=str(tmp_path / "store.db"))

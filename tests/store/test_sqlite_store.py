@@ -324,6 +324,35 @@ async def test_a_write_whose_caller_gave_up_before_it_began_is_not_done(tmp_path
     await store.close()
 
 
+@pytest.mark.parametrize("how", ["cancelled", "timed out", "cancelled as the answer came"])
+async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    store = open_store(tmp_path / "store.db")
+    disk, call = SlowDisk(store), a_call()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(writer, "ANSWER_WITHIN_S", 0.05 if how == "timed out" else DEADLINE_S)
+        accepting = asyncio.create_task(store.accept(call, key="k"))
+        assert await asyncio.to_thread(disk.reached.wait, DEADLINE_S)
+        if how == "cancelled":
+            accepting.cancel()
+        if how == "cancelled as the answer came":
+            over = store._writer._over
+            store._writer._over = lambda *told: (over(*told), accepting.cancel())[0]  # type: ignore[method-assign]
+            disk.go_on.set()
+        with pytest.raises(asyncio.CancelledError if how != "timed out" else GatewayFault):
+            await accepting
+    disk.go_on.set()
+    async with asyncio.timeout(DEADLINE_S):
+        while (task := await store.get(call.id)) is None or not task.state.is_terminal:
+            await asyncio.sleep(0.02)
+    assert task.state == "cancelled"
+    assert task.last_attempt is None
+    again = await store.accept(a_call(), key="k")
+    assert isinstance(again, Change), "the key must not stand in the way of a repeat"
+    await store.close()
+
+
 async def test_nobody_is_answered_before_the_commit_is_on_the_disk(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     disk = SlowDisk(store)

@@ -11,6 +11,7 @@ from taskgate.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 Operation = Callable[[Transaction], T]
+TakeBack = Callable[[Any], Operation[None] | None]
 
 
 class RideAlong(NamedTuple):
@@ -23,11 +24,16 @@ class RideAlong(NamedTuple):
 class Waiting:
     """An operation and the future of whoever waits for it."""
 
-    __slots__ = ("failure", "future", "operation", "value")
+    __slots__ = ("failure", "future", "is_committed", "is_given_up", "operation", "take_back", "value")
 
-    def __init__(self, operation: Operation[Any], future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, operation: Operation[Any], future: asyncio.Future[Any], take_back: TakeBack | None = None
+    ) -> None:
         self.operation = operation
         self.future = future
+        self.take_back = take_back
+        self.is_committed = False
+        self.is_given_up = False
         self.value: Any = None
         self.failure: BaseException | None = None
 
@@ -36,6 +42,7 @@ class Waiting:
             self.value = self.operation(transaction)
 
     def settle(self) -> None:
+        self.is_committed = self.failure is None
         if self.future.done():
             return
         if self.failure is not None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership, StaleOwner
-from taskgate.store.sqlite.batch import Operation, RideAlong
+from taskgate.store.sqlite.batch import Operation, RideAlong, TakeBack
 from taskgate.store.sqlite.reader import Reader
 from taskgate.store.sqlite.spill_files import SpillFiles
 from taskgate.store.sqlite.transaction import Transaction
@@ -44,13 +44,13 @@ class Foundation:
     def now_ms(self) -> int:
         return self._clock()
 
-    async def _write(self, operation: Operation[T]) -> T | StaleOwner:
-        """Run the operation if we still own the store."""
+    async def _write(self, operation: Operation[T], take_back: TakeBack | None = None) -> T | StaleOwner:
+        """Run the operation if we still own the store; see `Writer.write`."""
 
         def guarded(tx: Transaction) -> T | StaleOwner:
             return StaleOwner(tx.ownership) if tx.is_stale() else operation(tx)
 
-        return await self._writer.write(guarded)
+        return await self._writer.write(guarded, take_back)
 
     async def _write_or_fault(self, operation: Operation[T]) -> T:
         """For writes whose answer has no room for `StaleOwner`."""

@@ -14,7 +14,7 @@ from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as approvals
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.birth import AlreadySent, AskingFirst, Birth, born
-from taskgate.core.tasks.happening import Dispatched, Happening, InputSettled, Noted
+from taskgate.core.tasks.happening import Cancelled, Dispatched, Happening, InputSettled, Noted
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import AlreadyOver, apply
@@ -89,6 +89,13 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
         said = task.executed if task is not None else executed
         return ResultGone(task_id, Executed(said) if said is not None else Executed.MAYBE)
     return SameCall(task)
+
+
+def take_back(tx: Transaction, draft: Task, key: str | None) -> None:
+    """Nobody was told of this task, or will be: it must not run, and its key must not stand in the way of a repeat."""
+    ended = advance(tx, draft.id, Cancelled("nobody waited for it to be accepted"))
+    if key is not None and isinstance(ended, Change):
+        tx.run("drop_key_of_task", principal=draft.principal, key=key, task_id=draft.id)
 
 
 def _over_limit(tx: Transaction, caller: str, limits: AcceptLimits, *, asking: bool) -> TooManyOpen | None:

@@ -58,7 +58,10 @@ class TaskSide(Foundation):
         return await self._write(
             lambda tx: task_operations.accept(
                 tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit
-            )
+            ),
+            lambda answer: (
+                (lambda tx: task_operations.take_back(tx, draft, key)) if isinstance(answer, Change) else None
+            ),
         )
 
     async def intend(

@@ -8,7 +8,9 @@ commit is on its way, the next batch gathers.
 Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If one operation fails,
 the batch is done again with each in its own savepoint, so it takes nothing back from its neighbours; operations may
 therefore run twice and must not touch anything outside. If the disk refuses, everybody in that commit gets
-`store_unavailable`, and the writer keeps trying with a small write until the disk takes it again. *Ride-alongs*
+`store_unavailable`, and the writer keeps trying with a small write until the disk takes it again. A commit that was
+refused is buried first, because after a failed sync all of it may stand in the log; one that comes when nobody waits
+for it any more is taken back. *Ride-alongs*
 (progress, cursors, audit of plain calls) wait for nobody: they go with the next commit, or after a moment with one
 of their own.
 """
@@ -27,7 +29,7 @@ from typing import Final, TypeVar
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, Waiting
+from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, TakeBack, Waiting
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.transaction import Transaction
 
@@ -94,11 +96,14 @@ class Writer:
         await asyncio.to_thread(self._checkpointer.stop)
         self._connection.close()
 
-    async def write(self, operation: Operation[T]) -> T:
-        """Run the operation in the next commit and return its value once that commit is on the disk."""
+    async def write(self, operation: Operation[T], take_back: TakeBack | None = None) -> T:
+        """Run the operation in the next commit and return its value once that commit is on the disk.
+
+        `take_back` says how to undo it, given its value, if it is on the disk after all when whoever waited has given up.
+        """
         if self._is_stopping or len(self._waiting) >= MAX_WAITING:
             raise GatewayFault("store_unavailable", "The store takes no more writes just now. Try again soon.")
-        waiting = Waiting(operation, self._bind().create_future())
+        waiting = Waiting(operation, self._bind().create_future(), take_back)
         self._waiting.append(waiting)
         self._go_on()
         try:
@@ -106,7 +111,22 @@ class Writer:
                 value: T = await waiting.future
                 return value
         except TimeoutError:
+            self._give_up(waiting)
             raise unavailable("the disk did not answer in time") from None
+        except asyncio.CancelledError:
+            self._give_up(waiting)
+            raise
+
+    def _give_up(self, waiting: Waiting) -> None:
+        """Nobody will hear the answer. If it is there already it is taken back now, else when it comes."""
+        waiting.is_given_up = True
+        if waiting.is_committed:
+            self._take_back(waiting)
+
+    def _take_back(self, waiting: Waiting) -> None:
+        undo = waiting.take_back(waiting.value) if waiting.take_back is not None else None
+        if undo is not None:
+            self.ride_along(RideAlong(undo))
 
     def ride_along(self, rider: RideAlong) -> None:
         """Write soon, without anybody waiting."""
@@ -212,9 +232,26 @@ class Writer:
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            return self._roll_back(error)
+            trouble = self._roll_back(error)
+            self._bury()
+            return trouble
         self._checkpointer.committed(self._connection)
         return None
+
+    def _bury(self) -> None:
+        """Write over what was refused, before anybody hears of it.
+
+        If only the sync failed, the whole transaction stands in the log. This process takes it for undone, but the next
+        one would find it after a crash, and run what its caller was told had not been accepted.
+        """
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(self._connection, self._clock(), self._ownership)
+            transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            # Written over all the same if only the sync failed again; and a disk that takes no bytes has kept none.
+            self._roll_back(error)
 
     def _over(self, batch: Batch, trouble: str | None) -> None:
         """Back on the loop: the commit is on the disk, or it is not and never was."""
@@ -230,6 +267,8 @@ class Writer:
             self._look_again_in(RETRY_S)
         for waiting in batch.waiting:
             waiting.settle()
+            if waiting.is_committed and waiting.is_given_up:
+                self._take_back(waiting)
         self._is_busy = False
         if self._waiting or (self._is_stopping and self._riding and trouble is None):
             self._go_on()

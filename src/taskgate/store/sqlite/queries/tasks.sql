@@ -101,6 +101,9 @@ LIMIT :limit;
 -- name: find_key
 SELECT call, task_id, created_ms, executed FROM idempotency_keys WHERE principal = :principal AND key = :key;
 
+-- name: drop_key_of_task
+DELETE FROM idempotency_keys WHERE principal = :principal AND key = :key AND task_id = :task_id;
+
 -- name: put_key
 INSERT INTO idempotency_keys (principal, key, call, task_id, created_ms) VALUES (:principal, :key, :call, :task_id, :created_ms)
 ON CONFLICT (principal, key) DO UPDATE
