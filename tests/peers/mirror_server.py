@@ -5,8 +5,9 @@
     mirror_server.py stdio              MCP 2025-11-25 on standard input and output
 
 It works on bytes where it matters, so that what a test sees is what really passed. `mirror` returns its params; `notify` sends them
-as a vendor notification first; `fail` answers with an error whose data holds them; `break` does what its `how` says; `headers`
-returns the HTTP headers of the call; `sign` wants an address opened first, and `signed` says that it was.
+as a vendor notification first; `fail` answers with an error whose data holds them; `ask` (stateless) asks a question after `value`
+seconds; `break` does what its `how` says; `headers` returns the HTTP headers of the call; `sign` wants an address opened first, and
+`signed` says that it was.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import httptools
 
 TOOLS = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}, "vendorField": {"big": 2**70}}
-    for name in ("mirror", "notify", "fail", "break", "sleep", "headers", "sign", "signed")
+    for name in ("mirror", "notify", "fail", "break", "sleep", "headers", "sign", "signed", "ask")
 ]
 
 
@@ -66,6 +67,11 @@ async def call(head: dict[str, Any], params: dict[str, Any], stateless: bool, he
         return [json.dumps({**head, "error": error}).encode()]
     if params["name"] == "sleep":
         await asyncio.sleep(float(value))
+    if params["name"] == "ask" and "inputResponses" not in params:
+        await asyncio.sleep(float(value))
+        form = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+        asked = {"sure": {"method": "elicitation/create", "params": form}}
+        result = {"resultType": "input_required", "inputRequests": asked, "requestState": "mirror"}
     done = json.dumps({**head, "result": result}).encode()
     if params["name"] == "notify":
         note = {"jsonrpc": "2.0", "method": "notifications/vendor/mirror", "params": {"value": value}}

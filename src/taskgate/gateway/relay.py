@@ -200,6 +200,7 @@ class Relay:
         """
         rounds = 0
         while isinstance(reply, InputRequired):
+            await request.promoted()
             asked = {key: question_in(raw, link.server, key) for key, raw in reply.requests.items()}
             request.asked_state = bytes(reply.state) if reply.state is not None else NO_STATE
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}

@@ -59,6 +59,7 @@ class Request:
         "open_question",
         "outlet",
         "params",
+        "promoting",
         "rung",
         "session",
         "span",
@@ -87,6 +88,8 @@ class Request:
         self.carrier: asyncio.Task[Any] | None = None
         """Who answers it, where the door says so."""
         self.stand_in: StandIn | None = None
+        self.promoting: asyncio.Task[None] | None = None
+        """It is just becoming a task, or has tried to."""
         self.answered = False
         self.arrived = _NEVER
         """When the whole of it had arrived, by the monotonic clock, where the door knows."""
@@ -108,6 +111,14 @@ class Request:
         self._token: Raw | None = None
         self._looked_for_token = False
         self._face: CallerFace | None = None
+
+    async def promoted(self) -> StandIn | None:
+        """Who is to be asked in the caller's place. If the call is just becoming a task, that is waited for: a question must
+        not be answered to a caller that gets a handle in the same moment.
+        """
+        if self.promoting is not None:
+            await asyncio.shield(self.promoting)
+        return self.stand_in
 
     def members(self) -> Members:
         raw = self.message.raw_params

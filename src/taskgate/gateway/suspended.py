@@ -17,7 +17,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer, not_supported
 from taskgate.core.wire import Raw
-from taskgate.gateway.request import Request
+from taskgate.gateway.request import Request, StandIn
 from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamRequest
 
@@ -80,9 +80,10 @@ class SuspendedCalls:
 
     async def _ask(self, held: HeldCall, question: Question) -> Answer:
         request = held.request
-        if request is not None and request.stand_in is not None:
+        stand_in = await request.promoted() if request is not None else None
+        if stand_in is not None:
             # The call became a task while it ran: its questions are the task's now.
-            return await request.stand_in.ask(question)
+            return await stand_in.ask(question)
         if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
             return await self.otherwise(request, question)
         refused = self.urls.refusal(held.principal, question) if self.urls is not None else None
@@ -111,7 +112,22 @@ class SuspendedCalls:
             raise
         if held.work.done():
             return held.work.result()
-        return self._suspend(held)
+        stand_in = await held.request.promoted() if held.request is not None else None
+        return self._suspend(held) if stand_in is None else await self._as_a_task(held, held.work, stand_in)
+
+    async def _as_a_task(self, held: HeldCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
+        """The call became a task while its questions were being gathered: the task asks them, and the call goes on."""
+        asking = [asyncio.ensure_future(_hand_over(stand_in, *asked)) for asked in held.asked.values()]
+        held.asked.clear()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     def _suspend(self, held: HeldCall) -> InputRequired:
         held.request = None
@@ -141,6 +157,12 @@ class SuspendedCalls:
         works = [held.work for held in self._held.values() if held.work is not None]
         self._held.clear()
         await asyncio.gather(*works, return_exceptions=True)
+
+
+async def _hand_over(stand_in: StandIn, question: Question, answer: asyncio.Future[Answer]) -> None:
+    given = await stand_in.ask(question)
+    if not answer.done():
+        answer.set_result(given)
 
 
 def _embedded(question: Question) -> dict[str, object]:

@@ -71,7 +71,7 @@ class Promotion:
             line.join(self, self._due)
 
     def _due(self) -> None:
-        self._work = asyncio.get_running_loop().create_task(self._promote())
+        self._work = self._request.promoting = asyncio.get_running_loop().create_task(self._promote())
 
     async def _promote(self) -> None:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
