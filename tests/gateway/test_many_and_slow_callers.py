@@ -1,0 +1,111 @@
+"""Callers that are many, slow or silent cost the others nothing: real sockets, all on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.gateway.test_lifecycle import http_server, mirror
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import free_port
+from tests.harness.raw_client import RawClient
+
+pytestmark = pytest.mark.timeout(120)
+IDLE = 1000
+SLOW_READERS = 10
+BIG = "x" * 1_500_000
+ANSWER_S = 5.0
+
+
+def resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+async def answers_soon(gateway: Gateway) -> None:
+    async with asyncio.timeout(ANSWER_S), RawClient(gateway.url) as caller:
+        assert (await caller.call("a__mirror", {"value": 1})).result["vendor/extra"] == 1
+
+
+async def test_a_thousand_idle_connections_are_in_nobodys_way_and_are_dropped(tmp_path: Path) -> None:
+    port = free_port()
+    async with (
+        mirror(port),
+        running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        await answers_soon(gateway)
+        before = resident_mb(gateway.pid)
+        opened = []
+        for _ in range(IDLE):
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            stack.callback(writer.close)
+            opened.append(reader)
+        await answers_soon(gateway)
+        assert resident_mb(gateway.pid) - before < 60
+        # Who says nothing is dropped after the time for headers, whether it has begun to speak or not.
+        async with asyncio.timeout(20):
+            assert {await reader.read() for reader in opened} == {b""}
+        await answers_soon(gateway)
+
+
+async def test_readers_that_do_not_read_hold_up_nobody_and_get_everything_at_last(tmp_path: Path) -> None:
+    port = free_port()
+    async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
+        async with RawClient(gateway.url) as caller:
+            peers = [await _asks_and_does_not_read(gateway, caller.headers, number) for number in range(SLOW_READERS)]
+            await answers_soon(gateway)
+            for reader, writer in peers:
+                writer.transport.resume_reading()  # type: ignore[attr-defined]
+                async with asyncio.timeout(ANSWER_S):
+                    received = await reader.readuntil(b"\r\n0\r\n\r\n")
+                assert received.count(b'"notifications/vendor/mirror"') == 1
+                assert received.endswith(b"\r\n0\r\n\r\n")
+                assert received.count(b"x" * 60_000) >= 2 * 25
+                writer.close()
+        await answers_soon(gateway)
+
+
+async def _asks_and_does_not_read(
+    gateway: Gateway, headers: dict[str, str], number: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """One POST whose answer is an event stream of some megabytes, into a small buffer that nobody empties."""
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
+    small.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", gateway.port))
+    # The limit is what the reader keeps when it reads at last; until then it is not asked to.
+    reader, writer = await asyncio.open_connection(sock=small, limit=64 * 1024 * 1024)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    params = {"name": "a__notify", "arguments": {"value": BIG}}
+    body = json.dumps({"jsonrpc": "2.0", "id": f"slow-{number}", "method": "tools/call", "params": params}).encode()
+    head = {**headers, "host": "localhost", "content-type": "application/json", "accept": "text/event-stream"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    writer.write(f"POST /mcp HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body)
+    await writer.drain()
+    return reader, writer
+
+
+async def test_sessions_over_the_limit_are_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    port = free_port()
+    config = {"schema": 1, "servers": {"a": http_server(port)}, "limits": {"sessions": 3}}
+    async with mirror(port), running_gateway(config, tmp_path) as gateway, AsyncExitStack() as stack:
+        callers = [await stack.enter_async_context(RawClient(gateway.url)) for _ in range(3)]
+        one_more = RawClient(gateway.url)
+        stack.push_async_callback(one_more.http.aclose)
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        refused = await one_more.post(opening)
+        assert refused.error["data"]["error_type"] == "overloaded"
+        assert all([(await caller.call("a__mirror", {"value": 2})).result["vendor/extra"] == 2 for caller in callers])
+        await callers[0].http.delete(gateway.url, headers=callers[0].headers)
+        began = time.monotonic()
+        assert "result" in (await one_more.post(opening)).reply
+        assert time.monotonic() - began < ANSWER_S
