@@ -15,6 +15,7 @@ from tests.harness.raw_client import RawClient
 
 pytestmark = pytest.mark.timeout(60)
 ODD_SERVER = Path(__file__).parent.parent / "peers" / "odd_server.py"
+MIRROR = Path(__file__).parent.parent / "peers" / "mirror_server.py"
 LISTS = ("tools", "prompts", "resources")
 
 
@@ -58,3 +59,27 @@ async def test_lists_that_come_late_are_news_to_whoever_was_answered_without_the
             "late__greet"
         ]
         assert (await caller.request("resources/templates/list")).result["resourceTemplates"]
+
+
+async def servers_in(caller: RawClient) -> set[str]:
+    """Whose tools are listed, besides the gateway's own."""
+    names = [tool["name"] for tool in (await caller.request("tools/list")).result["tools"]]
+    return {name.partition("__")[0] for name in names if "__" in name}
+
+
+async def test_a_server_without_tools_is_well_and_offers_none() -> None:
+    """EC-SEP-004: an empty list is a valid state."""
+    config = {
+        "schema": 1,
+        "servers": {
+            "bare": {"command": sys.executable, "args": [str(MIRROR), "stdio", "--empty"]},
+            "full": {"command": sys.executable, "args": [str(MIRROR), "stdio"]},
+        },
+        "scopes": {"default": {"default_servers": ["*"]}, "alone": {"default_servers": ["bare"]}},
+    }
+    async with running_gateway(config) as gateway, RawClient(f"{gateway.url}/alone") as alone:
+        assert await servers_in(alone) == set()
+        assert (await alone.call("bare__mirror", {})).error["data"]["error_type"] == "unknown_tool"
+        async with RawClient(gateway.url) as caller:
+            assert await servers_in(caller) == {"full"}
+        assert "server not listed" not in gateway.log

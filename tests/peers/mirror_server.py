@@ -7,7 +7,7 @@
 It works on bytes where it matters, so that what a test sees is what really passed. `mirror` returns its params; `notify` sends them
 as a vendor notification first; `fail` answers with an error whose data holds them; `ask` (stateless) asks a question after `value`
 seconds; `break` does what its `how` says; `headers` returns the HTTP headers of the call; `sign` wants an address opened first, and
-`signed` says that it was.
+`signed` says that it was. With `--empty` it offers no tools.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ async def serve_stdio() -> None:
 
 
 if __name__ == "__main__":
+    if "--empty" in sys.argv:
+        TOOLS.clear()
     if sys.argv[1] == "stdio":
         asyncio.run(serve_stdio())
     else:

@@ -135,6 +135,7 @@ async def test_a_run_past_its_deadline_is_unknown_or_failed_by_class(tmp_path: P
 
 
 async def test_an_upstream_that_comes_back_different_is_read_anew(tmp_path: Path) -> None:
+    """EC-SEP-010: the list and what it says of tasks are read anew."""
     async with set_stage(tmp_path) as stage, http_session(stage.gateway) as caller:
 
         async def listed() -> list[str]:

@@ -44,6 +44,7 @@ async def refused(caller: Any, method: str, params: dict[str, Any]) -> dict[str,
 
 @pytest.mark.parametrize("task", ["yes", [], 7, None, {"ttl": "60000"}, {"ttl": 1.5}, {"ttl": True}, {"ttl": [1]}])
 async def test_a_malformed_task_is_refused_and_nothing_runs(stage: Stage, task: Any) -> None:
+    """EC-SEP-001."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         error = await refused(caller, "tools/call", called("once", f"malformed {task}", task=task))
         assert error["code"] == -32602
@@ -53,6 +54,7 @@ async def test_a_malformed_task_is_refused_and_nothing_runs(stage: Stage, task: 
 
 @pytest.mark.parametrize("ttl", [0, -1, -86_400_000])
 async def test_a_ttl_that_is_not_positive_is_refused(stage: Stage, ttl: int) -> None:
+    """EC-SEP-002."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         error = await refused(caller, "tools/call", called("once", f"ttl {ttl}", task={"ttl": ttl}))
         assert (error["code"], error["data"]["error_type"]) == (-32602, "invalid_params")
@@ -65,6 +67,7 @@ async def test_a_ttl_that_is_not_positive_is_refused(stage: Stage, ttl: int) -> 
 async def test_the_ttl_is_reported_as_asked_and_clamped_to_the_maximum(
     stage: Stage, asked: int | None, given: int
 ) -> None:
+    """EC-SEP-003: clamped, with a warning in the log."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         wanted = {} if asked is None else {"ttl": asked}
         created = await caller.ask("tools/call", called("read", f"clamp {asked}", task=wanted))
@@ -78,6 +81,7 @@ async def test_the_ttl_is_reported_as_asked_and_clamped_to_the_maximum(
     "task_id", ["tg_01JZZZZZZZZZZZZZZZZZZZZZZZ", "tg_", "", "book-1", "up_eA.00", "'; DROP TABLE tasks; --", "x" * 5000]
 )
 async def test_an_id_that_we_did_not_hand_out_is_unknown(stage: Stage, method: str, task_id: str) -> None:
+    """EC-SEP-005, EC-SEP-006 and EC-SEP-007, by method."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         error = await refused(caller, method, {"taskId": task_id})
         assert (error["code"], error["data"]["error_type"]) == (-32602, "unknown_task")
@@ -85,6 +89,7 @@ async def test_an_id_that_we_did_not_hand_out_is_unknown(stage: Stage, method: s
 
 
 async def test_a_cancelled_or_finished_task_cannot_be_cancelled_again(stage: Stage) -> None:
+    """EC-SEP-008."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         slow = await begun(caller, "once", "cancel twice", seconds=30)
         cancelled = await caller.ask("tasks/cancel", {"taskId": slow, "reason": "changed my mind"})
@@ -119,6 +124,7 @@ async def until(true: Any, within: float = 10.0) -> None:
 
 
 async def test_a_result_asked_for_while_it_works_comes_at_the_end(stage: Stage) -> None:
+    """EC-SEP-009."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         task_id = await begun(caller, "once", "blocks", seconds=0.6)
         started = time.monotonic()
