@@ -41,6 +41,17 @@ async def run(caller: Caller, tool: str, timeout_ms: int = 8000, **args: Any) ->
     return await call(caller, "execute_tool", server="everything", tool=tool, args=args, timeout_ms=timeout_ms)
 
 
+async def waiting_form(caller: Caller, field: str) -> dict[str, Any]:
+    """The form that asks for this. The server asks for roots on its own, soon after it was started, so there may be two."""
+    for _ in range(30):
+        for asked in (await told(caller, "get_elicitations", server="everything"))["elicitations"]:
+            if field in asked["params"]["requestedSchema"]["properties"]:
+                found: dict[str, Any] = asked
+                return found
+        await told(caller, "await_activity", timeout_ms=1000)
+    raise AssertionError(f"nobody asked for {field}")
+
+
 async def until(caller: Caller, kind: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for _ in range(30):
@@ -81,7 +92,7 @@ async def test_its_tools_are_listed_and_run(caller: Caller) -> None:
 
 async def test_its_elicitation_is_answered_with_a_tool(caller: Caller) -> None:
     promoted = read(await run(caller, "trigger-elicitation-request", timeout_ms=1500))
-    (asked,) = (await told(caller, "get_elicitations"))["elicitations"]
+    asked = await waiting_form(caller, "name")
     content = filled_in(asked["params"]["requestedSchema"])
     answer = {"request_id": asked["request_id"], "action": "accept", "content": content}
     assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
@@ -129,3 +140,15 @@ async def test_a_followed_resource_tells_when_it_changes(caller: Caller) -> None
         await run(caller, "toggle-subscriber-updates")
     assert (await told(caller, "unsubscribe_resource", server="everything", uri=uri))["success"] is True
     assert (await told(caller, "unsubscribe_resource", server="everything", uri=uri))["isError"] is True
+
+
+async def test_its_question_for_roots_is_answered_with_a_tool() -> None:
+    async with running_gateway(CONFIG) as running, http_session(running) as caller:
+        await told(caller, "list_tools")
+        promoted = read(await run(caller, "get-roots-list", timeout_ms=1500))
+        # It asks once when it was started and once for this tool.
+        answer = {"action": "accept", "content": {"roots": [{"uri": "file:///tmp/project", "name": "Project"}]}}
+        for asked in (await told(caller, "get_elicitations"))["elicitations"]:
+            await told(caller, "respond_to_elicitation", request_id=asked["request_id"], **answer)
+        result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+        assert "file:///tmp/project" in result["text"]

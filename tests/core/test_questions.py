@@ -19,6 +19,7 @@ from taskgate.core.questions import (
     can_answer,
     no_list_form,
     not_supported,
+    unanswered,
     with_models,
     without_related_task,
 )
@@ -62,6 +63,11 @@ def test_a_question_decodes_to_an_object_whatever_it_holds() -> None:
 
 def test_an_unsupported_question_says_so() -> None:
     assert json.loads(not_supported(SAMPLE).error or b"{}")["code"] == -32601
+
+
+def test_a_question_that_nobody_answered_is_cancelled_if_it_can_be_and_an_error_if_not() -> None:
+    assert json.loads(unanswered(ELICIT).result or b"{}") == {"action": "cancel"}
+    assert json.loads(unanswered(ROOTS).error or b"{}")["code"] == -32603
 
 
 def test_a_related_task_can_be_taken_out_again() -> None:

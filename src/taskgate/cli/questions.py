@@ -52,7 +52,7 @@ def answer(
     token: Token = None,
     as_json: Json = False,
 ) -> None:
-    """Answer a question: with a filled-in form, a message for sampling, or --decline or --cancel."""
+    """Answer a question: with a filled-in form (roots have one too), a message for sampling, or --decline or --cancel."""
 
     def work(api: GatewayApi) -> None:
         if decline and cancel:
@@ -88,7 +88,7 @@ def _shown(row: dict[str, Any]) -> str:
     params = row["params"]
     lines = [
         f"{row['request_id']}  {row['server']} asks {row['caller']} ({row['kind']})",
-        f"  {params.get('message', '')}" if row["kind"] == "elicitation" else f"  {json.dumps(params)[:500]}",
+        f"  {params.get('message', '')}" if "message" in params else f"  {json.dumps(params)[:500]}",
         f"  answer before {row['expires_at']}",
     ]
     if params.get("mode") == "url":

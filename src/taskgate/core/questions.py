@@ -73,6 +73,13 @@ def no_list_form() -> Answer:
     return Answer(error=wire.encode({"code": -32602, "message": _NO_LIST_FORM}))
 
 
+def unanswered(method: str) -> Answer:
+    """Nobody answered in time. Only an elicitation has a result that says so."""
+    if method == ELICIT:
+        return CANCELLED
+    return Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
+
+
 def not_supported(method: str) -> Answer:
     return Answer(error=wire.encode({"code": -32601, "message": f"The caller cannot answer {method}."}))
 
@@ -95,15 +102,17 @@ def can_answer(capabilities: Mapping[str, Any], method: str, params: Mapping[str
 
 
 def with_inbox(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What may be declared for a caller that has an inbox: forms, pages and plain sampling, on top of its own."""
-    elicitation, sampling = capabilities.get("elicitation"), capabilities.get("sampling")
-    if isinstance(elicitation, Mapping) and "form" in elicitation and "url" in elicitation and sampling is not None:
+    """What may be declared for a caller that has an inbox: forms, pages, plain sampling and roots, on top of its own."""
+    elicitation, sampling, roots = (capabilities.get(name) for name in ("elicitation", "sampling", "roots"))
+    forms = isinstance(elicitation, Mapping) and "form" in elicitation and "url" in elicitation
+    if forms and sampling is not None and isinstance(roots, Mapping):
         return capabilities
     own = elicitation if isinstance(elicitation, Mapping) else {}
     return {
         **capabilities,
         "elicitation": {**own, "form": own.get("form", {}), "url": own.get("url", {})},
         "sampling": sampling if isinstance(sampling, Mapping) else {},
+        "roots": roots if isinstance(roots, Mapping) else {},
     }
 
 

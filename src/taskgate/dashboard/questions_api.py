@@ -5,16 +5,17 @@ the page `/waterfall`. Callers answer their own questions with tools; the operat
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core.activity.waterfall import svg
 from taskgate.core.errors import CallerError
-from taskgate.core.questions import ELICIT
+from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.web import Answer, WebRequest, json_answer
-from taskgate.gateway.activity.inbox import Waiting
+from taskgate.gateway.activity.inbox import FORMS, Waiting
 from taskgate.gateway.gateway import Gateway
 
 MOST_SPANS = 2_000
+_KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Waterfall - Taskgate</title>
 <link rel="stylesheet" href="/static/style.css"></head>
@@ -24,8 +25,7 @@ _PAGE = """<!doctype html>
 
 
 def question_row(waiting: Waiting) -> dict[str, Any]:
-    kind = "elicitation" if waiting.method == ELICIT else "sampling"
-    return {"kind": kind, "caller": waiting.caller, **waiting.shown()}
+    return {"kind": _KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
 
 
 def list_questions(gateway: Gateway) -> Answer:
@@ -45,7 +45,7 @@ def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> 
     action = said.get("action", "accept")
     if action not in ("accept", "decline", "cancel"):
         return json_answer({"error": "action must be accept, decline or cancel."}, 400)
-    if waiting.method == ELICIT:
+    if waiting.method in FORMS:
         inbox.answer_elicitation(waiting, action, said.get("content"))
     elif action == "accept":
         inbox.answer_sampling(

@@ -103,11 +103,11 @@ def test_fields_that_ask_for_secrets_are_found() -> None:
 @pytest.mark.parametrize(
     ("declared", "shown"),
     [
-        ({}, {"elicitation": {"form": {}, "url": {}}, "sampling": {}}),
-        ({"elicitation": {}}, {"elicitation": {"form": {}, "url": {}}, "sampling": {}}),
+        ({}, {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}),
+        ({"elicitation": {}}, {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}),
         (
-            {"sampling": {"tools": {}}, "roots": {}},
-            {"roots": {}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}},
+            {"sampling": {"tools": {}}, "roots": {"listChanged": True}},
+            {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}},
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_inbox_lets_more_be_asked(declared: dict[str, Any], shown: dict[str, 
 
 
 def test_a_caller_that_can_do_everything_is_shown_as_it_is() -> None:
-    declared = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+    declared = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
     assert with_inbox(declared) is declared
 
 

@@ -1,7 +1,4 @@
-"""Who answers a server's question: the caller itself if it said that it can, else whoever looks into its inbox.
-
-Roots are asked natively only: they are a fact about the caller's machine, which nobody else can answer.
-"""
+"""Who answers a server's question: the caller itself if it said that it can, else whoever looks into its inbox."""
 
 from __future__ import annotations
 

@@ -19,8 +19,9 @@ from taskgate.core import wire
 from taskgate.core.activity.answers import elicitation_answer, sampling_answer, secret_fields
 from taskgate.core.activity.events import EventKind
 from taskgate.core.activity.question_states import BY_ACTION, Ending
+from taskgate.core.activity.roots_form import roots_answer, roots_form
 from taskgate.core.errors import CallerError
-from taskgate.core.questions import CANCELLED, ELICIT, SAMPLE, Answer, Question, bare_params
+from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.gateway.request import Request
@@ -30,7 +31,9 @@ EXPIRY_S: Final = 600.0
 PER_SERVER: Final = 100
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
-ANSWERABLE: Final = (ELICIT, SAMPLE)
+FORMS: Final = (ELICIT, ROOTS)
+"""What is asked, shown and answered as an elicitation; roots have a form of ours."""
+ANSWERABLE: Final = (*FORMS, SAMPLE)
 
 Tell = Callable[[str, EventKind, str, dict[str, Any]], None]
 
@@ -63,7 +66,7 @@ class Waiting:
             "server": self.server,
             "timestamp": iso(self.asked_ms),
             "expires_at": iso(self.expires_ms),
-            "params": self.params,
+            "params": self.form,
         }
         if self.task_id is not None:
             shown["task_id"] = self.task_id
@@ -91,8 +94,13 @@ class Waiting:
         )
 
     @property
+    def form(self) -> Mapping[str, Any]:
+        """What is asked, as whoever answers sees it."""
+        return roots_form(self.server) if self.method == ROOTS else self.params
+
+    @property
     def message(self) -> str:
-        said = self.params.get("message")
+        said = self.form.get("message")
         return said if type(said) is str else ""
 
 
@@ -168,7 +176,7 @@ class Inbox:
         if request is not None:
             request.open_question = waiting.sentence
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
-        kind = EventKind.ELICITATION_REQUEST if question.method == ELICIT else EventKind.SAMPLING_REQUEST
+        kind = EventKind.ELICITATION_REQUEST if question.method in FORMS else EventKind.SAMPLING_REQUEST
         if not question.restored:
             self._tell(caller, kind, waiting.server, _told(waiting))
         return waiting
@@ -191,15 +199,15 @@ class Inbox:
 
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
-        kind = EventKind.ELICITATION_EXPIRED if waiting.method == ELICIT else EventKind.SAMPLING_EXPIRED
+        kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
         self._tell(waiting.caller, kind, waiting.server, _told(waiting))
         waiting.answered(_EXPIRED)
 
-    def of(self, caller: str, method: str | None = None, server: str | None = None) -> list[Waiting]:
+    def of(self, caller: str, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None) -> list[Waiting]:
         return [
             waiting
             for waiting in self._waiting.get(caller, {}).values()
-            if (method is None or waiting.method == method) and (server is None or waiting.server == server)
+            if waiting.method in methods and (server is None or waiting.server == server)
         ]
 
     def all(self) -> list[Waiting]:
@@ -210,22 +218,22 @@ class Inbox:
         return [w for w in self.of(caller_key(request)) if w.request is request]
 
     def elicitations(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
-        return [waiting.shown() for waiting in self.of(caller_key(request), ELICIT, server)]
+        return [waiting.shown() for waiting in self.of(caller_key(request), FORMS, server)]
 
     def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
-        return [waiting.shown() for waiting in self.of(caller_key(request), SAMPLE, server)]
+        return [waiting.shown() for waiting in self.of(caller_key(request), (SAMPLE,), server)]
 
-    def find(self, caller: str, request_id: str, method: str) -> Waiting:
+    def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
         """The question, if it is this caller's. Unknown and foreign ids look the same."""
         waiting = self._waiting.get(caller, {}).get(request_id)
-        if waiting is not None and waiting.method == method:
+        if waiting is not None and waiting.method in methods:
             return waiting
         how = self._settled.get((caller, request_id))
         if how is not None:
             raise CallerError(
                 "unknown_question", f"The question {request_id!r} does not wait any more: it was {_WORDS[how]}."
             )
-        tool = "get_elicitations" if method == ELICIT else "get_sampling_requests"
+        tool = "get_elicitations" if methods == FORMS else "get_sampling_requests"
         raise CallerError(
             "unknown_question", f"There is no question {request_id[:60]!r} waiting. {tool} shows those that are."
         )
@@ -238,16 +246,22 @@ class Inbox:
         raise CallerError("unknown_question", f"There is no question {request_id[:60]!r} waiting.")
 
     def answer_elicitation(self, waiting: Waiting, action: str, content: Any) -> None:
-        answer = elicitation_answer(waiting.params, action, content)
+        if waiting.method == ROOTS:
+            answer = roots_answer(action, content)
+        else:
+            answer = elicitation_answer(waiting.params, action, content)
         self._settle(waiting, answer, BY_ACTION[action])
 
     def answer_sampling(self, waiting: Waiting, role: str, content: Any, model: str, stop_reason: str | None) -> None:
         self._settle(waiting, sampling_answer(role, content, model, stop_reason), Ending.COMPLETED)
 
     def refuse(self, waiting: Waiting, reason: str | None) -> None:
-        """Nobody will answer: an elicitation is cancelled, a sampling request refused (its user said no)."""
+        """Nobody will answer: an elicitation is cancelled, roots and sampling are refused (the user said no)."""
         if waiting.method == ELICIT:
             self._settle(waiting, CANCELLED, Ending.CANCELLED)
+            return
+        if waiting.method == ROOTS:
+            self._settle(waiting, roots_answer("cancel", None, reason), Ending.CANCELLED)
             return
         error = {"code": -1, "message": reason or "The request was refused."}
         self._settle(waiting, Answer(error=wire.encode(error)), Ending.CANCELLED)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core.activity.answers import ACTIONS
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
-from taskgate.core.questions import ELICIT, SAMPLE
+from taskgate.core.questions import SAMPLE
+from taskgate.gateway.activity.inbox import FORMS
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool
 from taskgate.gateway.request import Request
@@ -30,29 +31,29 @@ async def get_sampling_requests(context: Context, request: Request, given: dict[
 
 async def respond_to_elicitation(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     inbox = context.activity.inbox
-    waiting = inbox.find(caller_key(request), given["request_id"], ELICIT)
+    waiting = inbox.find(caller_key(request), given["request_id"], FORMS)
     inbox.answer_elicitation(waiting, given["action"], given.get("content"))
     return saying({"success": True, "message": f"{waiting.server} has your answer ({given['action']})."})
 
 
 async def respond_to_sampling(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     inbox = context.activity.inbox
-    waiting = inbox.find(caller_key(request), given["request_id"], SAMPLE)
+    waiting = inbox.find(caller_key(request), given["request_id"], (SAMPLE,))
     inbox.answer_sampling(waiting, given["role"], given["content"], given["model"], given.get("stop_reason"))
     return saying({"success": True, "message": f"{waiting.server} has your message."})
 
 
 async def cancel_elicitation_request(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    return _cancelled(context, request, given, ELICIT)
+    return _cancelled(context, request, given, FORMS)
 
 
 async def cancel_sampling_request(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    return _cancelled(context, request, given, SAMPLE)
+    return _cancelled(context, request, given, (SAMPLE,))
 
 
-def _cancelled(context: Context, request: Request, given: dict[str, Any], method: str) -> ToolReply:
+def _cancelled(context: Context, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> ToolReply:
     inbox = context.activity.inbox
-    waiting = inbox.find(caller_key(request), given["request_id"], method)
+    waiting = inbox.find(caller_key(request), given["request_id"], methods)
     inbox.refuse(waiting, given.get("reason"))
     return saying({"success": True, "message": f"{waiting.server} was told that nobody will answer."})
 

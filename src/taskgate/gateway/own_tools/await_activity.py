@@ -12,9 +12,10 @@ from taskgate.core.activity.events import by_server
 from taskgate.core.activity.waiting import IMMEDIATE, TIMEOUT, pending_on_servers, triggers
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
-from taskgate.core.questions import ELICIT, SAMPLE
+from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks import ids
 from taskgate.gateway.activity.feed import Feed
+from taskgate.gateway.activity.inbox import FORMS
 from taskgate.gateway.own_tools.news import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool, patience_s
@@ -67,10 +68,10 @@ def _pending_client(context: Context, request: Request) -> dict[str, Any]:
     return {
         "elicitations": [
             {"requestId": waiting.id, "server": waiting.server, "message": waiting.message}
-            for waiting in inbox.of(caller, ELICIT)[:MAX_SHOWN]
+            for waiting in inbox.of(caller, FORMS)[:MAX_SHOWN]
         ],
         "sampling_requests": [
-            {"requestId": waiting.id, "server": waiting.server} for waiting in inbox.of(caller, SAMPLE)[:MAX_SHOWN]
+            {"requestId": waiting.id, "server": waiting.server} for waiting in inbox.of(caller, (SAMPLE,))[:MAX_SHOWN]
         ],
     }
 

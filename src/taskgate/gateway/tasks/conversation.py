@@ -10,7 +10,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.ports.upstream import CallerFace, LinkKey
 
 RESUMED: Final = "resume-"
-EVERYTHING: Final = CallerFace({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}})
+EVERYTHING: Final = CallerFace({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}})
 
 
 @dataclass(frozen=True, slots=True)

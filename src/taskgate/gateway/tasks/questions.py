@@ -17,7 +17,7 @@ from typing import Final
 from taskgate.core import wire
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.meta import with_meta
-from taskgate.core.questions import CANCELLED, ELICIT, Answer, Question, bare_params, not_supported
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params, not_supported, unanswered
 from taskgate.core.tasks.happening import InputAsked, InputSettled
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
@@ -147,7 +147,7 @@ class TaskQuestions:
                     answers[key] = await future
                     await self._settled(task.id, key, answers[key])
         except TimeoutError:
-            answers.update({key: CANCELLED for key in asked if key not in answers})
+            answers.update({key: unanswered(question.method) for key, question in asked.items() if key not in answers})
         finally:
             for put in puts:
                 put.withdraw()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from taskgate.core import wire
 from taskgate.core.errors import Executed
-from taskgate.core.questions import ELICIT, Answer, Question, bare_params
+from taskgate.core.questions import ELICIT, ROOTS, Answer, Question, bare_params
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
@@ -75,4 +77,8 @@ def error_message(raw: bytes) -> str:
 def usable(question: Question, answer: Answer) -> Raw:
     if answer.result is not None:
         return bare_params(Raw(answer.result))
-    return Raw(b'{"action":"cancel"}') if question.method == ELICIT else Raw(b"{}")
+    return _REFUSED.get(question.method, Raw(b"{}"))
+
+
+_REFUSED: Final = {ELICIT: Raw(b'{"action":"cancel"}'), ROOTS: Raw(b'{"roots":[]}')}
+"""What a stateless server is sent for an answer that was refused: it knows no error there, so the nearest thing to no."""

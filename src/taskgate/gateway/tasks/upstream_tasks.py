@@ -23,7 +23,7 @@ from taskgate.core.tasks.happening import ErrorCame, Noted
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.relay import question_in
-from taskgate.gateway.tasks.conversation import Conversation
+from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import error_message, is_error, record_reply, usable
@@ -193,7 +193,7 @@ class UpstreamTasks:
         return UpstreamRequest(
             method,
             {"taskId": wire.raw(handle.task_id), **(more or {})},
-            with_tasks_extension(CallerFace({"elicitation": {"form": {}, "url": {}}, "sampling": {}})),
+            with_tasks_extension(EVERYTHING),
             task.execution_budget_ms / 1000,
             lambda heard, params: self._heard(task, heard, params),
             lambda question: self._questions.ask(task.id, question),

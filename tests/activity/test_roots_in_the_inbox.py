@@ -1,0 +1,154 @@
+"""A server asks for roots, its caller declared none: the question waits in the inbox, as a form, and whoever looks can answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.peers import UPSTREAMS, Generation, Upstream
+from tests.harness.programs import run_to_end
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+ROOT = "file:///tmp/project"
+
+
+def facade(server: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "servers": {"peer": server},
+        "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
+        "tasks": {"promote_after_ms": 5000},
+    }
+
+
+def every(*transports: str) -> list[Any]:
+    return [
+        pytest.param(u, t, id=f"{u.name} over {t}", marks=pytest.mark.peers(u.peer))
+        for u in UPSTREAMS
+        for t in transports
+    ]
+
+
+async def asked_for_roots(caller: Caller) -> tuple[str, dict[str, Any]]:
+    """Call the tool that asks for roots; the task it became, and the question."""
+    await told(caller, "list_tools")
+    promoted = read(await call(caller, "execute_tool", server="peer", tool="roots", timeout_ms=500))
+    seen: dict[str, Any] = {"pending_client": {"elicitations": []}}
+    while not seen["pending_client"]["elicitations"]:
+        seen = await told(caller, "await_activity", timeout_ms=500)
+    (brief,) = seen["pending_client"]["elicitations"]
+    assert brief["message"].startswith("peer asks which folders")
+    listed = await told(caller, "get_elicitations", server="peer")
+    (question,) = listed["elicitations"]
+    assert question["request_id"] == brief["requestId"]
+    assert listed["pending_client_action"]["elicitations"] == [question]
+    return promoted["proxy_task"]["task_id"], question
+
+
+async def answered(caller: Caller) -> None:
+    task_id, question = await asked_for_roots(caller)
+    assert {"request_id", "server", "timestamp", "expires_at", "params"} <= set(question)
+    assert question["params"]["requestedSchema"]["required"] == ["roots"]
+    wrong = {"request_id": question["request_id"], "action": "accept", "content": {"roots": ["/tmp/project"]}}
+    assert "file://" in (await told(caller, "respond_to_elicitation", **wrong))["text"]
+    right = {**wrong, "content": {"roots": [ROOT]}}
+    assert (await told(caller, "respond_to_elicitation", **right))["success"] is True
+    assert ROOT in (await told(caller, "get_task_result", task_id=task_id))["text"]
+    assert (await told(caller, "get_elicitations"))["elicitations"] == []
+
+
+@pytest.mark.parametrize(("upstream", "transport"), every("http", "stdio"))
+async def test_a_tools_only_caller_tells_its_roots_with_a_tool(
+    upstream: Upstream, transport: str, tmp_path: Path
+) -> None:
+    async with upstream.http() as url:
+        server = {"url": url} if transport == "http" else upstream.stdio()
+        async with running_gateway(facade(server), tmp_path) as gateway:
+            async with http_session(gateway) as stateful:
+                await answered(stateful)
+            async with http_stateless(gateway, client="tools-only") as stateless:
+                await answered(stateless)
+
+
+@pytest.mark.peers("mcp130")
+async def test_the_same_over_standard_streams(tmp_path: Path) -> None:
+    Gateway(tmp_path, 0).write(facade(UPSTREAMS[0].stdio()))
+    async with stdio_session(tmp_path) as caller:
+        await answered(caller)
+
+
+@pytest.mark.peers("mcp130")
+async def test_a_caller_that_declared_roots_is_asked_itself(tmp_path: Path) -> None:
+    async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway:
+        async with http_session(gateway, capabilities={"roots": {}}) as caller:
+            caller.answers["roots/list"] = {"roots": [{"uri": ROOT}]}
+            await told(caller, "list_tools")
+            assert ROOT in (await told(caller, "execute_tool", server="peer", tool="roots"))["text"]
+            assert [question["method"] for question in caller.asked] == ["roots/list"]
+
+
+@pytest.mark.peers("mcp130")
+@pytest.mark.parametrize("tool", ["respond_to_elicitation", "cancel_elicitation_request"])
+async def test_a_caller_that_does_not_tell_leaves_the_server_with_an_error(tool: str, tmp_path: Path) -> None:
+    async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
+        task_id, question = await asked_for_roots(caller)
+        more = {"action": "decline"} if tool == "respond_to_elicitation" else {"reason": "does not tell its roots"}
+        assert (await told(caller, tool, request_id=question["request_id"], **more))["success"] is True
+        result = await told(caller, "get_task_result", task_id=task_id)
+        assert result["isError"] is True
+        assert "does not tell its roots" in str(result)
+
+
+@pytest.mark.peers("mcp130")
+async def test_the_operator_sees_and_answers_it(tmp_path: Path) -> None:
+    async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
+        task_id, question = await asked_for_roots(caller)
+        headers = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            (row,) = (await http.get(f"{gateway.base}/api/questions")).json()
+        assert (row["kind"], row["request_id"], row["server"]) == ("roots", question["request_id"], "peer")
+
+        async def cli(*arguments: str) -> tuple[int, str, str]:
+            command = [sys.executable, "-m", "taskgate", "questions", *arguments, "--gateway", gateway.base]
+            return await run_to_end(command, {"TASKGATE_STATE_DIR": str(gateway.state)})
+
+        code, out, _ = await cli("list")
+        assert code == 0
+        assert "(roots)" in out
+        assert "roots: array (Folders or files, as file:// addresses)" in out
+        code, _, err = await cli("answer", row["request_id"], '{"roots": ["C:/"]}')
+        assert code != 0
+        assert "file://" in err
+        code, _, err = await cli("answer", row["request_id"], json.dumps({"roots": [{"uri": ROOT, "name": "P"}]}))
+        assert code == 0, err
+        assert ROOT in (await told(caller, "get_task_result", task_id=task_id))["text"]
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer))
+        for u in UPSTREAMS
+        if u.speaks is Generation.STATELESS
+    ],
+)
+async def test_it_survives_the_gateway_being_killed(upstream: Upstream, tmp_path: Path) -> None:
+    async with upstream.http() as url, running_gateway(facade({"url": url}), tmp_path) as gateway:
+        async with http_stateless(gateway, client="ann") as caller:
+            task_id, question = await asked_for_roots(caller)
+            assert (await told(caller, "get_task", task_id=task_id))["task"]["waiting_for"] == "input"
+        await gateway.kill()
+        await gateway.start()
+        async with http_stateless(gateway, client="ann") as caller:
+            (again,) = (await told(caller, "get_elicitations"))["elicitations"]
+            assert again["params"] == question["params"]
+            answer = {"request_id": again["request_id"], "action": "accept", "content": {"roots": [ROOT]}}
+            assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
+            result = await told(caller, "get_task_result", task_id=task_id)
+            assert ROOT in result.get("text", ""), result
