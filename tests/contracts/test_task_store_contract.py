@@ -56,7 +56,7 @@ async def finished(store: Store, body: bytes = RESULT, **changes: object) -> Tas
 
 
 async def test_what_was_accepted_is_read_back_to_the_byte(store: Store) -> None:
-    draft = a_call(status_message="Queued", correlation_id="c-1", tool_class=ToolClass.KEYED)
+    draft = a_call(status_message="Queued", correlation_id="c-1", tool_class=ToolClass.KEYED, scope_revision="3-ab")
     answer = await store.accept(draft)
     assert isinstance(answer, Change)
     assert await store.get(draft.id) == answer.task

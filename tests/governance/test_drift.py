@@ -58,6 +58,15 @@ async def test_a_policy_that_denies_now_stops_an_approved_call(tmp_path: Path) -
         assert error["code"] == -32011
 
 
+async def test_a_scope_that_shrank_stops_an_approved_call(tmp_path: Path) -> None:
+    async with a_stage(tmp_path) as stage:
+        caller, task_id = await approved(stage)
+        await reloaded(stage, tmp_path, scopes={"default": {"default_servers": ["*"], "tool_denylist": ["delete_it"]}})
+        error = await ends(stage, caller, task_id)
+        assert error["data"]["error_type"] == "policy_drift"
+        assert stage.sent() == []
+
+
 async def test_a_policy_that_asks_other_people_now_stops_an_approved_call(tmp_path: Path) -> None:
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage)

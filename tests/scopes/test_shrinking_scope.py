@@ -138,6 +138,23 @@ async def test_a_real_client_follows_a_scope_that_shrinks(caller: Caller, tmp_pa
     assert "files:read" in str(read["value"])
 
 
+async def test_a_task_and_its_audit_rows_name_the_set_of_tools_it_was_made_under() -> None:
+    async with running_gateway(WIDE) as gateway, opened(f"{gateway.url}/review", GENERATIONS[0]) as ann:
+        made = (await ann.ask("tools/call", {"name": "mail__send", "arguments": {}, "task": {"ttl": 60_000}})).result
+        await ann.ask("tasks/result", {"taskId": made["taskId"]})
+        await gateway.stop()
+    store = open_store(gateway.state / "taskgate.db")
+    rows = [row.entry for row in await store.audit_rows()]
+    task = await store.get(made["taskId"])
+    await store.close()
+    (composed,) = [entry for entry in rows if entry.event == "scope" and entry.scope == "review"]
+    assert task is not None
+    assert task.scope_revision == composed.policy_revision
+    told = {entry.event: entry.policy_revision for entry in rows if entry.task_id == made["taskId"]}
+    assert set(told) == {"task_created", "task_dispatched", "task_completed"}
+    assert set(told.values()) == {f"{task.policy_revision}/{task.scope_revision}"}
+
+
 async def test_every_call_and_every_effective_set_is_on_the_record_with_its_revision() -> None:
     async with running_gateway(WIDE) as gateway, opened(f"{gateway.url}/review", GENERATIONS[0]) as ann:
         await ann.call("mail__send")

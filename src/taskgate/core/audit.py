@@ -44,6 +44,11 @@ class Entry:
     correlation_id: str = ""
 
 
+def revisions(policy: str, scope: str) -> str:
+    """By what a call was judged: the rules, and the set of servers and tools that its scope gave."""
+    return f"{policy}/{scope}" if scope else policy
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """An entry in its place in the chain. Numbers start at 1 and have no gaps."""

@@ -117,15 +117,15 @@ class Gateway:
         relay.urls, relay.elicitation_over = self.urls, self.news.elicitation_over
         self._judge_task_urls()
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
-        governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals)
+        self.scope_record = ScopeRecord(store, metrics)
+        views = Views(catalogs, self._note, self.scope_record.composed)
+        governor = Governor(self.tasks, catalogs, lambda: self._plan, metrics, self.approvals, views)
         self._ask_caller = AskCaller(self.approvals, self.tasks, lambda: self._plan)
         self.pins = Pins(store, catalogs, lambda: self._plan, self.approvals)
         self.annotations = Annotations(lambda: self._plan, catalogs, metrics)
         catalogs.inspect = self._inspect
         by_url = ByUrl(seal, self.approvals, self.tasks, lambda: self._plan)
         readings = HeldReadings(governor, self.tasks, lambda: self._plan)
-        self.scope_record = ScopeRecord(store, metrics)
-        views = Views(catalogs, self._note, self.scope_record.composed)
         self.budgets = Budgets(plan)
         self.admission = Admission(plan.limits)
         self.admission.refused = lambda why: metrics.denied.add(f"overloaded_{why}")

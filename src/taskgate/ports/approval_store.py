@@ -33,6 +33,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     caller: str
     wire_name: str
     arguments: bytes
+    scope_revision: str = ""
+    """Of the set of servers and tools that the caller had when it asked, for the record."""
 
 
 class HeldCall(msgspec.Struct, frozen=True):

@@ -24,6 +24,14 @@ def test_the_trail_tells_birth_dispatch_and_every_change_of_state() -> None:
     ]
 
 
+def test_an_entry_names_the_rules_and_the_set_of_tools_that_the_call_was_judged_by() -> None:
+    entries = [
+        entry_of(None, a_task(policy_revision="p1", scope_revision="3-abc"), NOW),
+        entry_of(None, a_task(policy_revision="p1"), NOW),
+    ]
+    assert [entry.policy_revision for entry in entries if entry is not None] == ["p1/3-abc", "p1"]
+
+
 def test_progress_is_not_worth_proving() -> None:
     assert entry_of(a_task(), a_task(status_message="half way"), NOW) is None
 

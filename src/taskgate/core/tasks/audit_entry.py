@@ -7,7 +7,7 @@ their digest.
 
 from __future__ import annotations
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import Entry, revisions
 from taskgate.core.tasks.task import Task
 
 
@@ -24,7 +24,7 @@ def entry_of(before: Task | None, after: Task, at_ms: int) -> Entry | None:
         server=after.server,
         name=after.tool,
         arguments_digest=after.digest,
-        policy_revision=after.policy_revision,
+        policy_revision=revisions(after.policy_revision, after.scope_revision),
         approval_id=after.approval_id or "",
         reason=after.status_message or "" if after.state.is_terminal else "",
         task_id=after.id,

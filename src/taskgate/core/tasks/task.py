@@ -91,6 +91,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     definition_digest: str = ""
     policy_revision: str = ""
+    # Which set of servers and tools its caller had then: the revision of the scope's subset.
+    scope_revision: str = ""
     tool_class: ToolClass = ToolClass.ONCE
     generation: Generation
     correlation_id: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.audit import Entry
+from taskgate.core.audit import Entry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
 from taskgate.gateway.request import Request
@@ -95,7 +95,7 @@ def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = ""
         arguments_digest=digest,
         rule=tool.decision.rule,
         decision="forward",
-        policy_revision=f"{revision}/{tool.revision}" if tool.revision else revision,
+        policy_revision=revisions(revision, tool.revision),
         reason=reason,
         outcome=outcome,
         executed=executed.value,

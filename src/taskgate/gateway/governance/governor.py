@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import Entry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
@@ -24,7 +24,7 @@ from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import arguments_digest, caller_key
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.views import ToolRef
+from taskgate.gateway.views import ToolRef, Views
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
@@ -38,10 +38,16 @@ _UNKNOWN = {
 
 class Governor:
     def __init__(
-        self, tasks: TaskEngine, catalogs: Catalogs, plan: Callable[[], Plan], metrics: Metrics, approvals: Approvals
+        self,
+        tasks: TaskEngine,
+        catalogs: Catalogs,
+        plan: Callable[[], Plan],
+        metrics: Metrics,
+        approvals: Approvals,
+        views: Views,
     ) -> None:
         self.approvals = approvals
-        self.look = LastLook(plan, catalogs, lambda: approvals.grants.current)
+        self.look = LastLook(plan, catalogs, lambda: approvals.grants.current, views)
         self._store = tasks.store
         self._catalogs = catalogs
         self._plan = plan
@@ -87,7 +93,7 @@ class Governor:
             arguments_digest(asked.arguments),
             rule=rule,
             decision=decision,
-            policy_revision=self._plan().gates.revision,
+            policy_revision=revisions(self._plan().gates.revision, asked.scope_revision),
             reason=reason,
         )
 
@@ -120,4 +126,5 @@ def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
         entry.digest if entry is not None else "",
         PatternKind.TOOL,
         schema_of(entry),
+        tool.revision,
     )

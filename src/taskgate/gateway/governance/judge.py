@@ -38,6 +38,7 @@ class Asked:
     definition_digest: str = ""
     kind: PatternKind = PatternKind.TOOL
     input_schema: Mapping[str, Any] = field(default_factory=dict)
+    scope_revision: str = ""
 
 
 def judge(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:

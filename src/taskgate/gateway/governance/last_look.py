@@ -26,18 +26,24 @@ from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.pipeline import REFUSED, decide, workflow_named
 from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
 from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.subset import Subset
 from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.happening import Happening
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.governance.judge import Asked, judge
 from taskgate.gateway.plan import Plan
+from taskgate.gateway.views import Views
 
 _NOT_RUN = "The call was not executed."
 
 
 class LastLook:
-    def __init__(self, plan: Callable[[], Plan], catalogs: Catalogs, grants: Callable[[], Iterable[Grant]]) -> None:
+    def __init__(
+        self, plan: Callable[[], Plan], catalogs: Catalogs, grants: Callable[[], Iterable[Grant]], views: Views
+    ) -> None:
+        self._views = views
         self._plan = plan
         self._catalogs = catalogs
         self._grants = grants
@@ -68,6 +74,9 @@ class LastLook:
         return self.recheck(plan, approval, asked, decision, now_ms)
 
     def judged(self, plan: Plan, asked: Asked, now_ms: int) -> Settled:
+        # What the session narrowed further holds as long as the session; the scope may have shrunk since.
+        if not _admits(self._views.subset(plan, asked.scope, SessionRequest()), asked):
+            return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
         decision = decide(plan.gates, asked.kind, asked.server, asked.name, quarantined=self._catalogs.quarantined)
         try:
             return judge(plan, asked, decision, self._grants(), now_ms)
@@ -96,6 +105,12 @@ class LastLook:
         """The digest of a tool's definition as it is listed now; empty for a tool that is not listed."""
         entry = entry_of(self._catalogs, server, tool)
         return entry.digest if entry is not None else ""
+
+
+def _admits(subset: Subset, asked: Asked) -> bool:
+    if asked.kind is PatternKind.TOOL:
+        return subset.admits(asked.server, asked.name)
+    return subset.admits_kind(asked.server, asked.name, asked.kind)
 
 
 def schema_of(entry: Entry | None) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import Entry, revisions
 from taskgate.core.governance.decision import NeedsApproval
 from taskgate.core.governance.digest import AmbiguousJson, parse_strict
 from taskgate.core.governance.pipeline import workflow_named
@@ -27,6 +27,7 @@ def question(
         caller,
         wire_name,
         asked.arguments,
+        asked.scope_revision,
     )
 
 
@@ -48,7 +49,7 @@ def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> Entry:
         redacted.hidden,
         asked.rule,
         "held",
-        bound.policy_revision,
+        revisions(bound.policy_revision, asked.scope_revision),
         asked.id,
         task_id=task_id,
     )

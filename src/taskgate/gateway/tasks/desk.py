@@ -60,6 +60,7 @@ class NewCall:
     ttl_ms: int
     run_on: RunOn = RunOn.ONCE_ALLOWED
     message: str | None = None
+    scope_revision: str = ""
 
 
 class TaskDesk:
@@ -141,6 +142,7 @@ class TaskDesk:
             digest=arguments_digest(arguments),
             definition_digest=call.definition_digest,
             policy_revision=call.policy_revision,
+            scope_revision=call.scope_revision,
             tool_class=call.tool_class,
             generation=request.generation,
             run_on=call.run_on,
