@@ -170,11 +170,12 @@ async def test_a_question_of_a_stateless_server_survives_the_gateway_being_kille
             task_id = promoted["proxy_task"]["task_id"]
             while (await told(caller, "get_task", task_id=task_id))["task"].get("waiting_for") != "input":
                 await told(caller, "await_activity", timeout_ms=300)
+            (before,) = (await told(caller, "get_elicitations"))["elicitations"]
         await gateway.kill()
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller:
             (asked,) = (await told(caller, "get_elicitations"))["elicitations"]
-            assert asked["task_id"] == task_id
+            assert (asked["task_id"], asked["request_id"]) == (task_id, before["request_id"])
             answer = {"request_id": asked["request_id"], "action": "accept", "content": {"name": "Ann"}}
             assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
             result = await told(caller, "get_task_result", task_id=task_id)

@@ -147,7 +147,7 @@ async def test_it_survives_the_gateway_being_killed(upstream: Upstream, tmp_path
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller:
             (again,) = (await told(caller, "get_elicitations"))["elicitations"]
-            assert again["params"] == question["params"]
+            assert (again["request_id"], again["params"]) == (question["request_id"], question["params"])
             answer = {"request_id": again["request_id"], "action": "accept", "content": {"roots": [ROOT]}}
             assert (await told(caller, "respond_to_elicitation", **answer))["success"] is True
             result = await told(caller, "get_task_result", task_id=task_id)

@@ -348,6 +348,20 @@ async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: Sq
     await again.close()
 
 
+async def test_a_key_that_is_used_again_after_its_answer_is_a_new_question(store: Store) -> None:
+    task = await dispatched(store)
+    first = TaskQuestion("k", "reports", "elicitation/create", b'{"n":1}', shown_as="01FIRST")
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[first])
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")])
+    (still,) = await store.questions(task.id)
+    assert (still.method, still.request, still.shown_as) == ("elicitation/create", b'{"n":1}', "01FIRST")
+    await store.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")])
+    (again,) = await store.questions(task.id)
+    assert (again.method, again.shown_as, again.answer) == ("roots/list", None, None)
+    assert await store.questions(task.id, answered=True) == ()
+
+
 async def test_the_end_of_a_task_withdraws_its_questions(store: Store) -> None:
     task = await dispatched(store)
     question = TaskQuestion("k1", "reports", "elicitation/create", b"{}")

@@ -31,7 +31,7 @@ from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite import checkpointer, connection, rows, writer
 from taskgate.store.sqlite.batch import RideAlong
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate
-from taskgate.store.sqlite.named_queries import SQL
+from taskgate.store.sqlite.named_queries import SQL, migrations
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 DEADLINE_S = 20
@@ -117,6 +117,20 @@ def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: Path) -
 def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
     writing = connect_writer(tmp_path / "store.db")
     assert migrate(writing) == migrate(writing)
+    writing.close()
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date_with_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = sqlite3.connect(path)
+    (_, first), *_ = migrations()
+    old.executescript(f"{first}; PRAGMA user_version=1;")
+    old.execute("INSERT INTO questions VALUES ('t', 'k', 0, 's', 'm', x'7b7d', 1, 2, 'open', NULL)")
+    old.commit()
+    old.close()
+    writing = connect_writer(path)
+    assert migrate(writing) == len(migrations())
+    assert writing.execute("SELECT key, shown_as FROM questions").fetchall() == [("k", None)]
     writing.close()
 
 

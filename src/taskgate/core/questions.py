@@ -34,6 +34,8 @@ class Question:
     """The name under which a stateless server asked it."""
     restored: bool = False
     """It was asked before a restart of ours, and whoever is concerned has been told."""
+    shown_as: str | None = None
+    """The id under which its caller saw it before there was a task."""
 
     def decoded(self) -> dict[str, Any]:
         value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}

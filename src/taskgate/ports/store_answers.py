@@ -107,6 +107,8 @@ class TaskQuestion(msgspec.Struct, frozen=True):
     expires_ms: int | None = None
     asked_ms: int = 0
     answer: bytes | None = None
+    shown_as: str | None = None
+    """The id under which its caller saw it before there was a task."""
 
 
 class TaskPage(msgspec.Struct, frozen=True):

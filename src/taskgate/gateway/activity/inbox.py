@@ -154,15 +154,15 @@ class Inbox:
                 del self._waiting[caller]
             return None
         now = time.time_ns() // 1_000_000
-        stable = task_id is not None and question.key is not None
         drop = ("elicitationId",) if question.method == ELICIT else ()
         expiry_s = min(self.expiry_s, self.url_expiry_s) if question.is_url else self.expiry_s
+        asked = bytes(bare_params(question.params, drop))
         waiting = Waiting(
-            _stable_id(task_id, question.key) if stable else ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
+            question.shown_as or _new_id(now, task_id, question.key, asked),
             caller,
             question.server,
             question.method,
-            wire.parse_strictly(bytes(bare_params(question.params, drop))),
+            wire.parse_strictly(asked),
             now,
             now + int(expiry_s * 1000),
             answered,
@@ -296,10 +296,13 @@ _WORDS: Final = {
 }
 
 
-def _stable_id(task_id: str | None, key: str | None) -> str:
-    """A question of a task keeps its id over a restart: a client may have read it before."""
-    digest = hashlib.sha256(f"{task_id}/{key}".encode()).digest()
-    return ids.ulid(ids.born_ms(task_id or "") or 0, digest[: ids.RANDOM_BYTES])
+def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> str:
+    """A question of a task keeps its id over a restart, because a client may have read it before. Another question under the
+    same key gets another one."""
+    if task_id is None or key is None:
+        return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
+    digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()
+    return ids.ulid(ids.born_ms(task_id) or 0, digest[: ids.RANDOM_BYTES])
 
 
 def _too_many(question: Question) -> Answer:

@@ -55,7 +55,7 @@ class TaskInbox:
             await self._show(task, waiting, request.asked_state)
 
     async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:
-        question = Question(waiting.method, raw(waiting.params), waiting.server, task.id)
+        question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
         desk = self._tasks.desk
         key = waiting.key or waiting.id
         stored = stored_question(key, question, desk.store.now_ms())

@@ -228,14 +228,20 @@ def related(question: Question, task_id: str) -> Question:
 
 def _question_of(stored: TaskQuestion, task_id: str) -> Question:
     params = wire.members_of(stored.request).get("params")
-    return Question(stored.method, params, stored.server, task_id, stored.key, restored=True)
+    return Question(stored.method, params, stored.server, task_id, stored.key, restored=True, shown_as=stored.shown_as)
 
 
 def stored_question(key: str, question: Question, now_ms: int, expiry_s: float = EXPIRY_S) -> TaskQuestion:
     drop = ("elicitationId",) if question.method == ELICIT else ()
     embedded = {"method": question.method, "params": bare_params(question.params, drop)}
     return TaskQuestion(
-        key, question.server, question.method, wire.encode(embedded), now_ms + int(expiry_s * 1000), now_ms
+        key,
+        question.server,
+        question.method,
+        wire.encode(embedded),
+        now_ms + int(expiry_s * 1000),
+        now_ms,
+        shown_as=question.shown_as,
     )
 
 

@@ -81,6 +81,7 @@ def question_columns(task_id: str, question: TaskQuestion, now_ms: int) -> dict[
         "request": question.request,
         "asked_ms": now_ms,
         "expires_ms": question.expires_ms,
+        "shown_as": question.shown_as,
     }
 
 

@@ -72,10 +72,14 @@ SELECT id FROM tasks WHERE execution_due_ms IS NOT NULL AND execution_due_ms <= 
 ORDER BY execution_due_ms LIMIT :limit;
 
 -- name: insert_question
-INSERT INTO questions (task_id, key, place, server, method, request, asked_ms, expires_ms, state)
-SELECT :task_id, :key, count(*), :server, :method, :request, :asked_ms, :expires_ms, 'open'
+-- A server may use a key again once it has its answer: then it is a new question.
+INSERT INTO questions (task_id, key, place, server, method, request, asked_ms, expires_ms, shown_as, state)
+SELECT :task_id, :key, count(*), :server, :method, :request, :asked_ms, :expires_ms, :shown_as, 'open'
 FROM questions WHERE task_id = :task_id
-ON CONFLICT (task_id, key) DO NOTHING;
+ON CONFLICT (task_id, key) DO UPDATE SET
+    place = excluded.place, method = excluded.method, request = excluded.request, asked_ms = excluded.asked_ms,
+    expires_ms = excluded.expires_ms, shown_as = excluded.shown_as, state = 'open', answer = NULL
+WHERE state <> 'open';
 
 -- name: answer_question
 UPDATE questions SET state = 'answered', answer = :answer WHERE task_id = :task_id AND key = :key AND state = 'open';
@@ -87,12 +91,12 @@ UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND key = :key
 UPDATE questions SET state = 'withdrawn' WHERE task_id = :task_id AND state = 'open';
 
 -- name: questions_of_task
-SELECT key, server, method, request, expires_ms, asked_ms, answer
+SELECT key, server, method, request, expires_ms, asked_ms, answer, shown_as
 FROM questions WHERE task_id = :task_id AND state = :state
 ORDER BY place;
 
 -- name: open_questions
-SELECT q.task_id, q.key, q.server, q.method, q.request, q.expires_ms, q.asked_ms, q.answer
+SELECT q.task_id, q.key, q.server, q.method, q.request, q.expires_ms, q.asked_ms, q.answer, q.shown_as
 FROM questions q JOIN tasks t ON t.id = q.task_id
 WHERE q.state = 'open' AND (:caller IS NULL OR t.caller = :caller)
 ORDER BY q.asked_ms, q.task_id, q.place
