@@ -59,6 +59,54 @@ async def test_no_more_calls_run_at_once_than_the_budget_allows_and_all_are_answ
         assert await counted(one) == {"calls": 12, "most": 2, "order": [""] * 12}
 
 
+@pytest.mark.parametrize("mode", ["direct", "facade"])
+async def test_readings_prompts_and_completions_stand_in_the_same_line_as_calls(mode: str) -> None:
+    work = server("work", "slow", "count", "library", budgets={"max_concurrency": 2})
+    settings = {"schema": 1, "servers": {"work": work}, "scopes": {"default": scope("*", mode=mode)}}
+    async with running_gateway(settings) as gateway, opened(gateway.url, STATEFUL) as caller:
+        if mode == "direct":
+            ref, argument = {"type": "ref/prompt", "name": "work__quote"}, {"name": "word", "value": "a"}
+            asked = [
+                caller.ask("resources/read", {"uri": "book://one"}),
+                caller.ask("prompts/get", {"name": "work__quote"}),
+                caller.ask("completion/complete", {"ref": ref, "argument": argument}),
+                caller.call("work__slow", seconds=0.1),
+            ]
+            count = caller.call("work__count")
+        else:
+            asked = [
+                caller.call("read_resource", server="work", uri="book://one"),
+                caller.call("get_prompt", server="work", name="quote"),
+                caller.call("execute_tool", server="work", tool="slow", args={"seconds": 0.1}),
+                caller.call("execute_tool", server="work", tool="slow", args={"seconds": 0.1}),
+            ]
+            count = caller.call("execute_tool", server="work", tool="count")
+        for said in await asyncio.gather(*asked):
+            assert "done" in json.dumps(said.result)
+        seen = json.loads((await count).text)
+    assert (seen["most"], len(seen["order"])) == (2, 4)
+
+
+async def test_a_full_line_refuses_a_reading_too() -> None:
+    work = server("work", "slow", "library", budgets={"max_concurrency": 1})
+    settings = {
+        "schema": 1,
+        "servers": {"work": work},
+        "scopes": {"default": scope("*")},
+        "limits": {"queue_per_server": 1},
+    }
+    async with running_gateway(settings) as gateway, opened(gateway.url, STATEFUL) as caller:
+        await caller.tools()
+        running = []
+        for number in (1, 2):
+            running.append(asyncio.create_task(caller.call("work__slow", seconds=1)))
+            await until_running(caller, number)
+        refused = await caller.ask("resources/read", {"uri": "book://one"})
+        await asyncio.gather(*running)
+    data = refused.error["data"]
+    assert (data["error_type"], data["executed"], data["gate"]) == ("overloaded", "no", "budget")
+
+
 async def test_a_polite_caller_does_not_wait_behind_everything_a_greedy_one_sent() -> None:
     async with (
         running_gateway(config({"max_concurrency": 1})) as gateway,

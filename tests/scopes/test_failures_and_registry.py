@@ -141,3 +141,24 @@ async def test_a_folder_that_is_made_later_or_moved_is_followed_too(tmp_path: Pa
         await until_listed(caller, set())
         (tmp_path / "other.d" / "two.json").write_text(record("two", "write"))
         await until_listed(caller, {"two__write"})
+
+
+async def test_a_reload_changes_how_long_lists_may_take_and_how_long_they_may_be() -> None:
+    def config(**limits: int) -> dict[str, Any]:
+        servers = {"good": server("good", "read", "write"), "silent": server("silent", "mute")}
+        return {"schema": 1, "servers": servers, "scopes": {"default": scope("*")}, "limits": limits}
+
+    before = config(tools_fetch_timeout_ms=4000, tools_per_upstream=1)
+    async with running_gateway(before) as gateway, opened(gateway.url, STATELESS) as caller:
+        assert await caller.tools() == ["good__read"]
+        await gateway.reload(config(tools_fetch_timeout_ms=1000, tools_per_upstream=2))
+        await until_listed(caller, {"good__read", "good__write"})
+        # A failure to list is remembered for two seconds; after that the silent one is given the new time.
+        took = 0.0
+        async with asyncio.timeout(20):
+            while took < 0.9:
+                began = time.monotonic()
+                await caller.tools()
+                took = time.monotonic() - began
+                await asyncio.sleep(0.1)
+    assert took < 3

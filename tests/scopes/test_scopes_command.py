@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
@@ -104,8 +106,36 @@ def test_plain_names_that_are_known_to_collide_are_an_error_at_load(tmp_path: Pa
     code, _, err = taskgate(tmp_path, "check", config=config)
     assert code == 2
     assert 'servers "one" and "two" both have the tool "read"' in err
-    config["scopes"] = {"default": scope("*", names="plain", tool_denylist=["two:read", "read"])}
+    config["scopes"] = {"default": scope("*", names="plain", tool_denylist=["two:read"])}
     assert taskgate(tmp_path, "check", config=config)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("both", "more", "collide"),
+    [
+        pytest.param({"servers": ["one", "two"]}, {}, True, id="servers of the profile"),
+        pytest.param({"tags": ["slow"]}, {}, True, id="tags of the profile"),
+        pytest.param({"servers": ["one"]}, {}, False, id="only one of them"),
+        pytest.param({"servers": ["*"], "tool_denylist": ["two:read"]}, {}, False, id="denied by the profile"),
+        pytest.param({"servers": ["*"], "tool_allowlist": ["write"]}, {}, False, id="not allowed by the profile"),
+        pytest.param({"servers": ["*"]}, {"profile_overrides": {"servers": ["one"]}}, False, id="overridden"),
+        pytest.param({"servers": ["one"]}, {"allowed_servers": ["*"]}, True, id="only if a session asks"),
+    ],
+)
+def test_plain_names_that_collide_through_a_profile_are_found_at_load(
+    tmp_path: Path, both: dict[str, Any], more: dict[str, Any], collide: bool
+) -> None:
+    tags = {"allowed_tools": ["read"], "tags": ["slow"]}
+    config = {
+        "schema": 1,
+        "servers": {"one": server("one", "read", **tags), "two": server("two", "read", **tags)},
+        "profiles": {"base": both, "review": {"extends": "base"}},
+        "scopes": {"default": {"profile": "review", "names": "plain", **more}},
+    }
+    code, _, err = taskgate(tmp_path, "check", config=config)
+    assert code == (2 if collide else 0), err
+    if collide:
+        assert re.search(r'taskgate.yaml:\d+:\d+: scopes.default.names: servers "one" and "two" both have', err), err
 
 
 def test_servers_may_be_named_by_globs(tmp_path: Path) -> None:

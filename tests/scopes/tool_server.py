@@ -1,7 +1,8 @@
 """An upstream with the tools it is told to have, over standard input and output: `tool_server.py NAME TOOL ...`.
 
 Every tool answers with the server's name and its own. Some names do more: `slow` takes its time (and may make a
-file when it begins), `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists.
+file when it begins), `big` answers at length, `count` tells how many calls came, `touch` makes a file, `mute` never lists,
+`library` comes with a resource and a prompt that take their time, too.
 Speaks MCP 2025-11-25; knows nothing of the gateway.
 """
 
@@ -13,6 +14,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+LIBRARY: dict[str, Any] = {"resources": {}, "prompts": {}, "completions": {}}
 
 
 class ToolServer:
@@ -38,7 +41,7 @@ class ToolServer:
             case "initialize":
                 result: dict[str, Any] = {
                     "protocolVersion": "2025-11-25",
-                    "capabilities": {"tools": {}},
+                    "capabilities": {"tools": {}, **(LIBRARY if "library" in self.tools else {})},
                     "serverInfo": {"name": self.name, "version": "1"},
                 }
             case "tools/list":
@@ -47,6 +50,17 @@ class ToolServer:
                 result = {"tools": [self.describe(tool) for tool in self.tools]}
             case "tools/call":
                 result = await self.call(params["name"], params.get("arguments") or {})
+            case "resources/list":
+                result = {"resources": [{"uri": "book://one", "name": "one"}]}
+            case "prompts/list":
+                result = {"prompts": [{"name": "quote", "arguments": [{"name": "word"}]}]}
+            case "resources/read":
+                result = {"contents": [{"uri": params["uri"], "text": await self.slow({"seconds": 0.1})}]}
+            case "prompts/get":
+                block = {"type": "text", "text": await self.slow({"seconds": 0.1})}
+                result = {"messages": [{"role": "user", "content": block}]}
+            case "completion/complete":
+                result = {"completion": {"values": [await self.slow({"seconds": 0.1})]}}
             case _:
                 result = {}
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\n")

@@ -1,13 +1,24 @@
 """Collisions of plain tool names that a configuration file already shows, before any server was asked.
 
-What only the servers' lists show is refused when they are merged. Called by `load`.
+What a scope would give is asked of the same function that serves it (`subset.compose`), so profiles, tags and lists count here
+as they will there. What only the servers' lists show is refused when they are merged. Called by `load`.
 """
 
 from __future__ import annotations
 
 from taskgate.config.problems import Problem, problem_at
-from taskgate.config.references import GLOB_CHARACTERS, each, glob_of, tags_of
+from taskgate.config.references import GLOB_CHARACTERS, each, tags_of
 from taskgate.config.tree import Entry, Mapping, text_of
+from taskgate.core.errors import TaskgateError
+from taskgate.core.patterns import ALL_TOOLS, PatternSet
+from taskgate.core.scoping.profiles import Narrowing, Profile, ResolvedProfile, resolve_profile
+from taskgate.core.scoping.registry import Registry, RegistryRecord
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.subset import Subset, compose
+
+_EVERYTHING = SessionRequest((("*",),))
+"""The most that a session may ask for, not only what it gets by default."""
 
 
 def plain_name_problems(root: Mapping, servers: dict[str, Entry]) -> list[Problem]:
@@ -17,41 +28,89 @@ def plain_name_problems(root: Mapping, servers: dict[str, Entry]) -> list[Proble
         scope = entry.value
         if not isinstance(scope, Mapping) or scope.text("names") != "plain":
             continue
-        denied = [glob for node, _ in each(scope.get("tool_denylist"), "") if (glob := glob_of(text_of(node) or ""))]
-        owners: dict[str, str] = {}
-        for name in _picked(servers, scope):
-            for tool in _named_tools(servers[name]):
-                if any(glob.matches(tool) for glob in denied):
-                    continue
-                owner = owners.setdefault(tool, name)
-                if owner != name:
-                    mark = scope.entries["names"].value.mark
-                    message = f'servers "{owner}" and "{name}" both have the tool "{tool}"'
-                    hint = "write names: prefixed, or deny one of them"
-                    problems.append(problem_at(mark, f"scopes.{entry.key}.names", message, hint))
+        try:
+            subset = _subset(root, servers, entry.key, scope)
+        except TaskgateError:
+            # A bad pattern or profile, which is reported where it stands.
+            continue
+        mark = scope.entries["names"].value.mark
+        problems += [
+            problem_at(mark, f"scopes.{entry.key}.names", message, "write names: prefixed, or deny one of them")
+            for message in _collisions(subset, servers)
+        ]
     return problems
 
 
-def _picked(servers: dict[str, Entry], scope: Mapping) -> list[str]:
-    words = [
-        word
-        for key in ("default_servers", "allowed_servers")
-        for node, _ in each(scope.get(key), "")
-        if (word := text_of(node)) is not None
-    ]
-    tags = {text_of(node) for node, _ in each(scope.get("tags"), "")}
-    globs = [glob for word in words if (glob := glob_of(word)) is not None]
-    return [
-        name
-        for name, server in servers.items()
-        if any(glob.matches(name) for glob in globs) or tags & set(tags_of(server))
-    ]
+def _collisions(subset: Subset, servers: dict[str, Entry]) -> list[str]:
+    found: list[str] = []
+    owners: dict[str, str] = {}
+    for name in subset.servers:
+        for tool in subset.admitted(name, _named_tools(servers[name])):
+            owner = owners.setdefault(tool, name)
+            if owner != name:
+                found.append(f'servers "{owner}" and "{name}" both have the tool "{tool}"')
+    return found
+
+
+def _subset(root: Mapping, servers: dict[str, Entry], name: str, scope: Mapping) -> Subset:
+    policy = ScopePolicy(
+        name,
+        _words(scope, "default_servers"),
+        _words(scope, "allowed_servers") if "allowed_servers" in scope.entries else None,
+        _patterns(scope, "tool_allowlist"),
+        _patterns(scope, "tool_denylist") or PatternSet(),
+        _profile(root, scope),
+        _words(scope, "tags"),
+    )
+    return compose(Registry.build(map(_record, servers.values())), policy, _EVERYTHING, asking=False)
+
+
+def _profile(root: Mapping, scope: Mapping) -> ResolvedProfile | None:
+    name = scope.text("profile")
+    if name is None:
+        return None
+    written = {
+        entry.key: Profile(
+            entry.key,
+            _words(entry.value, "extends"),
+            _words(entry.value, "servers"),
+            _words(entry.value, "tags"),
+            (),
+            _patterns(entry.value, "tool_allowlist"),
+            _patterns(entry.value, "tool_denylist") or PatternSet(),
+        )
+        for entry in root.map("profiles")
+        if isinstance(entry.value, Mapping)
+    }
+    more = scope.map("profile_overrides")
+    narrowing = Narrowing(
+        _words(more, "servers") if "servers" in more.entries else None,
+        (),
+        _patterns(more, "tool_allowlist"),
+        _patterns(more, "tool_denylist") or PatternSet(),
+    )
+    return resolve_profile(written, name).narrowed(narrowing)
+
+
+def _record(server: Entry) -> RegistryRecord:
+    allowed = _patterns(server.value, "allowed_tools") if isinstance(server.value, Mapping) else None
+    return RegistryRecord(
+        server.key, allowed_tools=ALL_TOOLS if allowed is None else allowed, tags=frozenset(tags_of(server))
+    )
+
+
+def _words(owner: Mapping, key: str) -> tuple[str, ...]:
+    return tuple(word for node, _ in each(owner.get(key), "") if (word := text_of(node)) is not None)
+
+
+def _patterns(owner: Mapping, key: str) -> PatternSet | None:
+    return PatternSet.of(_words(owner, key)) if key in owner.entries else None
 
 
 def _named_tools(server: Entry) -> list[str]:
     """The tools that a server is known to have, because the file calls them by name."""
     if not isinstance(server.value, Mapping):
         return []
-    allowed = [text_of(node) or "" for node, _ in each(server.value.get("allowed_tools"), "")]
+    allowed = _words(server.value, "allowed_tools")
     named = [word for word in allowed if word and ":" not in word and not GLOB_CHARACTERS & set(word)]
     return list(dict.fromkeys([*named, *server.value.map("tools").entries]))

@@ -41,7 +41,8 @@ class Budgets(Section):
         default=None, description="Longest run of one call, in milliseconds. Default: 10 minutes."
     )
     max_concurrency: Annotated[Count | None, BeforeValidator(_none_for_zero)] = Field(
-        default=None, description="Calls in flight at once; more wait in a fair queue. Default: no limit of its own."
+        default=None,
+        description="Calls and readings in flight at once; more wait in a fair queue. Default: no limit of its own.",
     )
     max_tool_output_bytes: Annotated[Bytes | None, BeforeValidator(_none_for_zero)] = Field(
         default=None, description="A longer result is cut, with a marker. Default: limits.result_bytes."

@@ -85,9 +85,12 @@ class Catalogs:
         failure = self._failures.get(server)
         return failure.reason if failure is not None else None
 
-    def replace_upstreams(self, upstreams: Mapping[str, Upstream], changed: Iterable[str]) -> None:
-        """After a reload: forget those that are gone or are no longer the same."""
+    def adopt(self, upstreams: Mapping[str, Upstream], changed: Iterable[str], limits: Limits) -> None:
+        """After a reload: forget those that are gone or are no longer the same; lists cut by other limits are asked for again."""
+        before, self._limits = self._limits, limits
         self._upstreams = upstreams
+        if (before.list_pages, before.tools_per_upstream) != (limits.list_pages, limits.tools_per_upstream):
+            self._stale.update(self._offers)
         for server in (*changed, *(known for known in list(self._offers) if known not in upstreams)):
             self._offers.pop(server, None)
             self._failures.pop(server, None)

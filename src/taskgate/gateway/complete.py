@@ -25,6 +25,7 @@ from taskgate.core.generations.stateless_2026 import complete as as_complete
 from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
+from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
 from taskgate.gateway.read_things import permitted
 from taskgate.gateway.relay import Errand
@@ -226,7 +227,7 @@ async def _ask_owner(context: Context, request: Request, source: Source) -> byte
     timeout_s = context.plan.timeout_of(source.owner)
     errand = Errand(context.upstreams[source.owner], "completion/complete", params, "", timeout_s)
     try:
-        return await context.relay.carry(request, errand)
+        return await carry_in_turn(context, request, errand)
     except RelayedError as error:
         if error.code == _NOT_OFFERED:
             return None

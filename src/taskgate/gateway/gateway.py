@@ -426,7 +426,8 @@ class Gateway:
         plan = replace(plan, revision=max(plan.revision, before.revision + 1))
         self.context.plan = self._plan = plan
         self.context.upstreams = self._upstreams = upstreams
-        self.context.catalogs.replace_upstreams(upstreams, changed)
+        self.context.catalogs.adopt(upstreams, changed, plan.limits)
+        self.context.sessions.adopt(plan.limits.sessions, plan.limits.session_idle_s)
         self.budgets.adopt(plan)
         self.admission.adopt(plan.limits)
         self.scope_record.start_over()

@@ -9,6 +9,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
+from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
 from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.relay import Errand
@@ -21,7 +22,7 @@ async def read_resource(context: Context, request: Request) -> bytes:
     uri = _text(request.params, "uri", "resources/read")
     server = await owner_of(context, request, uri)
     await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
-    return await context.relay.carry(request, _errand(context, request, server, uri))
+    return await carry_in_turn(context, request, _errand(context, request, server, uri))
 
 
 async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
@@ -70,7 +71,7 @@ async def get_prompt(context: Context, request: Request) -> bytes:
         context.completions.note(caller_key(request), prompt.server, prompt.name, arguments)
     errand = _errand(context, request, prompt.server, prompt.name)
     errand.params["name"] = wire.raw(prompt.name)
-    return await context.relay.carry(request, errand)
+    return await carry_in_turn(context, request, errand)
 
 
 def _text(params: dict[str, Any], key: str, method: str) -> str:

@@ -136,6 +136,10 @@ class SessionTable:
         self._on_end = on_end
         self._sessions: dict[str, Session] = {}
 
+    def adopt(self, limit: int, idle_s: float) -> None:
+        """A reload: other limits hold from now on. Sessions beyond a smaller one stay until they end."""
+        self._limit, self._idle_s = limit, idle_s
+
     def __len__(self) -> int:
         return len(self._sessions)
 

@@ -9,6 +9,7 @@ from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
+from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
@@ -86,7 +87,7 @@ async def _carried(context: Context, inner: InnerRequest, server: str, name: str
     errand = Errand(
         context.upstreams[server], inner.message.method, inner.members(), name, context.plan.timeout_of(server)
     )
-    result = await context.relay.carry(inner, errand)
+    result = await carry_in_turn(context, inner, errand)
     members = wire.members_of(result)
     if bytes(members.pop("resultType", Raw(b'"complete"'))) != b'"complete"':
         return result
