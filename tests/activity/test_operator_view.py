@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import call, http_session, read, told
+from tests.activity.callers import Failed, call, http_session, read, told
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
@@ -116,6 +119,29 @@ async def test_the_waterfall_page_is_drawn_for_the_operator_only(gateway: Gatewa
         assert "<form" in form
         assert (await http.get("/api/waterfall")).status_code == 401
     assert (await api(gateway, "/api/questions", token="wrong")).status_code in (401, 403)
+
+
+async def test_the_waterfall_page_shows_bars_and_hostile_names_as_text(gateway: Gateway) -> None:
+    hostile = "<script>document.title='owned'</script>&amp;"
+    async with http_session(gateway) as caller:
+        await call(caller, "files__list_files")
+        with contextlib.suppress(Failed):
+            await call(caller, hostile)
+    link = (await api(gateway, "/api/login-links", {})).json()["url"]
+    async with httpx2.AsyncClient(base_url=gateway.base, follow_redirects=True) as http:
+        fields = dict(re.findall(r'name="([^"]+)" value="([^"]*)"', (await http.get(link)).text))
+        entered = await http.post(link.split("?")[0], data=fields, headers={"Origin": gateway.base})
+        assert entered.status_code == 200, entered.text
+        page = await http.get("/waterfall")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    drawing = re.search(r"<svg.*</svg>", page.text, re.DOTALL)
+    assert drawing is not None
+    drawn = ElementTree.fromstring(drawing.group())
+    names = " ".join(drawn.itertext())
+    assert "files__list_files" in names
+    assert hostile in names
+    assert "<script" not in page.text
 
 
 async def test_servers_are_shown_with_their_state(gateway: Gateway) -> None:

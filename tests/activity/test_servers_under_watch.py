@@ -193,6 +193,26 @@ async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gat
         assert (await told(caller, "execute_tool", server="fragile", tool="echo"))["text"] == "echo 1"
 
 
+async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_answers(tmp_path: Path) -> None:
+    config = {**CONFIG, "servers": {"odd": ODD}, "scopes": {"default": {"default_servers": ["odd"], "mode": "facade"}}}
+    hurried = (str(Path(__file__).with_name("hurried_gateway.py")),)
+    async with running_gateway(config, tmp_path, launcher=hurried) as gateway, http_session(gateway) as caller:
+        assert (await run(caller, "echo"))["text"] == "echo 1"
+        (server,) = (await told(caller, "list_servers"))["servers"]
+        assert (server["state"], server["health"]) == ("connected", "healthy")
+        promoted = await run(caller, "deaf", n=4, timeout_ms=100)
+        events, _ = await until(caller, "server_health_degraded")
+        (server,) = (await told(caller, "list_servers"))["servers"]
+        assert (server["name"], server["state"], server["health"]) == ("odd", "degraded", "degraded")
+        more, _ = await until(caller, "server_health_restored")
+        (server,) = (await told(caller, "list_servers"))["servers"]
+        assert (server["state"], server["health"]) == ("connected", "healthy")
+        told_of = [event["type"] for event in [*events, *more] if event["type"].startswith("server_health")]
+        assert told_of == ["server_health_degraded", "server_health_restored"]
+        result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
+        assert result["text"] == "back"
+
+
 async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write(CONFIG)
     async with stdio_session(tmp_path) as caller:

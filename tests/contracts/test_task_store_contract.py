@@ -131,6 +131,20 @@ async def test_a_large_result_is_kept_too_and_forgotten_with_its_task(adapter: S
     await store.close()
 
 
+async def test_a_task_that_is_no_longer_kept_can_still_be_named_until_it_is_swept(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task = await finished(store)
+    adapter.clock.turn(600_000)
+    assert await store.get(task.id) is None
+    gone = await store.get(task.id, also_gone=True)
+    assert gone is not None
+    assert gone.id == task.id
+    assert await store.result_bytes(task.id) is None
+    await store.sweep()
+    assert await store.get(task.id, also_gone=True) is None
+    await store.close()
+
+
 async def test_a_large_result_that_comes_too_late_leaves_no_file(adapter: SqliteUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)

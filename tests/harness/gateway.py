@@ -30,6 +30,8 @@ class Gateway:
     port: int
     env: dict[str, str] = field(default_factory=dict)
     program: Program | None = None
+    launcher: tuple[str, ...] = ("-m", "taskgate")
+    """What Python runs: the product, or a program that starts it under other circumstances."""
 
     @property
     def base(self) -> str:
@@ -60,7 +62,7 @@ class Gateway:
         self.config.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config), sort_keys=False))
 
     async def start(self) -> None:
-        command = [sys.executable, "-m", "taskgate", "serve", "-c", self.config]
+        command = [sys.executable, *self.launcher, "serve", "-c", self.config]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         env = {"TASKGATE_STATE_DIR": str(self.state), **self.env}
         self.program = await start(command, env, self.folder / "gateway.log")
@@ -112,12 +114,15 @@ class Gateway:
 
 @asynccontextmanager
 async def running_gateway(
-    config: Mapping[str, Any] | str, folder: Path | None = None, env: Mapping[str, str] | None = None
+    config: Mapping[str, Any] | str,
+    folder: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    launcher: tuple[str, ...] = ("-m", "taskgate"),
 ) -> AsyncIterator[Gateway]:
     """A gateway on a free port, ready to serve `config`."""
     place = folder or Path(tempfile.mkdtemp(prefix="gateway-"))
     place.mkdir(parents=True, exist_ok=True)
-    gateway = Gateway(place, free_port(), dict(env or {}))
+    gateway = Gateway(place, free_port(), dict(env or {}), launcher=launcher)
     gateway.state.mkdir(exist_ok=True)
     gateway.write(config)
     try:

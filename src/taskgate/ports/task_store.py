@@ -125,9 +125,9 @@ class TaskStore(Protocol):
         """The upstream has been told about the cancel; the next owner need not do it again."""
         ...
 
-    async def get(self, task_id: str) -> Task | None:
-        """The task, or None if it is unknown or no longer kept. The outcome's bytes are not loaded: see
-        `result_bytes`.
+    async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
+        """The task, or None if it is unknown or no longer kept; with `also_gone` one that is not kept is given as long as
+        no sweep has taken it. The outcome's bytes are not loaded: see `result_bytes`.
         """
         ...
 

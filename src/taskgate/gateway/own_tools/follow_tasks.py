@@ -52,7 +52,7 @@ async def tasks_of(
 
 async def find(context: Context, request: Request, task_id: str) -> Task:
     """The task, also one whose result is no longer kept: the tools show that one as expired."""
-    task = await context.tasks.store.get(task_id) if ids.is_task_id(task_id) else None
+    task = await context.tasks.store.get(task_id, also_gone=True) if ids.is_task_id(task_id) else None
     if task is None or not may_see(request, task):
         raise CallerError(
             "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."

@@ -34,12 +34,12 @@ class Reader:
     def _run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
         return self._connection.execute(SQL[name], values)
 
-    def task(self, task_id: str, now_ms: int) -> Task | None:
+    def task(self, task_id: str, now_ms: int, *, also_gone: bool = False) -> Task | None:
         row = self._run("find_task", id=task_id).fetchone()
         if row is None:
             return None
         task = rows.task_from(*row)
-        return None if expiry.is_gone(task, now_ms) else task
+        return None if expiry.is_gone(task, now_ms) and not also_gone else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
         """Body and name of the spill file of a kept task; one of them is set."""

@@ -123,9 +123,9 @@ class TaskSide(Foundation):
     async def told_upstream(self, task_id: str) -> None:
         await self._write(lambda tx: task_operations.told_upstream(tx, task_id))
 
-    async def get(self, task_id: str) -> Task | None:
+    async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
         now = self.now_ms()
-        task = self._reader.task(task_id, now)
+        task = self._reader.task(task_id, now, also_gone=also_gone)
         noted = self._notes.peek(task_id)
         if task is None or noted is None:
             return task

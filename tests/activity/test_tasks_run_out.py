@@ -1,0 +1,120 @@
+"""How long a promoted call is kept: never forgotten while it works, kept for its time when it has ended, then `expired`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, stdio_session, told
+from tests.harness.gateway import Gateway, running_gateway
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
+HURRIED = (str(Path(__file__).with_name("hurried_gateway.py")),)
+LATER = (str(Path(__file__).parent.parent / "chaos" / "doomed_gateway.py"), "clock+3600")
+CONFIG: dict[str, Any] = {
+    "schema": 1,
+    "servers": {"files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},
+    "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
+    "tasks": {"promote_after_ms": 5000, "tool_face_default_ttl_ms": 1000, "sweep_interval_ms": 3_600_000},
+}
+APPROVING: dict[str, Any] = {
+    **CONFIG,
+    "governance": {"rules": [{"match": "greet", "action": "approve", "approval": "ops"}]},
+    "approval": {"ops": {"channels": ["inbox"], "timeout": "1s"}},
+}
+
+
+@asynccontextmanager
+async def over_http(folder: Path, config: dict[str, Any]) -> AsyncIterator[Caller]:
+    async with running_gateway(config, folder) as gateway, http_session(gateway) as caller:
+        yield caller
+
+
+@asynccontextmanager
+async def over_stdio(folder: Path, config: dict[str, Any]) -> AsyncIterator[Caller]:
+    Gateway(folder, 0).write(config)
+    async with stdio_session(folder) as caller:
+        yield caller
+
+
+def every_door(folder: Path, config: dict[str, Any], door: str) -> AbstractAsyncContextManager[Caller]:
+    return over_http(folder, config) if door == "http" else over_stdio(folder, config)
+
+
+async def promoted(caller: Caller, tool: str, **args: Any) -> str:
+    seen = read(await call(caller, "execute_tool", server="files", tool=tool, args=args, timeout_ms=300))
+    task_id: str = seen["proxy_task"]["task_id"]
+    return task_id
+
+
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_a_task_that_works_longer_than_its_ttl_is_not_forgotten(door: str, tmp_path: Path) -> None:
+    async with every_door(tmp_path, CONFIG, door) as caller:
+        task_id = await promoted(caller, "slow_report", seconds=2.5)
+        await asyncio.sleep(1.2)  # past the ttl
+        task = (await told(caller, "get_task", task_id=task_id))["task"]
+        assert (task["status"], task["ttl"]) == ("working", 1000)
+        assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "completed"
+
+
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: str, tmp_path: Path) -> None:
+    async with every_door(tmp_path, APPROVING, door) as caller:
+        task_id = await promoted(caller, "greet")
+        kinds: list[str] = []
+        async with asyncio.timeout(20):
+            while "task_expired" not in kinds:
+                seen = await told(caller, "await_activity", timeout_ms=3000)
+                kinds += [event["type"] for group in seen["events"] for event in group["events"]]
+        assert seen["pending_server"] == []
+        assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "expired"
+        result = await told(caller, "get_task_result", task_id=task_id)
+        assert result["isError"] is True
+        assert (result["task"]["status"], bool(result["error"])) == ("expired", True)
+        rows = (await told(caller, "list_tasks", status="expired"))["tasks"]
+        assert [row["task_id"] for row in rows] == [task_id]
+
+
+async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path: Path) -> None:
+    async with running_gateway(CONFIG, tmp_path, launcher=HURRIED) as gateway, http_session(gateway) as caller:
+        task_id = await promoted(caller, "slow_report", seconds=1)
+        assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+        task = {"status": "completed"}
+        async with asyncio.timeout(20):
+            while task["status"] == "completed":
+                await asyncio.sleep(0.2)
+                task = (await told(caller, "get_task", task_id=task_id))["task"]
+        assert task["status"] == "expired"
+        result = await told(caller, "get_task_result", task_id=task_id)
+        assert result["isError"] is True
+        assert "no longer kept" in result["error"]
+        assert result["task"]["status"] == "expired"
+        refused = await told(caller, "cancel_task", task_id=task_id)
+        assert (refused["success"], "expired" in refused["message"]) == (False, True)
+        rows = await told(caller, "list_tasks", include_completed=True)
+        assert [row["status"] for row in rows["tasks"]] in ([], ["expired"])
+
+
+async def test_what_was_swept_away_is_unknown_and_the_caller_is_told_what_to_do(tmp_path: Path) -> None:
+    config = {**CONFIG, "tasks": {**CONFIG["tasks"], "sweep_interval_ms": 1000}}
+    async with running_gateway(config, tmp_path) as gateway:
+        async with http_stateless(gateway, client="ann") as caller:
+            task_id = await promoted(caller, "slow_report", seconds=1)
+            assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
+        await gateway.stop()
+        gateway.launcher = LATER
+        await gateway.start()
+        async with http_stateless(gateway, client="ann") as caller, asyncio.timeout(20):
+            while "task" in (shown := await told(caller, "get_task", task_id=task_id)):
+                assert shown["task"]["status"] == "expired"
+                await asyncio.sleep(0.1)
+            for tool in ("get_task", "get_task_result", "cancel_task"):
+                gone = await told(caller, tool, task_id=task_id)
+                assert (gone["isError"], "no longer kept" in gone["text"]) == (True, True)
+            assert (await told(caller, "list_tasks", include_completed=True))["tasks"] == []
