@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
+from tests.activity.callers import Caller, call, http_session, http_stateless, read, told, tool_names
 from tests.harness.absent import HOME
 from tests.harness.gateway import Gateway, running_gateway
 
@@ -152,3 +153,51 @@ async def test_its_question_for_roots_is_answered_with_a_tool() -> None:
             await told(caller, "respond_to_elicitation", request_id=asked["request_id"], **answer)
         result = await told(caller, "get_task_result", task_id=promoted["proxy_task"]["task_id"])
         assert "file:///tmp/project" in result["text"]
+
+
+async def test_its_questions_can_be_turned_down(caller: Caller) -> None:
+    asking = read(await run(caller, "trigger-elicitation-request", timeout_ms=1000))
+    asked = await waiting_form(caller, "name")
+    gone = await told(caller, "cancel_elicitation_request", request_id=asked["request_id"], reason="nobody is here")
+    assert gone["success"] is True
+    result = await told(caller, "get_task_result", task_id=asking["proxy_task"]["task_id"])
+    assert "cancel" in str(result)
+    writing = read(await run(caller, "trigger-sampling-request", timeout_ms=1000, prompt="Hi", maxTokens=20))
+    (wanted,) = (await told(caller, "get_sampling_requests"))["sampling_requests"]
+    gone = await told(caller, "cancel_sampling_request", request_id=wanted["request_id"], reason="no model here")
+    assert gone["success"] is True
+    result = await told(caller, "get_task_result", task_id=writing["proxy_task"]["task_id"])
+    assert result["isError"] is True
+    assert "no model here" in str(result)
+
+
+async def test_its_tasks_are_listed_looked_at_and_cancelled(caller: Caller) -> None:
+    promoted = read(await run(caller, "trigger-long-running-operation", timeout_ms=300, duration=30, steps=30))
+    task_id = promoted["proxy_task"]["task_id"]
+    assert task_id in [task["task_id"] for task in (await told(caller, "list_tasks", server="everything"))["tasks"]]
+    seen = await told(caller, "get_task", task_id=task_id)
+    assert (seen["task"]["status"], seen["task"]["tool"]) == ("working", "trigger-long-running-operation")
+    assert isinstance(seen["pending_elicitations_for_server"], list)
+    assert (await told(caller, "cancel_task", task_id=task_id))["success"] is True
+    assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "cancelled"
+
+
+async def test_its_state_its_words_and_reminders(caller: Caller) -> None:
+    await run(caller, "echo", message="hello")
+    (server,) = (await told(caller, "list_servers"))["servers"]
+    assert (server["name"], server["state"], server["health"]) == ("everything", "connected", "healthy")
+    assert (await told(caller, "reconnect_server", name="everything"))["success"] is True
+    for tool in ("add_server", "remove_server"):
+        refused = await told(caller, tool, name="guest", **({"url": "https://x.test"} if tool == "add_server" else {}))
+        assert refused["isError"] is True
+    logs = (await told(caller, "get_logs", server="everything", source="stderr"))["logs"]
+    assert "STDIO" in str(logs)
+    assert isinstance((await told(caller, "get_notifications", server="everything"))["notifications"], list)
+    timer = (await told(caller, "set_timer", duration_ms=60_000, message="tea"))["timer"]
+    assert [row["timer_id"] for row in (await told(caller, "list_timers"))["timers"]] == [timer["timer_id"]]
+    assert (await told(caller, "delete_timer", timer_id=timer["timer_id"]))["success"] is True
+
+
+async def test_no_tool_of_the_facade_is_left_out_here(caller: Caller) -> None:
+    here = Path(__file__).read_text()
+    assert [name for name in await tool_names(caller) if f'"{name}"' not in here] == []
