@@ -166,7 +166,9 @@ class TaskQuestions:
             put.kept = self.keep(task, replace(question, key=key), partial(self.answered, task.id, key))
         if question.is_url:
             loop = asyncio.get_running_loop()
-            put.timer = loop.call_later(self.expiry_s(question), self.answered, task.id, key, CANCELLED)
+            put.timer = loop.call_later(
+                self.expiry_s(question), self.answered, task.id, key, unanswered(question.method)
+            )
         self._puts.setdefault(task.id, []).append(put)
         return put
 
