@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import OPERATOR, Caller
@@ -227,7 +229,7 @@ class Gateway:
         session = self.context.sessions.open(caller, opening, wish, time.monotonic())
         scope = self.context.plan.scopes[caller.scope]
         if callable_families(scope):
-            session.face = replace(session.face, inbox=True)
+            session.face = msgspec.structs.replace(session.face, inbox=True)
         if scope.mode in FACADE_MODES:
             self.activity.open(session_key(session), caller.scope)
         log.info(

@@ -11,8 +11,9 @@ import itertools
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.caller import Caller
@@ -60,7 +61,7 @@ class Session:
         if level not in LOG_LEVELS:
             raise CallerError("invalid_params", f"The log level must be one of {', '.join(LOG_LEVELS)}.")
         self.log_level = level
-        self.face = replace(self.face, log_level=level)
+        self.face = msgspec.structs.replace(self.face, log_level=level)
 
     def wants_log(self, level: str) -> bool:
         return passes_log_level(level, self.log_level)

@@ -9,7 +9,7 @@ the link's `Listener` where it does not.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -27,8 +27,7 @@ class StreamNews(Enum):
     PAUSED = "paused"
 
 
-@dataclass(frozen=True, slots=True)
-class CallerFace:
+class CallerFace(msgspec.Struct, frozen=True):
     """What an upstream is told about the caller: capabilities, identity for display, wished log level."""
 
     capabilities: Mapping[str, Any]
@@ -44,7 +43,7 @@ class CallerFace:
             capabilities = with_inbox(capabilities)
         if asks_models:
             capabilities = with_models(capabilities)
-        return self if capabilities is self.capabilities else replace(self, capabilities=capabilities)
+        return self if capabilities is self.capabilities else msgspec.structs.replace(self, capabilities=capabilities)
 
 
 class UpstreamRequest(msgspec.Struct):

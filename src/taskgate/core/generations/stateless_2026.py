@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
@@ -39,8 +40,7 @@ _NAMED_BY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What a stateless request says about its sender. Capabilities hold for this request only."""
 
     version: str
