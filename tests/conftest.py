@@ -1,12 +1,19 @@
-"""Leaves out tests whose real peer this machine lacks, and says so, by name and reason, at the end of the run."""
+"""Leaves out tests whose real peer this machine lacks, and says so, by name and reason, at the end of the run.
+
+It also keeps the run short: programs that the tests of some folders start are not measured for coverage, because the other folders
+reach the same lines, and measuring makes a program half as slow again.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -15,10 +22,29 @@ if str(ROOT) not in sys.path:
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
+UNMEASURED = ("conversations", "conformance", "chaos", "client", "scopes")
+COVERAGE = "COVERAGE_PROCESS_CONFIG"
+
+# A busy machine may take a moment over any example; what must be fast has a benchmark.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What a test starts learns from its environment whether it is measured."""
+    measured = os.environ.get(COVERAGE)
+    if measured is not None and item.path.relative_to(ROOT / "tests").parts[0] in UNMEASURED:
+        del os.environ[COVERAGE]
+    try:
+        return (yield)
+    finally:
+        if measured is not None:
+            os.environ[COVERAGE] = measured
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
