@@ -140,7 +140,7 @@ class Lifecycle:
         self.house.gateway.tasks.drain()
         log.info("draining", sessions=len(self.house.gateway.context.sessions))
         self.house.gateway.subscriptions.end_all()
-        self.house.gateway.end_streams()
+        self.house.gateway.session_ends.end_streams()
         self._server.should_exit = True
         began = asyncio.get_running_loop().time()
         await serving

@@ -14,16 +14,18 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.audit import Entry
+from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
-from taskgate.core.questions import SAMPLE, Answer, Question
+from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, accepted
 from taskgate.core.sampling.answer import SamplingAnswer, as_result
 from taskgate.core.sampling.budget import SpendLedger, price
 from taskgate.core.sampling.choose_model import Model, choose_model
 from taskgate.core.sampling.conversation import SamplingRequest, Text
 from taskgate.core.sampling.problem import SamplingError, SamplingProblem
 from taskgate.core.sampling.read_request import read_request
+from taskgate.gateway.activity.inbox import Inbox
 from taskgate.gateway.features import Features, ModelSource
 
 MAX_OPEN: Final = 32
@@ -141,3 +143,14 @@ def _answer_text(server: str, model: Model, answer: SamplingAnswer) -> str:
 
 def _shown(blocks: tuple[Any, ...]) -> str:
     return " ".join(block.text if isinstance(block, Text) else f"[{type(block).__name__.lower()}]" for block in blocks)
+
+
+def shown_to_operator(inbox: Inbox) -> Review:
+    """Shows the operator what a model is asked or answers; only a clear yes lets it go on."""
+
+    async def review(server: str, text: str) -> bool:
+        schema = {"type": "object", "properties": {}}
+        params = wire.raw({"message": text, "requestedSchema": schema})
+        return accepted(await inbox.ask(OPERATOR, Question(ELICIT, params, server)))
+
+    return review

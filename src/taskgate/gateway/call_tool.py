@@ -14,14 +14,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
+from taskgate.core.catalog.annotate import TaskCheck, TaskSupport
 from taskgate.core.catalog.param_headers import header_values, mismatch
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
-from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, missing_capability
+from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
@@ -29,13 +28,15 @@ from taskgate.gateway.budgets import Line
 from taskgate.gateway.completions import MAX_NOTED_BYTES
 from taskgate.gateway.context import Context
 from taskgate.gateway.features import Validate
+from taskgate.gateway.find_tool import find_tool
 from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
+from taskgate.gateway.task_contract import task_contract
 from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.replies import is_error
-from taskgate.gateway.views import ToolRef, View
+from taskgate.gateway.views import ToolRef
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError
 
@@ -103,37 +104,6 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
     return await plainly(context, request, tool, arguments)
 
 
-async def find_tool(context: Context, request: Request, name: str) -> ToolRef:
-    """The tool behind a name, if this caller may know of it."""
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    tool = view.tool(name) or await _listed_late(context, request, view, name)
-    if tool is None:
-        raise unknown_tool(name)
-    return tool
-
-
-async def _listed_late(context: Context, request: Request, view: View, name: str) -> ToolRef | None:
-    """The server was away when the lists were fetched: a call to it by name is a reason to try again."""
-    server = view.server_named_in(name)
-    problem = context.catalogs.failure(server) if server is not None else None
-    if server is None or problem is None:
-        return None
-    await context.catalogs.ready([server])
-    fresh = await context.views.view(context.plan, request.caller, request.narrowing)
-    found = fresh.tool(name)
-    if found is None and context.catalogs.offer(server) is None:
-        raise problem
-    return found
-
-
-def unknown_tool(name: str) -> CallerError:
-    return CallerError(
-        "unknown_tool",
-        f"There is no tool {name[:120]!r} here. tools/list shows what can be called.",
-        data={"tool": name[:120]},
-    )
-
-
 def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, Any]) -> None:
     """Arguments that a schema puts into headers must be there, and be the same (2026-07-28, transports)."""
     if request.generation is Generation.STATELESS and tool.header_params and request.headers:
@@ -141,46 +111,6 @@ def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, An
         problem = mismatch(tool.header_params, arguments, headers)
         if problem is not None:
             raise CallerError("header_mismatch", problem)
-
-
-def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskCheck:
-    """Does the call obey what the tool showed this caller about tasks?"""
-    session = request.session
-    if session is None and tool.forced and not request.inner:
-        return _stateless_contract(request)
-    if session is None or request.inner or not speaks_tasks(session.version):
-        return TaskCheck.SYNC
-    present = "task" in request.params
-    shown = context.view_of(request).shown(tool, session.task_aware or present) or TaskSupport.FORBIDDEN
-    check = check_task(shown, task_present=present)
-    if check is TaskCheck.TASK_REQUIRED:
-        context.count_validation_error("required")
-        raise CallerError(
-            "task_required",
-            f"{tool.wire!r} must be called as a task. It was not executed.",
-            data={
-                "tool": tool.wire,
-                "reason": "This operation needs time or an approval, so it must be called with task metadata.",
-                "hint": 'Include the task field: {"task": {"ttl": 600000}}',
-            },
-        )
-    if check is TaskCheck.TASK_FORBIDDEN:
-        context.count_validation_error("forbidden")
-        raise CallerError(
-            "task_forbidden",
-            f"{tool.wire!r} cannot be called as a task. It was not executed.",
-            data={"tool": tool.wire, "reason": "This tool does not support task-augmented calls."},
-        )
-    if present:
-        session.task_aware = True
-    return check
-
-
-def _stateless_contract(request: Request) -> TaskCheck:
-    """A tool that the operator wants run as a task only: this generation has its own word for a caller that cannot follow one."""
-    if request.envelope is not None and not request.envelope.wants_tasks:
-        raise missing_capability({"extensions": {TASKS_EXTENSION: {}}}, "This tool runs as a task only.")
-    return TaskCheck.TASK
 
 
 async def held(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest, key: str | None) -> bytes:

@@ -10,30 +10,27 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span
-from taskgate.core.caller import OPERATOR, Caller
-from taskgate.core.catalog.annotate import TaskSupport
+from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.errors import CallerError, GatewayFault, TaskgateError, UpstreamError
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import read_opening
-from taskgate.core.questions import ELICIT, Question
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
-from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Message
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.asker import Asker, session_key
 from taskgate.gateway.activity.task_questions import TaskInbox
 from taskgate.gateway.admission import Admission
-from taskgate.gateway.ask_models import Models
+from taskgate.gateway.ask_models import Models, shown_to_operator
 from taskgate.gateway.budgets import CHARGED, Budgets
-from taskgate.gateway.call_tool import as_tool_result
+from taskgate.gateway.caller_news import notified
 from taskgate.gateway.catalogs import Catalogs, Offer
 from taskgate.gateway.completions import Completions
 from taskgate.gateway.context import Context
@@ -49,7 +46,7 @@ from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.guests import Guests
 from taskgate.gateway.introduce import initialize_result
-from taskgate.gateway.method_tables import MethodTables, links_of
+from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.relay import Relay
@@ -57,11 +54,12 @@ from taskgate.gateway.replies import Reply, broken, refused, relayed
 from taskgate.gateway.request import Request
 from taskgate.gateway.scope_record import ScopeRecord, facts_of, scope_hint
 from taskgate.gateway.seal import Seal
+from taskgate.gateway.session_ends import SessionEnds
 from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.subscriptions import Subscriptions
 from taskgate.gateway.suspended import SuspendedCalls
-from taskgate.gateway.tasks.conversation import RESUMED
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tool_facts import ToolFacts
 from taskgate.gateway.traced import answer_traced
 from taskgate.gateway.upstream_news import UpstreamNews
 from taskgate.gateway.url_elicitations import UrlElicitations
@@ -77,10 +75,6 @@ if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
 UseCase = Callable[[Request], Awaitable[bytes]]
-_STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
-_RESOURCE_MISSING: Final = -32002
-MOST_TOLD: Final = 100
-MOST_SCOPES_TOLD: Final = 1000
 
 
 class Gateway:
@@ -96,28 +90,26 @@ class Gateway:
         self.tasks = TaskEngine(store, lambda: self._plan, lambda: self._upstreams)
         self._suspended = SuspendedCalls()
         self.subscriptions = Subscriptions()
-        self._session_ended: list[Callable[[Session], None]] = []
-        self._outlived: set[str] = set()
+        self.session_ends = SessionEnds(lambda: self.context, self.subscriptions)
         catalogs = Catalogs(
             upstreams, plan.limits, lambda server, kinds: self.news.lists_changed(server, kinds), metrics
         )
-        sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self._release)
+        sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self.session_ends.ended)
         seal = Seal(seal_key)
         self.tasks.sign_with(seal)
         self.activity = Activity(store)
         self._asker = Asker(self.activity.inbox, lambda: self._plan)
         self._suspended.otherwise = self._asker.otherwise
         relay = Relay(seal, self._suspended, self._asker.ask_caller, self._asker.otherwise)
-        self.models = Models(lambda: self._plan.features, self._reviewed, store.record)
+        self.models = Models(lambda: self._plan.features, shown_to_operator(self.activity.inbox), store.record)
         self.urls = UrlElicitations(lambda: self._plan.features, store.record)
         self._asker.models, self._asker.urls, self._suspended.urls = self.models, self.urls, self.urls
         self._asker.attended = lambda caller: self.activity.find(caller) is not None
-        self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
-        self.activity.inbox.per_server = plan.limits.questions_per_server
-        self.activity.inbox.expiry_s = plan.limits.question_timeout_s
+        self._give_time_to_questions(plan)
         self.news = UpstreamNews(lambda: self.context, self.subscriptions, self.activity, self._asker, self.urls)
         relay.urls, relay.elicitation_over = self.urls, self.news.elicitation_over
-        self._judge_task_urls()
+        self.activity.inbox.page_url = self.elicitation_url
+        self.urls.judge_in_tasks(self.tasks, self._asker.patience, self.news.elicitation_over)
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         self.scope_record = ScopeRecord(store, metrics)
         views = Views(catalogs, self._note, self.scope_record.composed)
@@ -153,43 +145,31 @@ class Gateway:
             self.guests,
             self._guests_changed,
         )
-        self.tasks.desk.check = self._check_output
+        facts = ToolFacts(catalogs, self.context.validation)
+        self.tasks.desk.check = facts.check_output
+        self.tasks.runs.supports_upstream_tasks(facts.can_be_upstream_task)
         self.activity.unwatch = self._unwatch
         self.waterfall = relay.waterfall
         self.tasks.runs.draw_in(relay.waterfall)
         self.tasks.board.listeners.append(self.activity.task_changed)
         self.task_inbox = TaskInbox(self.activity, self._asker, self.tasks)
-        self.when_session_ends(self.activity.forget_session)
+        self.session_ends.tell(self.activity.forget_session)
         self.tasks.desk.cut = self.budgets.cut
         self.tasks.runs.queue_in(self.budgets.lines.get)
-        self.tasks.runs.on_idle = self._session_idle
+        self.tasks.runs.on_idle = self.session_ends.last_task_ended
         self.tasks.followers.sessions = lambda: self.context.sessions
         self.tasks.followers.session = lambda session_id: self.context.sessions.get(session_id)
         self.tasks.followers.listeners = self.subscriptions.following
-        self.tasks.runs.supports_upstream_tasks(self._can_be_upstream_task)
         self.pages = ElicitationPages()
         self.vendor = VendorMethods(lambda: self.context, self.urls, self.pages, self.elicitation_url)
         self.news.listed = self.vendor.for_server
         tables = MethodTables(lambda: self.context, self.subscriptions, self.tasks)
         self._stateful, self._stateless = tables.stateful(), tables.stateless()
-        self._lists_news: dict[EntryKind, None] = {}
 
     def trace(self, tracing: Tracing | None) -> None:
         """Watch every request and every errand from now on."""
         self.tracing = self.context.relay.tracing = tracing
         self.tasks.runs.trace(tracing)
-
-    def _judge_task_urls(self) -> None:
-        """Addresses that servers ask for inside tasks are judged, counted and followed like those of plain calls."""
-        tasks = self.tasks
-        self.activity.inbox.page_url = self.elicitation_url
-        tasks.questions.refusal = self.urls.refusal
-        tasks.questions.expiry_s = self._asker.patience
-        tasks.followers.given = self.urls.given
-        tasks.runs.tell_elicitation_over(self.news.elicitation_over)
-        tasks.desk.check_error = lambda task, raw: self.urls.unfit(
-            task.principal, task.server, raw, tasks.followers.origin(task.id)
-        )
 
     # What the doors ask for
 
@@ -212,9 +192,6 @@ class Gateway:
 
     async def end_session(self, session: Session) -> None:
         await self.context.sessions.end(session)
-
-    def when_session_ends(self, hook: Callable[[Session], None]) -> None:
-        self._session_ended.append(hook)
 
     async def initialize(
         self, message: Message, caller: Caller, narrowing: SessionRequest, old_stdio: bool = False
@@ -324,80 +301,18 @@ class Gateway:
 
     async def notified(self, session: Session, message: Message) -> None:
         """A notification from a stateful caller."""
-        params = message.params or {}
-        if message.method == "notifications/cancelled":
-            session.cancel(wire.encode(params.get("requestId")))
-        elif message.method == "notifications/initialized":
-            return
-        else:
-            await self._tell_upstreams(session, message)
-
-    async def _tell_upstreams(self, session: Session, message: Message) -> None:
-        """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
-        raw = bytes(message.raw_params) if message.raw_params is not None else None
-        for link in links_of(self.context, session):
-            try:
-                await link.notify(message.method, raw)
-            except TaskgateError as problem:
-                log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
+        await notified(self.context, session, message)
 
     def elicitation_url(self, page_id: str) -> str:
         return f"{self.approvals.public_base(self._plan)}/elicitations/{page_id}"
-
-    async def _reviewed(self, server: str, text: str) -> bool:
-        """Show the operator what a model is asked or answers; only a clear yes lets it go on."""
-        schema = {"type": "object", "properties": {}}
-        params = wire.raw({"message": text, "requestedSchema": schema})
-        answer = await self.activity.inbox.ask(OPERATOR, Question(ELICIT, params, server))
-        said = wire.parse_strictly(answer.result) if answer.result is not None else {}
-        return bool(said.get("action") == "accept")
 
     async def _unwatch(self, server: str, uri: str) -> None:
         upstream = self.context.upstreams.get(server)
         if upstream is not None and not self.stopping:
             await upstream.unwatch(uri)
 
-    def _can_be_upstream_task(self, server: str, tool: str) -> bool:
-        offer = self.context.catalogs.offer(server)
-        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
-        entry = next((entry for entry in entries if entry.name == tool), None)
-        return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
-
-    def _check_output(self, task: Task, result: bytes) -> bytes:
-        """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
-        offer = self.context.catalogs.offer(task.server) if self.context.validation.on else None
-        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
-        entry = next((entry for entry in entries if entry.name == task.tool), None)
-        if entry is None or "outputSchema" not in entry.definition:
-            return result
-        try:
-            self.context.validation.output(entry, task.wire_name, result)
-        except UpstreamError as problem:
-            return as_tool_result(problem, task.generation)
-        return result
-
     def _note(self, note: str) -> None:
         log.warning("catalog", note=note)
-
-    async def _release(self, session: Session) -> None:
-        for hook in self._session_ended:
-            hook(session)
-        await self.subscriptions.release(self.context, session)
-        if self.tasks.runs.uses(session.id):
-            # Its tasks outlive it, and with them the conversations they run in.
-            self._outlived.add(session.id)
-            return
-        await self._let_go(session.id)
-
-    async def _session_idle(self, session_id: str) -> None:
-        """The last task of a conversation has ended: if its session is gone, the conversation may go too."""
-        if session_id in self._outlived or session_id.startswith(RESUMED):
-            self._outlived.discard(session_id)
-            await self._let_go(session_id)
-
-    async def _let_go(self, session_id: str) -> None:
-        for upstream in self.context.upstreams.values():
-            await upstream.release(session_id)
 
     # Change and end
 
@@ -433,9 +348,7 @@ class Gateway:
         self.budgets.adopt(plan)
         self.admission.adopt(plan.limits)
         self.scope_record.start_over()
-        self.activity.inbox.url_expiry_s = plan.features.url_expiry_s
-        self.activity.inbox.per_server = plan.limits.questions_per_server
-        self.activity.inbox.expiry_s = plan.limits.question_timeout_s
+        self._give_time_to_questions(plan)
         if before.gates is not plan.gates:
             self.pins.adopt()
             self.annotations.adopt()
@@ -443,15 +356,15 @@ class Gateway:
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.subscriptions.lists_changed(self.context.sessions, tuple(EntryKind), lambda _c, _n: True)
 
+    def _give_time_to_questions(self, plan: Plan) -> None:
+        inbox = self.activity.inbox
+        inbox.url_expiry_s = plan.features.url_expiry_s
+        inbox.per_server = plan.limits.questions_per_server
+        inbox.expiry_s = plan.limits.question_timeout_s
+
     def _guests_changed(self, name: str) -> None:
         """A server was added or removed by a caller: everything else stays as the operator has it."""
         self.adopt(self._own_plan, self._own_upstreams, frozenset({name}))
-
-    def end_streams(self) -> None:
-        """Long-lived streams of sessions end now; the sessions themselves are told by the closing gateway."""
-        for session in self.context.sessions:
-            for hook in self._session_ended:
-                hook(session)
 
     async def close(self) -> None:
         self.stopping = True
@@ -469,7 +382,7 @@ class Gateway:
         await self.activity.close()
         await self.guests.close()
         await self.context.catalogs.close()
-        self.end_streams()
+        self.session_ends.end_streams()
 
 
 def _going_down() -> GatewayFault:

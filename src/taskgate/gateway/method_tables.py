@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from taskgate.core.generations import Generation
 from taskgate.core.scoping.scope import ScopeMode
-from taskgate.gateway.call_tool import call_tool, unknown_tool
+from taskgate.gateway.call_tool import call_tool
 from taskgate.gateway.complete import complete
 from taskgate.gateway.context import Context
+from taskgate.gateway.find_tool import unknown_tool
 from taskgate.gateway.introduce import discover_result
 from taskgate.gateway.list_catalog import list_catalog
 from taskgate.gateway.own_resources import read_own_resource

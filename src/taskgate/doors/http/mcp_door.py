@@ -23,7 +23,7 @@ class McpDoor:
         self.entrance = Entrance(gateway, guard, doorkeeper)
         self._shelves: dict[str, StreamShelf] = {}
         self.posts = Posts(gateway, self.entrance, self._shelves)
-        gateway.when_session_ends(self._forget)
+        gateway.session_ends.tell(self._forget)
 
     def longest_request(self) -> int:
         return self.gateway.limits.request_bytes

@@ -17,7 +17,8 @@ from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument,
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Raw
-from taskgate.gateway.call_tool import call_tool, find_tool
+from taskgate.gateway.call_tool import call_tool
+from taskgate.gateway.find_tool import find_tool
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.reply import ToolReply, json_block, saying
 from taskgate.gateway.own_tools.tool import OwnTool

@@ -1,0 +1,28 @@
+"""Notifications from stateful callers: a cancel is ours to act on, everything else is for the servers it talks to."""
+
+from __future__ import annotations
+
+from taskgate.core import wire
+from taskgate.core.errors import TaskgateError
+from taskgate.core.wire import Message
+from taskgate.gateway.context import Context
+from taskgate.gateway.method_tables import links_of
+from taskgate.gateway.sessions import Session
+from taskgate.telemetry.logs import log
+
+
+async def notified(context: Context, session: Session, message: Message) -> None:
+    if message.method == "notifications/cancelled":
+        session.cancel(wire.encode((message.params or {}).get("requestId")))
+    elif message.method != "notifications/initialized":
+        await _tell_upstreams(context, session, message)
+
+
+async def _tell_upstreams(context: Context, session: Session, message: Message) -> None:
+    """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
+    raw = bytes(message.raw_params) if message.raw_params is not None else None
+    for link in links_of(context, session):
+        try:
+            await link.notify(message.method, raw)
+        except TaskgateError as problem:
+            log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
