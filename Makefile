@@ -57,7 +57,7 @@ peers: $(STAMP)
 
 tests: $(STAMP) peers
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup -m "not long" || $(MAKE) --no-print-directory again
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not long" || $(MAKE) --no-print-directory again
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py

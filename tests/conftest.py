@@ -47,7 +47,31 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
             os.environ[COVERAGE] = measured
 
 
+FIRST = ("conversations", "conformance", "activity", "governance", "chaos")
+IN_PARTS = {"test_conversations.py": 3}
+
+
+def _share_out(items: list[pytest.Item]) -> None:
+    """Tests that share a gateway stay with one worker, or each worker would start one; the longest folders come first."""
+    shared: Counter[str] = Counter()
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
+        if any(each.scope != "function" and each.baseid.startswith("tests") for defs in fixtures for each in defs):
+            file = item.path.relative_to(ROOT).as_posix()
+            shared[file] += 1
+            part = shared[file] % IN_PARTS.get(item.path.name, 1)
+            item.add_marker(pytest.mark.xdist_group(f"{file}-{part}"))
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST), item.get_closest_marker("xdist_group") is None
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _share_out(items)
     kept, left_out = [], []
     for item in items:
         needed = {name for mark in item.iter_markers("peers") for name in mark.args}
