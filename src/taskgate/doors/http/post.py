@@ -189,6 +189,8 @@ class Post:
 
     def _finished(self) -> None:
         self.response_complete = True
+        # The connection may now lie idle for long, and with it this object.
+        self.body = b""
         if not self.keep_alive:
             self._connection.transport.close()
         self._connection.on_response_complete()
