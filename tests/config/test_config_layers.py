@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskgate.config import ConfigError, default_config, find, load, load_or_default, load_text
+from taskgate.config.overrides import FORCE_REQUIRED
 from taskgate.config.scope_forms import scope_from_strings
 from taskgate.config.tree import plain
 
@@ -210,4 +211,12 @@ def test_a_named_file_that_is_missing_is_an_error_and_no_file_is_the_demo(
         load_or_default("gone.yaml", {})
     loaded = load_or_default(None, {"HOME": str(tmp_path)})
     assert list(loaded.root.servers) == ["demo"]
+    assert [(rule.match, rule.action) for rule in loaded.root.governance.rules] == [("delete_*", "approve")]
     assert loaded.state_dir == tmp_path / ".local" / "state" / "taskgate"
+
+
+def test_variables_are_laid_over_the_demo_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load_or_default(None, {"HOME": str(tmp_path), FORCE_REQUIRED: "demo:write_*"})
+    assert len(loaded.root.governance.force_required) == 1
+    assert len(loaded.root.governance.rules) == 1

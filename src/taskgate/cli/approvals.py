@@ -11,11 +11,10 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi
-from taskgate.cli.target import Gateway, Token
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.target import Gateway, Json, Token
 
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval's id; its beginning or end is enough.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; a denial's reason is told to the caller.")]
 _MANY = 1000
 
@@ -38,15 +37,10 @@ def list_(
     """List the open approvals, oldest first."""
 
     def work(api: GatewayApi) -> None:
-        rows = _rows(api, everything)
-        if as_json:
-            print(json.dumps(rows, indent=2, ensure_ascii=False))
-        elif not rows:
-            say.note("No approvals." if everything else "Nothing waits for a decision.")
-        else:
-            _table(rows)
+        nothing = "No approvals." if everything else "Nothing waits for a decision."
+        print_rows(_rows(api, everything), as_json, nothing, _table)
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -56,7 +50,7 @@ def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, 
         detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
         print(json.dumps(detail, indent=2, ensure_ascii=False) if as_json else _page(detail))
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def approve(
@@ -90,7 +84,7 @@ def approve(
             body["grant"] = {"minutes": grant, "exact_arguments": exact, "whole_scope": whole_scope}
         _say(_approved(api, full, body), as_json)
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def deny(
@@ -102,7 +96,7 @@ def deny(
         full = _full_id(api, approval_id)
         _say(api.post(f"/api/approvals/{full}/deny", {"reason": reason}).value, as_json)
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
@@ -112,7 +106,7 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
         reply = api.post("/api/login-links", {}).value
         print(json.dumps(reply) if as_json else reply["url"])
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def passphrase() -> None:
@@ -159,11 +153,7 @@ def _full_id(api: GatewayApi, given: str) -> str:
     """A whole id as it is; a piece of one if it belongs to exactly one open approval."""
     if len(given) >= len("ap_") + 26:
         return given
-    found = [row["id"] for row in _rows(api, False) if row["id"].startswith(given) or row["id"].endswith(given)]
-    if len(found) != 1:
-        text = "No open approval has" if not found else f"{len(found)} open approvals have"
-        raise ApiProblem(ExitCode.NOT_FOUND, f"{text} an id that begins or ends with {given!r}.")
-    return str(found[0])
+    return whole_id([str(row["id"]) for row in _rows(api, False)], given, "open approvals")
 
 
 def _say(answer: dict[str, Any], as_json: bool) -> None:
@@ -230,14 +220,3 @@ def _changes(changes: dict[str, Any] | None) -> list[str]:
     if changes["left_out"]:
         lines.append(f"  and {changes['left_out']} more differences")
     return lines
-
-
-def _run(work: Any, gateway: str | None, token: str | None, as_json: bool) -> None:
-    try:
-        work(GatewayApi(gateway, token))
-    except ApiProblem as problem:
-        if as_json:
-            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
-        else:
-            say.note(str(problem))
-        raise typer.Exit(problem.code) from None

@@ -13,6 +13,7 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
+from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.core.audit import Row
@@ -25,7 +26,6 @@ ExportFile = Annotated[
 Head = Annotated[
     str | None, typer.Option("--head", metavar="N:HASH", help="A row you noted earlier; it must still be there.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 
 
 def register(app: typer.Typer) -> None:

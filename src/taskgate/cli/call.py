@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,28 +14,16 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task, interrupts
-from taskgate.cli.target import (
-    Gateway,
-    GenerationChoice,
-    Json,
-    Login,
-    Scope,
-    TakesCommand,
-    Target,
-    Token,
-    Url,
-    choose_target,
-)
+from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 
 if TYPE_CHECKING:
     from taskgate.client import Session
 
-Name = Annotated[str, typer.Argument(help="The tool's name, as `taskgate tools` lists it.")]
+Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as `taskgate tools` lists it.")]
 Arguments = Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, `@file.json`, or `-`.")]
 AsTask = Annotated[bool, typer.Option("--task", help="Start it as a task and print the task's id.")]
 Watch = Annotated[bool, typer.Option("--watch", help="With --task: stay and show what happens until the result.")]
 Ttl = Annotated[int | None, typer.Option("--ttl", min=1, help="Milliseconds the server shall keep the task.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait before giving up.")]
 AnswerOption = Annotated[str | None, typer.Option("--answer", metavar="JSON", help="Answer every form with this.")]
 
 
@@ -54,11 +42,12 @@ class Wish:
 
 def register(app: typer.Typer) -> None:
     """Put the command on the application."""
-    app.command("call", cls=TakesCommand)(call)
+    app.command("call", cls=TakesCommand)(aimed(call))
 
 
 def call(
-    ctx: typer.Context,
+    target: Target,
+    as_json: bool,
     name: Name,
     arguments: Arguments = None,
     as_task: AsTask = False,
@@ -66,16 +55,11 @@ def call(
     ttl: Ttl = None,
     timeout: Timeout = None,
     answer: AnswerOption = None,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    generation: GenerationChoice = None,
-    as_json: Json = False,
 ) -> None:
     """Call a tool of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
-    target = choose_target(ctx, gateway, url, scope, token, generation, login=login)
+    if as_task and target.is_gateway and target.generation is None:
+        # A stateless server decides by itself what becomes a task. A gateway speaks both generations: ask where one can.
+        target = replace(target, generation="stateful")
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
     # A task may outlive this command, and some servers end the tasks of a session that is ended.

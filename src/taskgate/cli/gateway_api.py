@@ -9,17 +9,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import typer
+
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.target import DEFAULT_GATEWAY
+from taskgate.cli.target import DEFAULT_GATEWAY, operator_token
 
 TIMEOUT_S = 30
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class ApiProblem(Exception):
@@ -54,17 +55,7 @@ class GatewayApi:
             raise ApiProblem(ExitCode.USAGE, f"{self._address} is not the address of a gateway.")
         self._https = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
-        self._token = token or os.environ.get("TASKGATE_TOKEN") or self._operator_token()
-
-    def _operator_token(self) -> str | None:
-        """The operator's own token, which `serve` keeps on this machine; it is sent to no other machine."""
-        if self._host not in _LOOPBACK:
-            return None
-        folder = os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate"
-        try:
-            return (Path(folder).expanduser() / "operator-token").read_text().strip() or None
-        except OSError:
-            return None
+        self._token = token or os.environ.get("TASKGATE_TOKEN") or operator_token(self._host)
 
     def get(self, path: str) -> Reply:
         return self._ask("GET", path, None)
@@ -103,3 +94,34 @@ class GatewayApi:
                 text = "The gateway wants a token: set $TASKGATE_TOKEN, or run this as the user who runs the gateway."
             raise ApiProblem(_EXITS.get(status, ExitCode.FAILED), say.clean(text))
         return Reply(status, value, after)
+
+
+def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
+    """Run one command against a gateway, and turn what goes wrong into words and an exit code."""
+    try:
+        work(GatewayApi(gateway, token))
+    except ApiProblem as problem:
+        if as_json:
+            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
+        else:
+            say.note(str(problem))
+        raise typer.Exit(problem.code) from None
+
+
+def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[list[Any]], None]) -> None:
+    """A list for a script, or for a person, who is told so when it is empty."""
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif not rows:
+        say.note(nothing)
+    else:
+        show(rows)
+
+
+def whole_id(known: list[str], given: str, what: str) -> str:
+    """The one id that begins or ends with what was given; `what` names the things in plural, such as "questions"."""
+    found = [one for one in known if one.startswith(given) or one.endswith(given)]
+    if len(found) != 1:
+        text = f"No {what.removesuffix('s')} has" if not found else f"{len(found)} {what} have"
+        raise ApiProblem(ExitCode.NOT_FOUND, f"{text} an id that begins or ends with {given!r}.")
+    return found[0]

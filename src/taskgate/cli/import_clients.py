@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
 
 CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
 Names = Annotated[
-    list[str] | None, typer.Argument(help=f"Clients to read: {CLIENT_NAMES}. Default: all.", metavar="[CLIENT]...")
+    list[str] | None, typer.Argument(help=f"Clients to read: {CLIENT_NAMES}. Default: all.", metavar="CLIENT")
 ]
 Config = Annotated[
     Path | None, typer.Option("--config", "-c", help="File to write; default: the one that serve finds.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,9 +34,7 @@ def register(app: typer.Typer) -> None:
 def import_servers(
     clients: Names = None, config: Config = None, dry_run: DryRun = False, as_json: Json = False
 ) -> None:
-    """Take over the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they
-    are.
-    """
+    """Copy the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they are."""
     from taskgate.config.clients.client import Host
     from taskgate.config.clients.gather import gather
     from taskgate.config.load import find

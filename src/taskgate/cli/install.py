@@ -31,9 +31,7 @@ def register(app: typer.Typer) -> None:
 def install(
     client: Name, config: Config = None, url: Url = None, dry_run: DryRun = False, undo_it: Undo = False
 ) -> None:
-    """Put the gateway in front of a client: its servers move into taskgate.yaml, and the client gets one entry,
-    taskgate.
-    """
+    """Put the gateway in front of a client: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
     from taskgate.config.clients.client import Gateway, Host
     from taskgate.config.clients.gateway_command import gateway_command
     from taskgate.config.clients.gather import gather

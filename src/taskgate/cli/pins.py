@@ -10,10 +10,8 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi
-from taskgate.cli.target import Gateway, Token
-
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.target import Gateway, Json, Token
 
 
 def register(app: typer.Typer) -> None:
@@ -28,15 +26,10 @@ def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
     """List tools whose definition changed and was not accepted yet."""
 
     def work(api: GatewayApi) -> None:
-        rows = api.get("/api/pins").value
-        if as_json:
-            print(json.dumps(rows, indent=2, ensure_ascii=False))
-        elif not rows:
-            say.note("Every tool is what it was when it was first seen or last accepted.")
-        for row in rows if not as_json else ():
-            print(_page(row))
+        nothing = "Every tool is what it was when it was first seen or last accepted."
+        print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
 
-    run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def accept(
@@ -61,7 +54,7 @@ def accept(
         done = api.post("/api/pins/accept", body).value
         print(json.dumps(done) if as_json else f"Accepted {tool} as {done['digest']}.")
 
-    run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def _confirm(row: dict[str, Any]) -> None:
@@ -71,6 +64,11 @@ def _confirm(row: dict[str, Any]) -> None:
     print(_page(row))
     if not typer.confirm("Accept this definition?"):
         raise ApiProblem(ExitCode.CANCELLED, "Nothing was accepted.")
+
+
+def _print_pages(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(_page(row))
 
 
 def _page(row: dict[str, Any]) -> str:
@@ -88,15 +86,3 @@ def _page(row: dict[str, Any]) -> str:
     if row["changes"]["left_out"]:
         lines.append(f"  and {row['changes']['left_out']} more differences")
     return "\n".join(say.clean(line) for line in lines)
-
-
-def run(work: Any, gateway: str | None, token: str | None, as_json: bool) -> None:
-    """Run one command against a gateway, and turn what goes wrong into words and an exit code."""
-    try:
-        work(GatewayApi(gateway, token))
-    except ApiProblem as problem:
-        if as_json:
-            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
-        else:
-            say.note(str(problem))
-        raise typer.Exit(problem.code) from None

@@ -10,6 +10,7 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
+from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.core.governance.decision import Decision, Settled
@@ -42,7 +43,7 @@ def test(
         str | None, typer.Option("--expect", help="forward, approve or deny: exit code 1 if it is something else.")
     ] = None,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what would happen to one call, and which rule or policy says so."""
     if expect not in (None, "forward", "approve", "deny"):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.gateway_api import ApiProblem, GatewayApi
-from taskgate.cli.target import Gateway, Token
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows, whole_id
+from taskgate.cli.target import Gateway, Json, Token
 
 QuestionId = Annotated[str, typer.Argument(metavar="ID", help="The question's id; its beginning or end is enough.")]
 Content = Annotated[str | None, typer.Argument(metavar="[JSON]", help="The filled-in form as JSON, or - for stdin.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -31,16 +29,9 @@ def list_(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
     """List the questions that wait, oldest first."""
 
     def work(api: GatewayApi) -> None:
-        rows = api.get("/api/questions").value
-        if as_json:
-            print(json.dumps(rows, indent=2, ensure_ascii=False))
-        elif not rows:
-            say.note("No server is waiting for an answer.")
-        else:
-            for row in rows:
-                print(_shown(row))
+        print_rows(api.get("/api/questions").value, as_json, "No server is waiting for an answer.", _print_all)
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def answer(
@@ -61,10 +52,11 @@ def answer(
         body: dict[str, Any] = {"action": action}
         if content is not None:
             body["content"] = _content(content)
-        said = api.post(f"/api/questions/{_full_id(api, question_id)}", body).value
+        known = [str(row["request_id"]) for row in api.get("/api/questions").value]
+        said = api.post(f"/api/questions/{whole_id(known, question_id, 'questions')}", body).value
         print(json.dumps(said, ensure_ascii=False) if as_json else say.clean(said["message"]))
 
-    _run(work, gateway, token, as_json)
+    ask_gateway(work, gateway, token, as_json)
 
 
 def _content(text: str) -> Any:
@@ -74,14 +66,9 @@ def _content(text: str) -> Any:
         raise ApiProblem(ExitCode.USAGE, f"This is not JSON: {problem}") from None
 
 
-def _full_id(api: GatewayApi, given: str) -> str:
-    """A whole id as it is; a piece of one if it belongs to exactly one question."""
-    ids = [str(row["request_id"]) for row in api.get("/api/questions").value]
-    found = [known for known in ids if known.startswith(given) or known.endswith(given)]
-    if len(found) != 1:
-        text = "No question has" if not found else f"{len(found)} questions have"
-        raise ApiProblem(ExitCode.NOT_FOUND, f"{text} an id that begins or ends with {given!r}.")
-    return found[0]
+def _print_all(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(_shown(row))
 
 
 def _shown(row: dict[str, Any]) -> str:
@@ -109,14 +96,3 @@ def _wanted(schema: Any) -> str:
     kind = schema.get("type", "anything")
     title = schema.get("title") or schema.get("description") or ""
     return f"{kind}{' of ' + ', '.join(map(str, choices)) if choices else ''}{' (' + str(title) + ')' if title else ''}"
-
-
-def _run(work: Callable[[GatewayApi], None], gateway: str | None, token: str | None, as_json: bool) -> None:
-    try:
-        work(GatewayApi(gateway, token))
-    except ApiProblem as problem:
-        if as_json:
-            print(json.dumps({"error": str(problem), "exit_code": int(problem.code)}, ensure_ascii=False))
-        else:
-            say.note(str(problem))
-        raise typer.Exit(problem.code) from None

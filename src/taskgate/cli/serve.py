@@ -118,9 +118,16 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
     url = f"http://{shown}:{port}/mcp"
     print(f"Taskgate is serving at {url}", flush=True)
     if loaded.path is None:
-        print("No configuration file was found, so the bundled demo server is behind it.", flush=True)
+        print("No configuration file was found, so a demo server with a few files is behind it.", flush=True)
     if sys.stdout.isatty() or loaded.path is None:
         block = json.dumps({"mcpServers": {"taskgate": {"type": "http", "url": url}}})
         print(f"Paste into your client's configuration:\n  {block}", flush=True)
+        print(f"Or, for Claude Code:\n  claude mcp add --transport http taskgate {url}", flush=True)
+    if loaded.path is None:
+        print(
+            "Then ask your agent to list the files, or to delete one: that call waits until you approve it.", flush=True
+        )
     if sys.stdout.isatty() and login_url:
         print(f"Approvals, in your browser (this link works once):\n  {login_url}", flush=True)
+    elif loaded.path is None:
+        print("Approvals: `taskgate approvals login` prints a link for your browser.", flush=True)

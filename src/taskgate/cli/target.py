@@ -1,12 +1,14 @@
 """Which server a command talks to: a gateway, any URL, or a program it starts itself.
 
-Turns `--gateway`, `--url`, `--scope`, `--token` and `-- COMMAND` into the arguments of `taskgate.client.connect`.
-Used by `tools`, `call` and `tasks`; it opens nothing by itself.
+`aimed` gives a command the options `--gateway`, `--url`, `--scope`, `--token`, `--login`, `--generation` and `--json`, and the
+`Target` they mean. Used by `tools`, `call` and `tasks`; it opens nothing by itself.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +33,9 @@ GenerationChoice = Annotated[
     str | None, typer.Option("--generation", help="Force `stateful` (2025-11-25) or `stateless` (2026-07-28).")
 ]
 Login = Annotated[bool, typer.Option("--login", help="Log in with the browser if the server wants it.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts: one object a line.")]
+Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait before giving up.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="JSON for scripts: one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 
 
 class TakesCommand(TyperCommand):
@@ -53,6 +57,7 @@ class Target:
     token: str | None
     generation: str | None
     login: bool = False
+    is_gateway: bool = False
 
     def settings(self) -> dict[str, Any]:
         """Arguments for `connect` besides the address."""
@@ -68,15 +73,46 @@ class Target:
         return self.address if isinstance(self.address, str) else " ".join(self.address)
 
 
+def aimed(command: Callable[..., None], *, generation: str | None = None) -> Callable[..., None]:
+    """The command with the options that name a server. It is given `target`, what they mean, and `as_json`.
+
+    A generation that is named here is the only one that can serve the command, so there is no option for it.
+    """
+    options: dict[str, Any] = {"gateway": Gateway, "url": Url, "scope": Scope, "token": Token, "login": Login}
+    if generation is None:
+        options["generation"] = GenerationChoice
+    switches = ("login", "as_json")
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        wishes = {"generation": generation, **{name: given.pop(name) for name in options}}
+        command(target=choose_target(ctx, **wishes), **given)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter("ctx", keyword, annotation=typer.Context),
+        *(parameter.replace(kind=keyword) for parameter in own if parameter.name not in ("target", "as_json")),
+        *(
+            inspect.Parameter(name, keyword, default=False if name in switches else None, annotation=kind)
+            for name, kind in {**options, "as_json": JsonLines}.items()
+        ),
+    ]
+    # Typer reads a command's options from its signature and its words from its docstring.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__doc__ = command.__doc__
+    return run
+
+
 def choose_target(
     ctx: typer.Context,
+    *,
     gateway: str | None,
     url: str | None,
     scope: str | None,
     token: str | None,
     generation: str | None,
-    *,
-    login: bool = False,
+    login: bool,
 ) -> Target:
     """The one server the options name, or the default gateway."""
     command: list[str] = ctx.meta.get(_COMMAND, [])
@@ -90,8 +126,8 @@ def choose_target(
     if url is not None:
         return Target(url, token, generation, login)
     address = gateway or os.environ.get("TASKGATE_URL") or DEFAULT_GATEWAY
-    token = token or (None if login else _operator_token(address))
-    return Target(gateway_address(address, scope), token, generation, login)
+    token = token or (None if login else operator_token(urlsplit(address).hostname))
+    return Target(gateway_address(address, scope), token, generation, login, is_gateway=True)
 
 
 def gateway_address(address: str, scope: str | None) -> str:
@@ -101,9 +137,9 @@ def gateway_address(address: str, scope: str | None) -> str:
     return f"{base}/{scope}" if scope else base
 
 
-def _operator_token(address: str) -> str | None:
+def operator_token(host: str | None) -> str | None:
     """The operator's own token, which `serve` keeps on this machine; it is sent to no other machine."""
-    if urlsplit(address).hostname not in _LOOPBACK:
+    if host not in _LOOPBACK:
         return None
     folder = os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate"
     try:

@@ -13,36 +13,27 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task
-from taskgate.cli.target import Gateway, GenerationChoice, Json, Login, Scope, Target, Token, Url, choose_target
+from taskgate.cli.target import Target, Timeout, aimed
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
-Timeout = Annotated[float | None, typer.Option("--timeout", min=0.001, help="Seconds to wait before giving up.")]
 Work = Callable[["Session"], Awaitable[ExitCode]]
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="Follow and manage tasks.", no_args_is_help=True)
-    for name, command in (("list", list_), ("show", show), ("watch", watch), ("result", result), ("cancel", cancel)):
-        group.command(name)(command)
+    # Only the stateful generation has a list of tasks.
+    group.command("list")(aimed(list_, generation="stateful"))
+    for command in (show, watch, result, cancel):
+        group.command(command.__name__)(aimed(command))
     app.add_typer(group, name="tasks")
 
 
-def list_(
-    ctx: typer.Context,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    as_json: Json = False,
-) -> None:
+def list_(target: Target, as_json: bool) -> None:
     """List the tasks this caller may see."""
-    # Only the stateful generation has a list of tasks.
-    target = choose_target(ctx, gateway, url, scope, token, "stateful", login=login)
 
     async def work(session: Session) -> ExitCode:
         _print_list(await session.list_tasks(), as_json=as_json)
@@ -51,38 +42,17 @@ def list_(
     _run(target, work, as_json=as_json)
 
 
-def show(
-    ctx: typer.Context,
-    task_id: TaskId,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    generation: GenerationChoice = None,
-    as_json: Json = False,
-) -> None:
+def show(target: Target, as_json: bool, task_id: TaskId) -> None:
     """Show the state of one task."""
 
     async def work(session: Session) -> ExitCode:
         _print_one(await session.get_task(task_id), as_json=as_json)
         return ExitCode.OK
 
-    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json)
+    _run(target, work, as_json=as_json)
 
 
-def watch(
-    ctx: typer.Context,
-    task_id: TaskId,
-    timeout: Timeout = None,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    generation: GenerationChoice = None,
-    as_json: Json = False,
-) -> None:
+def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
     """Show what happens to a task until it ends, answer its questions, and print its result."""
     display = Display(task_id, as_json=as_json)
     interactive = sys.stdin.isatty() and not as_json
@@ -91,47 +61,26 @@ def watch(
         return await follow_task(await session.resume_task(task_id), display, as_json=as_json, timeout=timeout)
 
     settings = {"elicitation": answerer(display)} if interactive else {}
-    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json, **settings)
+    _run(target, work, as_json=as_json, **settings)
 
 
-def result(
-    ctx: typer.Context,
-    task_id: TaskId,
-    timeout: Timeout = None,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    generation: GenerationChoice = None,
-    as_json: Json = False,
-) -> None:
+def result(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = None) -> None:
     """Wait for the end of a task and print its result."""
 
     async def work(session: Session) -> ExitCode:
         return say.result(await session.get_task_result(task_id, timeout), as_json=as_json)
 
-    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json)
+    _run(target, work, as_json=as_json)
 
 
-def cancel(
-    ctx: typer.Context,
-    task_id: TaskId,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    generation: GenerationChoice = None,
-    as_json: Json = False,
-) -> None:
+def cancel(target: Target, as_json: bool, task_id: TaskId) -> None:
     """Ask the server to cancel a task."""
 
     async def work(session: Session) -> ExitCode:
         _print_one(await session.cancel_task(task_id), as_json=as_json)
         return ExitCode.OK
 
-    _run(choose_target(ctx, gateway, url, scope, token, generation, login=login), work, as_json=as_json)
+    _run(target, work, as_json=as_json)
 
 
 def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.target import Json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _TAKEN = ("operator", "anonymous")
@@ -32,7 +33,7 @@ def new(
         list[str] | None, typer.Option("--role", help="A role; may be repeated. Default: approver.")
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="The only scope this token may use.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Make a token. It is shown once; the configuration keeps only its digest."""
     if not _NAME.fullmatch(name) or name in _TAKEN:

@@ -10,18 +10,7 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.target import (
-    Gateway,
-    GenerationChoice,
-    Json,
-    Login,
-    Scope,
-    TakesCommand,
-    Target,
-    Token,
-    Url,
-    choose_target,
-)
+from taskgate.cli.target import TakesCommand, Target, aimed
 
 if TYPE_CHECKING:
     from taskgate.client import Tool
@@ -31,24 +20,13 @@ Format = Annotated[str, typer.Option("--format", help="`table`, or `openai` for 
 
 def register(app: typer.Typer) -> None:
     """Put the command on the application."""
-    app.command("tools", cls=TakesCommand)(tools)
+    app.command("tools", cls=TakesCommand)(aimed(tools))
 
 
-def tools(
-    ctx: typer.Context,
-    gateway: Gateway = None,
-    url: Url = None,
-    scope: Scope = None,
-    token: Token = None,
-    login: Login = False,
-    generation: GenerationChoice = None,
-    output: Format = "table",
-    as_json: Json = False,
-) -> None:
+def tools(target: Target, as_json: bool, output: Format = "table") -> None:
     """List the tools of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
     if output not in ("table", "openai"):
         raise typer.BadParameter("--format is `table` or `openai`")
-    target = choose_target(ctx, gateway, url, scope, token, generation, login=login)
     raise typer.Exit(asyncio.run(_list(target, output, as_json=as_json)))
 
 

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from taskgate.config.clients.client import Client
     from taskgate.config.clients.plan_takeover import FileChange
 
-Agent = Annotated[
-    list[str] | None, typer.Argument(help="The agent and its arguments, after --.", metavar="-- AGENT...")
-]
+Agent = Annotated[list[str] | None, typer.Argument(help="The agent and its arguments, after --.", metavar="-- AGENT")]
 ClientName = Annotated[
     str | None, typer.Option("--client", help="Whose settings the agent uses; default: told by its name.")
 ]

@@ -7,6 +7,7 @@ function bodies.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping as Environment
@@ -32,7 +33,16 @@ from taskgate.config.variables import Unset, expand
 
 MAX_FILE_BYTES = 4 << 20
 CONFIG_VARIABLE = "TASKGATE_CONFIG"
-DEMO_SERVER = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
+# Whoever tries the demo is alone: the one who asks is the one who decides.
+DEMO = f"""\
+servers:
+  demo: {{command: {json.dumps(sys.executable)}, args: ["-m", "taskgate.demo.files"]}}
+governance:
+  rules:
+    - {{match: "delete_*", action: approve, reason: deleting waits for a person}}
+approval:
+  default: {{self_approval: true}}
+"""
 _OFF = {"false", "no", "off"}
 
 
@@ -90,15 +100,14 @@ def load_or_default(
 
 
 def default_config(environment: Environment[str, str] | None = None) -> LoadedConfig:
-    """The configuration without a file: one demo server."""
+    """The configuration without a file: a demo server, and one rule to show what rules are for."""
     variables = os.environ if environment is None else environment
-    tree = read_document("", "defaults")
+    tree = read_document(DEMO, "demo")
     tree, problems = apply_overrides(tree, variables)
     root, more = validated(GatewayFile, tree)
     if root is None or problems:
         raise ConfigError([*problems, *more])
-    demo = GatewayFile.model_validate({"servers": {"demo": DEMO_SERVER}}).servers
-    return LoadedConfig(root.model_copy(update={"servers": demo}), state_dir=state_directory(variables))
+    return LoadedConfig(root, state_dir=state_directory(variables))
 
 
 def load_text(

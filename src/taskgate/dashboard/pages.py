@@ -6,12 +6,14 @@ print nothing or turn text around appear as escapes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from taskgate.core.activity.waterfall import svg
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
@@ -64,6 +66,8 @@ class Pages:
                 return self._definitions(request, who)
             case "POST", ["definitions", "accept"]:
                 return await self._accept(request, who)
+            case "GET", ["waterfall"] if who.operator:
+                return self._waterfall(request, who)
             case _, ["elicitations", page_id, *rest] if len(rest) <= 1:
                 return self._elicitations.answer(request, who, page_id, rest[0] if rest else None)
             case _:
@@ -163,6 +167,10 @@ class Pages:
         if not done:
             return self._definitions(request, who, "It has changed once more since you looked. Look again.")
         return redirect("/definitions")
+
+    def _waterfall(self, request: WebRequest, who: Approver) -> Answer:
+        drawing = svg(self._gateway.waterfall.latest(), time.time())
+        return self._page("waterfall.html", request, who, here="waterfall", drawing=drawing)
 
     def login(
         self, request: WebRequest, code: str, note: str | None, status: int, back: str, *, passphrase: bool

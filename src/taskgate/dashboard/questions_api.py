@@ -1,13 +1,11 @@
-"""The operator's view of questions that wait, and of what the gateway has been doing: `/api/questions`, `/api/waterfall` and
-the page `/waterfall`. Callers answer their own questions with tools; the operator may answer any.
+"""The operator's view of questions that wait, and of what the gateway has been doing: `/api/questions` and `/api/waterfall`.
+Callers answer their own questions with tools; the operator may answer any.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
-from taskgate.core.activity.waterfall import svg
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.web import Answer, WebRequest, json_answer
@@ -16,12 +14,6 @@ from taskgate.gateway.gateway import Gateway
 
 MOST_SPANS = 2_000
 _KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Waterfall - Taskgate</title>
-<link rel="stylesheet" href="/static/style.css"></head>
-<body><main><h1>Waterfall</h1>
-<p>The latest requests and the calls to servers that they caused. <a href="/waterfall">Refresh</a></p>
-{drawing}</main></body></html>"""
 
 
 def question_row(waiting: Waiting) -> dict[str, Any]:
@@ -65,11 +57,6 @@ def waterfall_json(gateway: Gateway, request: WebRequest) -> Answer:
     if not asked.isdigit() or not 0 < int(asked) <= MOST_SPANS:
         raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
     return json_answer([span.shown() for span in gateway.waterfall.latest(int(asked))])
-
-
-def waterfall_page(gateway: Gateway) -> Answer:
-    drawing = svg(gateway.waterfall.latest(), time.time())
-    return Answer(200, _PAGE.replace("{drawing}", drawing).encode())
 
 
 def servers_json(gateway: Gateway) -> Answer:

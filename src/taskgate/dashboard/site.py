@@ -19,7 +19,6 @@ from taskgate.core.return_path import safe_return
 from taskgate.dashboard.api import Api, problem
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Fits, Login, Passphrase
-from taskgate.dashboard.questions_api import waterfall_page
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -153,8 +152,6 @@ class Dashboard:
             return pages.message(request, who, 403, *_NOT_AN_APPROVER)
         if path == "/":
             return redirect("/approvals")
-        if path == "/waterfall" and request.method == "GET" and who.operator:
-            return waterfall_page(self._gateway)
         return await pages.answer(request, who)
 
     def _login_page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:

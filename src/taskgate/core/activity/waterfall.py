@@ -86,8 +86,8 @@ def svg(spans: Sequence[Span], now: float) -> str:
     end = max(max(span.end or now for span, _ in rows), begin + 0.001)
     scale = (_WIDTH - _LABEL - 90) / (end - begin)
     drawn = [_bar(row, span, depth, begin, scale, now) for row, (span, depth) in enumerate(rows)]
-    axis = f'<text x="{_LABEL}" y="12" fill="#666">0 ms</text><text x="{_WIDTH - 90}" y="12" fill="#666">'
-    return f"{head}{axis}{(end - begin) * 1000:.0f} ms</text>{''.join(drawn)}</svg>"
+    axis = f'<text class="dim" x="{_LABEL}" y="12">0 ms</text><text class="dim" x="{_WIDTH - 90}" y="12">'
+    return f"{head}{axis}{_time(end - begin)}</text>{''.join(drawn)}</svg>"
 
 
 def _nested(spans: Sequence[Span]) -> list[tuple[Span, int]]:
@@ -116,5 +116,9 @@ def _bar(row: int, span: Span, depth: int, begin: float, scale: float, now: floa
         f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'
         f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, took * scale):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
         f"<title>{tip}</title></rect>"
-        f'<text x="{min(x + took * scale + 4, _WIDTH - 84):.1f}" y="{y + 12}" fill="#666">{took * 1000:.1f} ms</text>'
+        f'<text class="dim" x="{min(x + took * scale + 4, _WIDTH - 84):.1f}" y="{y + 12}">{_time(took)}</text>'
     )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,86 @@
+"""What a newcomer does first: serve without a configuration, start a task, and approve a call, as real commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from taskgate.cli.exit_codes import ExitCode
+
+pytestmark = pytest.mark.timeout(90)
+PATIENCE_S = 20.0
+COMMAND = (sys.executable, "-m", "taskgate")
+TASK = re.compile(r"tg_\w{26}")
+
+
+class FirstSteps:
+    """A gateway that somebody has just started, and commands of the same person."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TASKGATE_")}
+        self._variables = {**kept, "HOME": str(folder), "COLUMNS": "120"}
+
+    async def start(self, *words: str) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            *COMMAND, *words, cwd=self._folder, env=self._variables, stdout=pipe, stderr=pipe
+        )
+
+    async def run(self, *words: str) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            process = await self.start(*words)
+            said, noted = await process.communicate()
+        assert process.returncode == ExitCode.OK, noted.decode()
+        return said.decode()
+
+    @asynccontextmanager
+    async def gateway(self) -> AsyncIterator[str]:
+        process = await self.start("serve", "--port", "0")
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                assert process.stdout is not None
+                said = ""
+                while "taskgate approvals login" not in said:
+                    said += (await process.stdout.readline()).decode()
+            address = re.search(r"serving at (http://[^/]+)/mcp", said)
+            assert address is not None, said
+            self._variables["TASKGATE_URL"] = address[1]
+            yield said
+        finally:
+            process.terminate()
+            await process.communicate()
+
+
+async def test_the_first_gateway_shows_what_it_is_for(tmp_path: Path) -> None:
+    person = FirstSteps(tmp_path)
+    async with person.gateway() as said:
+        assert '{"mcpServers": {"taskgate": {"type": "http", "url": "http://127.0.0.1:' in said
+        await a_task_is_one_at_once(person)
+        await a_dangerous_call_waits_for_the_same_person(person)
+
+
+async def a_task_is_one_at_once(person: FirstSteps) -> None:
+    begun = asyncio.get_running_loop().time()
+    task = (await person.run("call", "demo__slow_report", '{"seconds": 60}', "--task")).strip()
+    assert TASK.fullmatch(task)
+    # A gateway left to itself would wait for the result for some seconds before it makes a task of the call.
+    assert asyncio.get_running_loop().time() - begun < 5
+    assert task in await person.run("tasks", "list")
+    assert "cancelled" in await person.run("tasks", "cancel", task)
+
+
+async def a_dangerous_call_waits_for_the_same_person(person: FirstSteps) -> None:
+    task = (await person.run("call", "demo__delete_file", '{"name": "old.log"}', "--task")).strip()
+    assert "deleting waits for a person" in await person.run("approvals", "list")
+    assert "old.log" in await person.run("call", "demo__list_files")
+    await person.run("approvals", "approve", "ap_")
+    assert "Deleted old.log." in await person.run("tasks", "result", task)
+    assert "old.log" not in await person.run("call", "demo__list_files")
