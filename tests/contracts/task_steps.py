@@ -1,0 +1,35 @@
+"""Tasks on their way: accepted, sent and finished, for the tests of stores."""
+
+from __future__ import annotations
+
+from store_under_test import a_call
+
+from taskgate.core.tasks import happening as h
+from taskgate.core.tasks.task import Task
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import (
+    Change,
+    Intended,
+)
+
+RESULT = b'{"content":[{"type":"text","text":"done"}], "n": 1.0}'
+
+
+async def accepted(store: Store, **changes: object) -> Task:
+    answer = await store.accept(a_call(**changes))
+    assert isinstance(answer, Change)
+    return answer.task
+
+
+async def dispatched(store: Store, **changes: object) -> Task:
+    task = await accepted(store, **changes)
+    answer = await store.intend(task.id, byte_hash="b1", upstream="reports")
+    assert isinstance(answer, Intended)
+    return answer.task
+
+
+async def finished(store: Store, body: bytes = RESULT, **changes: object) -> Task:
+    task = await dispatched(store, **changes)
+    answer = await store.advance(task.id, h.ResultCame(body))
+    assert isinstance(answer, Change)
+    return answer.task

@@ -1,0 +1,132 @@
+"""How tasks and their questions are found again, and how many there may be. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+import asyncio
+
+from store_under_test import SqliteUnderTest, a_call
+from task_steps import accepted, dispatched, finished
+
+from taskgate.core.tasks import happening as h
+from taskgate.core.tasks.state import OPEN, TaskState
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import (
+    Change,
+    TaskQuestion,
+    TooManyOpen,
+)
+from taskgate.ports.task_store import AcceptLimits
+
+
+async def test_pages_are_newest_first_and_belong_to_one_caller(store: Store) -> None:
+    made = sorted([(await accepted(store)).id for _ in range(5)], reverse=True)
+    await accepted(store, caller="dave")
+    first = await store.page("carol", limit=2)
+    second = await store.page("carol", limit=2, after=first.after)
+    third = await store.page("carol", limit=2, after=second.after)
+    pages = [*first.tasks, *second.tasks, *third.tasks]
+    assert [task.id for task in pages] == made
+    assert third.after is None
+    assert all(task.arguments == b"" for task in pages)
+    assert (await store.page("erin")).tasks == ()
+
+
+async def test_operators_page_through_everybodys_tasks(store: Store) -> None:
+    made = sorted([(await accepted(store, caller=caller)).id for caller in ("carol", "dave", "erin")], reverse=True)
+    first = await store.page(None, limit=2)
+    rest = await store.page(None, limit=2, after=first.after)
+    assert [task.id for task in (*first.tasks, *rest.tasks)] == made
+    assert (await store.page(None, server="elsewhere")).tasks == ()
+
+
+async def test_open_questions_of_a_caller_are_found_across_its_tasks(store: Store) -> None:
+    tasks = [await dispatched(store, caller=caller) for caller in ("carol", "carol", "dave")]
+    for task in tasks:
+        question = TaskQuestion("k", "reports", "elicitation/create", b"{}")
+        await store.advance(task.id, h.InputAsked(("k",)), questions=[question])
+    found = await store.open_questions("carol")
+    assert {task_id for task_id, _ in found} == {tasks[0].id, tasks[1].id}
+    assert found[0][1].key == "k"
+    assert len(await store.open_questions()) == 3
+    await store.advance(tasks[0].id, h.InputSettled(("k",)))
+    assert [task_id for task_id, _ in await store.open_questions("carol")] == [tasks[1].id]
+
+
+async def test_a_cancel_nobody_can_hear_is_forgotten_after_a_day(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task = await dispatched(store)
+    await store.advance(task.id, h.Cancelled())
+    adapter.clock.turn(600_000)
+    assert (await store.sweep()).tasks == 0
+    adapter.clock.turn(24 * 3_600_000)
+    assert (await store.sweep()).tasks == 1
+    assert await store.claimed() == ()
+    await store.close()
+
+
+async def test_pages_can_be_filtered_by_server_and_state(store: Store) -> None:
+    here = await accepted(store, server="files")
+    done = await finished(store)
+    await accepted(store)
+    assert [task.id for task in (await store.page("carol", server="files")).tasks] == [here.id]
+    only_done = await store.page("carol", states=frozenset({TaskState.COMPLETED}))
+    assert [task.id for task in only_done.tasks] == [done.id]
+    assert len((await store.page("carol", states=OPEN)).tasks) == 2
+
+
+async def test_open_tasks_are_counted_and_limited_per_caller(store: Store) -> None:
+    limits = AcceptLimits(open_tasks=2)
+    await accepted(store)
+    await finished(store)
+    assert await store.open_count("carol") == 1
+    assert isinstance(await store.accept(a_call(), limits=limits), Change)
+    assert await store.accept(a_call(), limits=limits) == TooManyOpen("open tasks", 2)
+    assert isinstance(await store.accept(a_call(caller="dave"), limits=limits), Change)
+    assert await store.open_count() == 3
+
+
+async def test_the_limit_holds_for_callers_that_come_all_at_once(store: Store) -> None:
+    limits = AcceptLimits(open_tasks=10)
+    answers = await asyncio.gather(*(store.accept(a_call(), limits=limits) for _ in range(40)))
+    assert sum(isinstance(answer, Change) for answer in answers) == 10
+
+
+async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    task = await dispatched(store)
+    asked = [TaskQuestion(key, "reports", "elicitation/create", b'{"message":"who?"}') for key in ("k1", "k2")]
+    await store.advance(task.id, h.InputAsked(("k1", "k2"), "Two questions", b'"state"'), questions=asked)
+    await store.close()
+    again = adapter.open()
+    await again.claim()
+    assert [question.key for question in await again.questions(task.id)] == ["k1", "k2"]
+    answer = await again.advance(task.id, h.InputSettled(("k1",)), answers={"k1": b'{"action":"accept"}'})
+    assert isinstance(answer, Change)
+    assert (answer.task.state, answer.task.question_keys) == (TaskState.INPUT_REQUIRED, ("k2",))
+    answered = await again.questions(task.id, answered=True)
+    assert [(question.key, question.answer) for question in answered] == [("k1", b'{"action":"accept"}')]
+    await again.advance(task.id, h.InputSettled(("k2",)))
+    assert await again.questions(task.id) == ()
+    await again.close()
+
+
+async def test_a_key_that_is_used_again_after_its_answer_is_a_new_question(store: Store) -> None:
+    task = await dispatched(store)
+    first = TaskQuestion("k", "reports", "elicitation/create", b'{"n":1}', shown_as="01FIRST")
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[first])
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")])
+    (still,) = await store.questions(task.id)
+    assert (still.method, still.request, still.shown_as) == ("elicitation/create", b'{"n":1}', "01FIRST")
+    await store.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "roots/list", b"{}")])
+    (again,) = await store.questions(task.id)
+    assert (again.method, again.shown_as, again.answer) == ("roots/list", None, None)
+    assert await store.questions(task.id, answered=True) == ()
+
+
+async def test_the_end_of_a_task_withdraws_its_questions(store: Store) -> None:
+    task = await dispatched(store)
+    question = TaskQuestion("k1", "reports", "elicitation/create", b"{}")
+    await store.advance(task.id, h.InputAsked(("k1",)), questions=[question])
+    await store.advance(task.id, h.Cancelled())
+    assert await store.questions(task.id) == ()

@@ -1,0 +1,173 @@
+"""How long tasks, their keys and the claims of their owners last. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+import asyncio
+
+from store_under_test import SqliteUnderTest, a_call, asking
+from task_steps import RESULT, accepted, dispatched, finished
+
+from taskgate.core.audit import Entry
+from taskgate.core.errors import Executed
+from taskgate.core.tasks import happening as h
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import AttemptState
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import (
+    Change,
+    Intended,
+    KeyTaken,
+    ResultGone,
+    SameCall,
+    StaleOwner,
+    UnknownTask,
+)
+
+
+async def test_clocks_that_ran_out_are_found(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    running = await dispatched(store)
+    call = a_call()
+    waiting = await store.accept(call, approval=asking(call))
+    hold = await store.hold(asking(a_call()))
+    assert isinstance(waiting, Change)
+    due = await store.due()
+    assert (due.approvals, due.executions, due.holds) == ((), (), ())
+    adapter.clock.turn(60_000)
+    assert (await store.due()).executions == (running.id,)
+    adapter.clock.turn(540_000)
+    due = await store.due()
+    assert due.approvals == (waiting.task.id,)
+    assert due.holds == (hold.approval.id,)  # type: ignore[union-attr]
+    await store.close()
+
+
+async def test_an_open_task_is_never_swept_and_a_finished_one_when_its_time_is_over(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    running = await dispatched(store)
+    done = await finished(store)
+    adapter.clock.turn(599_999)
+    assert (await store.sweep()).tasks == 0
+    assert await store.get(done.id) is not None
+    adapter.clock.turn(1)
+    assert await store.get(done.id) is None
+    assert await store.result_bytes(done.id) is None
+    assert (await store.page("carol")).tasks[0].id == running.id
+    assert (await store.sweep()).tasks == 1
+    assert await store.get(running.id) is not None
+    assert await store.advance(done.id, h.Cancelled()) == UnknownTask(done.id)
+    await store.close()
+
+
+async def test_a_key_gives_the_same_task_for_the_same_call(store: Store) -> None:
+    first = await store.accept(a_call(), key="k")
+    assert isinstance(first, Change)
+    again = await store.accept(a_call(), key="k")
+    assert again == SameCall(first.task)
+    assert await store.accept(a_call(digest="sha256:other"), key="k") == KeyTaken(first.task.id)
+    assert await store.accept(a_call(tool="other"), key="k") == KeyTaken(first.task.id)
+    assert isinstance(await store.accept(a_call(principal="dave"), key="k"), Change)
+    assert isinstance(await store.accept(a_call()), Change)
+
+
+async def test_a_hundred_repeats_at_once_make_one_task(store: Store) -> None:
+    answers = await asyncio.gather(*(store.accept(a_call(), key="k") for _ in range(100)))
+    assert sum(isinstance(answer, Change) for answer in answers) == 1
+    assert sum(isinstance(answer, SameCall) for answer in answers) == 99
+
+
+async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    draft = a_call()
+    await store.accept(draft, key="k")
+    await store.intend(draft.id, byte_hash="b", upstream="u")
+    await store.advance(draft.id, h.ResultCame(RESULT))
+    adapter.clock.turn(600_000)
+    gone = ResultGone(draft.id, Executed.YES)
+    assert await store.accept(a_call(), key="k") == gone
+    await store.sweep()
+    assert await store.accept(a_call(), key="k") == gone
+    adapter.clock.turn(24 * 3_600_000)
+    assert (await store.sweep()).keys == 1
+    assert isinstance(await store.accept(a_call(), key="k"), Change)
+    await store.close()
+
+
+async def test_a_key_older_than_a_day_is_free_again(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    await store.accept(a_call(), key="k")
+    adapter.clock.turn(24 * 3_600_000)
+    assert isinstance(await store.accept(a_call(), key="k"), Change)
+    await store.close()
+
+
+async def test_a_stale_owners_write_changes_nothing(adapter: SqliteUnderTest) -> None:
+    old = adapter.open()
+    task = await dispatched(old)
+    new = adapter.open_rival()
+    assert new.ownership.fence > old.ownership.fence
+    assert await new.claim() == 1
+    stale = StaleOwner(old.ownership)
+    assert await old.advance(task.id, h.ResultCame(RESULT)) == stale
+    assert await old.intend(task.id, byte_hash="b", upstream="u") == stale
+    assert await old.accept(a_call()) == stale
+    old.note(task.id, h.Noted("I am still here"))
+    old.record(Entry(0, "late"))
+    found = await new.get(task.id)
+    assert found is not None
+    assert (found.state, found.fence) == (TaskState.RUNNING, new.ownership.fence)
+    await old.close()
+    after = await new.get(task.id)
+    assert after == found
+    assert all(row.entry.event != "late" for row in await new.audit_rows())
+    await new.close()
+
+
+async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adapter: SqliteUnderTest) -> None:
+    first = adapter.open()
+    task = await accepted(first)
+    await first.close()
+    second = adapter.open(owner="second")
+    assert await second.intend(task.id, byte_hash="b", upstream="u") == StaleOwner(second.ownership)
+    assert await second.claim() == 1
+    assert isinstance(await second.intend(task.id, byte_hash="b", upstream="u"), Intended)
+    await second.close()
+
+
+async def test_the_next_owner_finds_every_open_task_in_pages(adapter: SqliteUnderTest) -> None:
+    first = adapter.open()
+    tasks = sorted([(await accepted(first)).id for _ in range(5)])
+    await finished(first)
+    await first.close()
+    second = adapter.open()
+    assert await second.claim() == 5
+    page = await second.claimed(limit=3)
+    rest = await second.claimed(after=page[-1].id, limit=3)
+    assert [task.id for task in (*page, *rest)] == tasks
+    assert all(task.fence == second.ownership.fence and task.arguments for task in page)
+    await second.close()
+
+
+async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: SqliteUnderTest) -> None:
+    first = adapter.open()
+    task = await dispatched(first, tool_class=ToolClass.READ)
+    await first.close()
+    second = adapter.open()
+    await second.claim()
+    again = await second.intend(task.id, byte_hash="b1", upstream="reports")
+    assert isinstance(again, Intended)
+    assert again.task.last_attempt is not None
+    assert (again.task.last_attempt.number, again.task.last_attempt.fence) == (2, second.ownership.fence)
+    assert again.task.last_attempt.state is AttemptState.DISPATCHING
+    await second.close()
+
+
+async def test_a_secret_is_kept_by_whoever_comes_first(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    assert await store.keep("sealing", b"one") == b"one"
+    assert await store.keep("sealing", b"two") == b"one"
+    await store.close()
+    again = adapter.open()
+    assert await again.keep("sealing", b"three") == b"one"
+    await again.close()
