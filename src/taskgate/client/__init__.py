@@ -32,11 +32,11 @@ from taskgate.client.errors import (
     VersionUnsupported,
 )
 from taskgate.client.options import Generation, Options
+from taskgate.client.question import Question
 from taskgate.client.questions import accept, cancel, decline
 from taskgate.client.results import (
     Listed,
     Progress,
-    Question,
     Task,
     TaskStatus,
     TaskSupport,

@@ -8,10 +8,9 @@ the caller.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from taskgate.client.results import Question
+from taskgate.client.question import Question
 
 
 class ClientError(Exception):

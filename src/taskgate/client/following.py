@@ -12,10 +12,12 @@ from typing import Any
 
 from taskgate.client.conversation import Conversation
 from taskgate.client.errors import InvalidReply
+from taskgate.client.follower import Followed
 from taskgate.client.options import Generation, OnProgress, Options
 from taskgate.client.poller import Poller, next_delay
+from taskgate.client.question import Question
 from taskgate.client.questions import Answering
-from taskgate.client.results import Progress, Question, Task, TaskUpdate
+from taskgate.client.results import Progress, Task, TaskUpdate
 from taskgate.client.task_handle import LONG_INTERVAL_MS, TaskHandle
 
 MOST_EARLY = 64
@@ -63,7 +65,7 @@ class Following:
         if not task.status.is_terminal and (task.poll_interval or 0) >= LONG_INTERVAL_MS:
             self.long_lived(handle)
 
-    def hurry(self, handle: TaskHandle) -> None:
+    def hurry(self, handle: Followed) -> None:
         """Look at this task now rather than at its next turn."""
         if handle.task_id in self.handles:
             self._poller.watch(handle, 0.0)
@@ -72,14 +74,14 @@ class Following:
         if task_id in self.handles:
             self.hurry(self.handles[task_id])
 
-    def forget(self, handle: TaskHandle) -> None:
+    def forget(self, handle: Followed) -> None:
         """The task's result is in the program's hands: nothing about it is kept here."""
         self._poller.forget(handle)
         if handle.task_id is not None:
             self.handles.pop(handle.task_id, None)
             self._conversation.subscriptions.drop_task(handle.task_id)
 
-    def ended(self, handle: TaskHandle, token: str | None) -> None:
+    def ended(self, handle: Followed, token: str | None) -> None:
         """A progress token lives as long as its task; an uncollected result is still watched for its expiry."""
         if token is not None:
             self._progress.pop(token, None)
@@ -88,7 +90,7 @@ class Following:
         else:
             self._poller.watch(handle, 0.0)
 
-    def long_lived(self, handle: TaskHandle) -> None:
+    def long_lived(self, handle: Followed) -> None:
         """This task takes a while: ask a stateless server to push its changes."""
         if self.generation is Generation.STATELESS and handle.task_id and self._conversation.dialect.runs_tasks():
             self._conversation.subscriptions.want_task(handle.task_id)

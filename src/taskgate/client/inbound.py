@@ -16,8 +16,9 @@ from typing import Any
 from taskgate.client.errors import ClientError, Refused, ServerError
 from taskgate.client.hosted_tasks import HostedTasks
 from taskgate.client.options import Options
+from taskgate.client.question import Question
 from taskgate.client.questions import ELICITATION, ROOTS, SAMPLING, Answering
-from taskgate.client.results import RELATED_TASK, Question
+from taskgate.client.results import RELATED_TASK
 from taskgate.client.wire import Message, encode
 
 MOST_AT_ONCE = 100

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from taskgate.client.results import Progress, Question, TaskUpdate
+from taskgate.client.question import Question
+from taskgate.client.results import Progress, TaskUpdate
 
 Answer = Mapping[str, Any] | Awaitable[Mapping[str, Any]]
 Answerer = Callable[[Question], Answer]

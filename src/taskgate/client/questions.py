@@ -14,7 +14,7 @@ from typing import Any
 
 from taskgate.client.errors import InputNeeded, Refused, ServerError
 from taskgate.client.options import Answerer, Options
-from taskgate.client.results import Question
+from taskgate.client.question import Question
 
 ELICITATION, SAMPLING, ROOTS = "elicitation/create", "sampling/createMessage", "roots/list"
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from taskgate.client.errors import InvalidReply
+from taskgate.client.question import Question
 
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
@@ -44,24 +45,6 @@ class TaskSupport(StrEnum):
     FORBIDDEN = "forbidden"
     OPTIONAL = "optional"
     REQUIRED = "required"
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """Something the server wants from the user of this client: an elicitation, a sampling request or the roots."""
-
-    key: str
-    method: str
-    params: Mapping[str, Any]
-    task_id: str | None = None
-
-    @property
-    def message(self) -> str:
-        return str(self.params.get("message", ""))
-
-    @property
-    def is_url(self) -> bool:
-        return self.params.get("mode") == "url"
 
 
 @dataclass(frozen=True, slots=True)

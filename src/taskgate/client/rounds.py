@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate.client.errors import DeadlineExceeded, InputNeeded, InvalidReply, ServerError
 from taskgate.client.options import Generation
+from taskgate.client.question import Question
 from taskgate.client.questions import ELICITATION, answer_all
-from taskgate.client.results import Question, Tool, read_questions
+from taskgate.client.results import Tool, read_questions
 
 if TYPE_CHECKING:
     from taskgate.client.conversation import Conversation

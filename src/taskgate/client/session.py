@@ -19,7 +19,8 @@ from taskgate.client.generations.param_headers import InvalidParamHeader, param_
 from taskgate.client.generations.stateless import HEADER_MISMATCH, Stateless
 from taskgate.client.inbound import Listener
 from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.results import Listed, Question, Task, TaskSupport, Tool, ToolResult
+from taskgate.client.question import Question
+from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
 from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport.carrier import Carrier

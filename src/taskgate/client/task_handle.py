@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskgate.client.ending import UNKNOWN_TASK, checked, ending_of, gone
 from taskgate.client.errors import (
@@ -23,15 +23,14 @@ from taskgate.client.errors import (
     TaskError,
 )
 from taskgate.client.expiry import Expiry
+from taskgate.client.follower import Follower
 from taskgate.client.options import Generation, OnProgress
 from taskgate.client.patience import Patience
 from taskgate.client.poller import next_delay
-from taskgate.client.results import IMMEDIATE_RESPONSE, Progress, Question, Task, TaskStatus, TaskUpdate, ToolResult
+from taskgate.client.question import Question
+from taskgate.client.results import IMMEDIATE_RESPONSE, Progress, Task, TaskStatus, TaskUpdate, ToolResult
 from taskgate.client.task_questions import TaskQuestions
 from taskgate.client.update_readers import UpdateReaders
-
-if TYPE_CHECKING:
-    from taskgate.client.following import Following
 
 POLL_TIMEOUT = 30.0
 # A task is worth a push subscription once it was looked at this often, or at once if polls are this many ms apart.
@@ -43,7 +42,7 @@ class TaskHandle:
 
     def __init__(
         self,
-        following: Following,
+        following: Follower,
         task: Task | None,
         *,
         token: str | None = None,
@@ -64,7 +63,7 @@ class TaskHandle:
         self.immediate_response: str | None = None
 
     @classmethod
-    def answered(cls, following: Following, result: ToolResult) -> TaskHandle:
+    def answered(cls, following: Follower, result: ToolResult) -> TaskHandle:
         """A handle for a call that the server answered without making a task."""
         handle = cls(following, None)
         handle._outcome = result

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskgate.client.errors import ClientError, Refused, ServerError
+from taskgate.client.follower import Follower
+from taskgate.client.question import Question
 from taskgate.client.questions import ELICITATION
-from taskgate.client.results import Question, Task
-
-if TYPE_CHECKING:
-    from taskgate.client.following import Following
+from taskgate.client.results import Task
 
 
 class TaskQuestions:
@@ -23,7 +22,7 @@ class TaskQuestions:
 
     __slots__ = ("_answered", "_answering", "_following", "_task_id", "_tell")
 
-    def __init__(self, following: Following, task_id: str, tell: Callable[[str | None], None]) -> None:
+    def __init__(self, following: Follower, task_id: str, tell: Callable[[str | None], None]) -> None:
         self._following, self._task_id, self._tell = following, task_id, tell
         self._answered: set[str] = set()
         self._answering: asyncio.Task[None] | None = None
