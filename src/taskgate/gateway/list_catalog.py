@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from typing import Any, Final
+from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.errors import CallerError
+from taskgate.core.catalog.paging import page
 from taskgate.core.generations import Generation
 from taskgate.gateway import own_resources
 from taskgate.gateway.context import Context
@@ -36,26 +34,9 @@ async def list_catalog(context: Context, request: Request) -> bytes:
         entries = table.listing(view, entries, request.generation, task_aware, hidden)
     elif kind is EntryKind.RESOURCE:
         entries = own_resources.listing(view.scope, entries)
-    start = _offset(request.params.get("cursor"), len(entries))
-    body = b'{"' + key + b'":[' + b",".join(entries[start : start + PAGE]) + b"]"
-    if start + PAGE < len(entries):
-        body += b',"nextCursor":' + wire.encode(_cursor(start + PAGE))
+    found = page(entries, request.params.get("cursor"), PAGE)
+    body = b'{"' + key + b'":[' + b",".join(found.items) + b"]"
+    if found.next_cursor is not None:
+        body += b',"nextCursor":' + wire.encode(found.next_cursor)
     # Written here and not by taking the whole list apart again: a list may be long.
     return body + (_STATELESS_TAIL if request.generation is Generation.STATELESS else b"}")
-
-
-def _cursor(offset: int) -> str:
-    return base64.urlsafe_b64encode(b"tg:%d" % offset).decode("ascii")
-
-
-def _offset(cursor: Any, size: int) -> int:
-    if cursor is None:
-        return 0
-    try:
-        kind, _, number = base64.urlsafe_b64decode(cursor).partition(b":")
-        offset = int(number)
-    except (binascii.Error, ValueError, TypeError):
-        kind, offset = b"", -1
-    if kind != b"tg" or not 0 <= offset <= size:
-        raise CallerError("invalid_cursor", "This cursor is not one of ours; start again without a cursor.")
-    return offset

@@ -15,7 +15,8 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
-from taskgate.core.generations.stateless_2026 import CAPABILITIES, encode_header_value, stamp
+from taskgate.core.generations.stateless_2026 import CAPABILITIES, stamp
+from taskgate.core.header_value import encode_header_value
 from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.ports.upstream import (
@@ -203,7 +204,7 @@ def _stamp(members: Members, face: CallerFace) -> Members:
 def _headers(method: str, name: str | None) -> tuple[tuple[bytes, bytes], ...]:
     """Most calls name one of a few tools, so their headers are rendered once."""
     said = (b"mcp-method", method.encode("ascii"))
-    return (said,) if name is None else (said, (b"mcp-name", encode_header_value(name)))
+    return (said,) if name is None else (said, (b"mcp-name", encode_header_value(name).encode("ascii")))
 
 
 _method = lru_cache(maxsize=256)(wire.encode)

@@ -1,7 +1,7 @@
 """Pages of a merged list, by cursors that mean nothing to anyone but us.
 
-A cursor names a place in one revision of one list. If the list has changed since, the cursor is refused instead of
-skipping or repeating entries: the caller starts again and gets the new list whole.
+A cursor names a place in one list, which it knows by a digest of all entries. If the list has changed since, the cursor is
+refused instead of skipping or repeating entries: the caller starts again and gets the new list whole.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from taskgate.core.errors import CallerError
 
 MAX_CURSOR = 256
-
-T = TypeVar("T")
 
 
 class InvalidCursor(CallerError):
@@ -28,37 +26,35 @@ class InvalidCursor(CallerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page:
     """Some entries, and the cursor for the next ones if there are any."""
 
-    items: Sequence[T]
+    items: Sequence[bytes]
     next_cursor: str | None
 
 
-def page(items: Sequence[T], cursor: Any, size: int, revision: str) -> Page[T]:
-    """One page. `cursor` is whatever the caller sent (None for the first page); `revision` names this list."""
-    start = 0 if cursor is None else _place(cursor, revision)
-    if not 0 <= start <= len(items):
-        raise InvalidCursor
+def page(items: Sequence[bytes], cursor: Any, size: int) -> Page:
+    """One page of encoded entries. `cursor` is whatever the caller sent, None for the first page."""
+    start = 0 if cursor is None else _place(cursor, items)
     end = start + size
-    return Page(items[start:end], _cursor(end, revision) if end < len(items) else None)
+    return Page(items[start:end], _cursor(end, items) if end < len(items) else None)
 
 
-def _cursor(place: int, revision: str) -> str:
-    return base64.urlsafe_b64encode(f"{place}.{_digest(revision)}".encode("ascii")).decode("ascii")
+def _cursor(place: int, items: Sequence[bytes]) -> str:
+    return base64.urlsafe_b64encode(f"{place}.{_digest(items)}".encode("ascii")).decode("ascii")
 
 
-def _place(cursor: Any, revision: str) -> int:
+def _place(cursor: Any, items: Sequence[bytes]) -> int:
     if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR:
         raise InvalidCursor
     try:
         place, _, digest = base64.b64decode(cursor, altchars=b"-_", validate=True).decode("ascii").partition(".")
     except (binascii.Error, ValueError):
         raise InvalidCursor from None
-    if not place.isdigit() or digest != _digest(revision):
+    if not place.isdigit() or int(place) > len(items) or digest != _digest(items):
         raise InvalidCursor
     return int(place)
 
 
-def _digest(revision: str) -> str:
-    return hashlib.sha256(revision.encode("utf-8")).hexdigest()[:16]
+def _digest(items: Sequence[bytes]) -> str:
+    return hashlib.sha256(b",".join(items)).hexdigest()[:16]

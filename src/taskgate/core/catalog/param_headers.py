@@ -8,8 +8,6 @@ the body, always.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,14 +15,13 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from taskgate.core.errors import UpstreamError
+from taskgate.core.header_value import decode_header_value, encode_header_value
 
 ANNOTATION = "x-mcp-header"
 PREFIX = "mcp-param-"
 MAX_SCHEMA_DEPTH = 64
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
-_SAFE = re.compile(r"[\x20-\x7e]*")
-_SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 _INTEGER = re.compile(r"(-?\d{1,400})(?:\.0{1,400})?")
 # Keywords whose value is data and not a schema: an annotation in there is somebody's example.
 _DATA = frozenset({"const", "enum", "default", "examples", "required", "dependentRequired"})
@@ -74,7 +71,7 @@ def header_values(params: tuple[ParamHeader, ...], arguments: Mapping[str, Any])
     for param in params:
         value = _plain(param, _at(arguments, param.path))
         if value is not None:
-            values[param.header] = encode_value(value)
+            values[param.header] = encode_header_value(value)
     return values
 
 
@@ -92,31 +89,12 @@ def mismatch(params: tuple[ParamHeader, ...], arguments: Mapping[str, Any], head
             return f"the header {param.header} is missing although the argument is given"
         if expected is None:
             return f"the header {param.header} is given although the argument is not"
-        decoded = decode_value(received)
+        decoded = decode_header_value(received)
         if decoded is None:
             return f"the header {param.header} is not properly encoded"
         if not _equal(param.type, decoded, expected):
             return f"the header {param.header} differs from the argument"
     return None
-
-
-def encode_value(text: str) -> str:
-    """A value as it may stand in a header: itself where that is safe, else base64 between `=?base64?` and `?=`."""
-    if _SAFE.fullmatch(text) and text == text.strip() and not _SENTINEL.fullmatch(text):
-        return text
-    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode('ascii')}?="
-
-
-def decode_value(text: str) -> str | None:
-    """The value that a header stands for, or None where its encoding is broken or not the canonical one."""
-    found = _SENTINEL.fullmatch(text)
-    if found is None:
-        return text
-    try:
-        decoded = base64.b64decode(found[1], validate=True)
-        return decoded.decode("utf-8") if base64.b64encode(decoded).decode("ascii") == found[1] else None
-    except (binascii.Error, ValueError):
-        return None
 
 
 def _walk(schema: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Iterator[ParamHeader]:

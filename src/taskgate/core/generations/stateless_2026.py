@@ -5,7 +5,6 @@ Pure translation only. Sections cited are those of the 2026-07-28 specification.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import NEWEST_STATELESS, STATELESS_REVISIONS
+from taskgate.core.header_value import decode_header_value
 from taskgate.core.meta import insert_first, meta_of, with_meta
 from taskgate.core.wire import Members, Raw
 
@@ -115,32 +115,10 @@ def check_headers(
 def _must_match(header: str, seen: bytes | None, expected: str) -> None:
     if seen is None:
         raise CallerError("header_mismatch", f"The header {header} is missing.")
-    if seen != expected.encode("utf-8") and decode_header_value(seen) != expected:
+    if seen == expected.encode("utf-8"):
+        return
+    if not seen.isascii() or decode_header_value(seen.decode("ascii").strip(" \t")) != expected:
         raise CallerError("header_mismatch", f"The header {header} does not match the message body.")
-
-
-_SENTINEL_START: Final = "=?base64?"
-_SENTINEL_END: Final = "?="
-
-
-def encode_header_value(value: str) -> bytes:
-    """A header-safe form of a value: plain when it is printable ASCII without padding, else base64 (SEP-2243)."""
-    plain = value.isascii() and value.isprintable() and value == value.strip()
-    if plain and not value.lower().startswith(_SENTINEL_START):
-        return value.encode("ascii")
-    return (_SENTINEL_START + base64.b64encode(value.encode("utf-8")).decode("ascii") + _SENTINEL_END).encode("ascii")
-
-
-def decode_header_value(value: bytes) -> str | None:
-    """The opposite; None for something that cannot be read."""
-    try:
-        text = value.decode("ascii").strip(" \t")
-        if text.lower().startswith(_SENTINEL_START) and text.endswith(_SENTINEL_END):
-            encoded = text[len(_SENTINEL_START) : -len(_SENTINEL_END)]
-            return base64.b64decode(encoded, validate=True).decode("utf-8")
-    except ValueError:
-        return None
-    return text
 
 
 def stamp(
