@@ -276,7 +276,7 @@ async def mind_tasks(house: House, rounds: int) -> None:
             await house.gateway.reap()
         if rounds % max(1, house.loaded.root.tasks.sweep_interval_ms // 1000) == 0:
             await tasks.recovery.sweep()
-    except Exception as fault:
+    except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
         log.error("house-keeping failed; it will be tried again", exc_info=fault)
 
 

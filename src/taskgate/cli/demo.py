@@ -44,7 +44,7 @@ def demo() -> None:
     with tempfile.TemporaryDirectory(prefix="taskgate-demo-") as folder, _gateway(Path(folder)) as address:
         try:
             asyncio.run(_scenes(address))
-        except Exception as problem:
+        except Exception as problem:  # one whole command: a newcomer gets a sentence, not a traceback
             print(f"The demo did not go as planned: {problem}", file=sys.stderr)
             raise typer.Exit(ExitCode.FAILED) from None
     print("\nThat was all. `taskgate serve` keeps such a gateway running; the README shows what comes next.")

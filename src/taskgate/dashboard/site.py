@@ -93,7 +93,7 @@ class Dashboard:
             answer = problem(413, "The request is too large.")
         except TaskgateError as error:
             answer = problem(503, error.message)
-        except Exception as fault:
+        except Exception as fault:  # one request: it breaks for this visitor only
             log.error("page failed", path=scope["path"], exc_info=fault)
             answer = problem(500, "Something went wrong inside the gateway; its log says more.")
         await send_answer(send, answer)

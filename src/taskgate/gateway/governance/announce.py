@@ -187,7 +187,7 @@ class Announcer:
         except TimeoutError:
             log.warning("approval not delivered", channel=channel.name, approval=approval_id, why="it took too long")
             return None
-        except Exception as fault:
+        except Exception as fault:  # one delivery, by code that talks to foreign services
             log.error("approval not delivered", channel=channel.name, approval=approval_id, exc_info=fault)
             return None
         if sent is not None and not isinstance(sent, Delivered):
@@ -197,12 +197,12 @@ class Announcer:
     async def _start(self, channel: ApprovalChannel, decide: Decide) -> None:
         try:
             await channel.start(decide)
-        except Exception as fault:
+        except Exception as fault:  # one channel: the others and the inbox must come up without it
             log.error("approval channel did not start; the inbox goes on", channel=channel.name, exc_info=fault)
 
     async def _close(self, channel: ApprovalChannel) -> None:
         try:
             async with asyncio.timeout(CLOSE_S):
                 await channel.close()
-        except Exception as fault:
+        except Exception as fault:  # one channel, while everything closes: the rest must be closed too
             log.warning("approval channel did not close", channel=channel.name, why=str(fault))

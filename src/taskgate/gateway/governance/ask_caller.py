@@ -105,7 +105,7 @@ class AskCaller:
                 )
         except TaskgateError as problem:
             log.info("the caller could not be asked", approval=approval.id, why=problem.message)
-        except Exception as fault:
+        except Exception as fault:  # one question in the background: the approval waits in the inbox all the same
             log.error("asking the caller failed", approval=approval.id, exc_info=fault)
 
     async def close(self) -> None:

@@ -164,7 +164,7 @@ class Pins:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as fault:
+        except Exception as fault:  # one background write: nobody awaits it, and what is seen stays known in memory
             log.error("pins could not be stored", exc_info=fault)
 
     async def close(self) -> None:

@@ -157,7 +157,7 @@ class Runs:
             await work
         except TaskgateError as problem:
             log.error("task run could not be recorded", task=task.id, why=problem.message)
-        except Exception as fault:
+        except Exception as fault:  # one task run: nobody else would ever end the task
             log.error("task run failed", task=task.id, exc_info=fault)
             current = await self._desk.store.get(task.id) or task
             executed = Executed.MAYBE if current.may_have_been_sent else Executed.NO

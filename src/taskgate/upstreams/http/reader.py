@@ -195,7 +195,7 @@ class ReplyReader:
         """Around one exchange: the parser would wrap a listener's exception beyond recognition, so it is kept."""
         try:
             return listener(what)
-        except Exception as error:
+        except Exception as error:  # kept, and raised where the exchange ends
             self._problem = error
             return None
 

@@ -205,7 +205,7 @@ class Child:
         """Around one line: a listener that fails must not cost the lines after it."""
         try:
             listener(what)
-        except Exception as error:
+        except Exception as error:  # told to the loop, which logs it
             self._loop.call_exception_handler({"message": "a listener of a child process failed", "exception": error})
 
     def _signal_group(self, number: signal.Signals) -> None:
