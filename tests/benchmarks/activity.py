@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.one_reply_server import compact
 from tests.harness.gateway import running_gateway
 
 from taskgate.core.activity.events import EventKind
@@ -46,7 +47,7 @@ class Wire:
         return cls(reader, writer, session)
 
     def send(self, method: str, params: dict[str, Any], number: int = 1) -> None:
-        body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+        body = compact({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         head = (
             "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2025-11-25\r\n"

@@ -34,7 +34,8 @@ def start_server() -> tuple[subprocess.Popen[bytes], str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("quick_server.py")), str(port)])
+    command = [sys.executable, "-m", "tests.benchmarks.quick_server", str(port)]
+    process = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[2])
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         with socket.socket() as probe:

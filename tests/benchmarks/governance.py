@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from itertools import count
 
+from tests.benchmarks.one_reply_server import compact
+
 from taskgate.core.governance.approval import Approver, Binding, Verdict, Voted, Workflow, apply, ask
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.digest import digest_of_json
@@ -81,7 +83,7 @@ def measure() -> dict[str, float]:
     )
     assert engine.evaluate(small).verdict is PolicyVerdict.FORWARD
     assert engine.evaluate(large).verdict is PolicyVerdict.APPROVE
-    raw = json.dumps(ARGUMENTS).encode()
+    raw = compact(ARGUMENTS)
     workflow = Workflow("money")
     approval = ask("ap", workflow, "r", Binding("agent", "s", "t", "a", "d", "r", 0), 0)
     vote = Voted(Approver("ann", frozenset({"approver"})), Verdict.APPROVE, 1)

@@ -11,6 +11,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.one_reply_server import compact
 from tests.benchmarks.targets import HERE, Target, taskgate
 
 ROUND_DEADLINE = 120.0
@@ -101,7 +102,7 @@ async def open_session(url: str) -> asyncio.StreamWriter:
 
 
 def post(address: urllib.parse.SplitResult, message: Any, extra: str = "") -> bytes:
-    body = json.dumps(message).encode()
+    body = compact(message)
     head = (
         f"POST {address.path} HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-type: application/json\r\n"
         f"accept: application/json, text/event-stream\r\n{extra}content-length: {len(body)}\r\n\r\n"

@@ -19,6 +19,7 @@ from typing import Any
 
 import uvloop
 from tests.benchmarks.measure import processor_seconds
+from tests.benchmarks.one_reply_server import compact
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 
@@ -57,7 +58,7 @@ class Line:
     async def ask(self, method: str, params: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.number += 1
         number = f"{id(self)}-{self.number}"
-        body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+        body = compact({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         head = (
             f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
             f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2025-11-25\r\n"

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.one_reply_server import compact
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -74,7 +76,7 @@ def list_request(port: int) -> bytes:
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
     }
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}).encode()
+    body = compact({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
     head = (
         f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\nMcp-Method: tools/list\r\n"
     )
@@ -89,7 +91,7 @@ async def listing() -> bool:
         async with opened(gateway.url, STATELESS) as caller:
             reply = await caller.ask("tools/list")
             assert len(reply.result["tools"]) == LISTED
-        body = json.dumps(reply.message, separators=(",", ":")).encode()
+        body = compact(reply.message)
         answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
         async def ready(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

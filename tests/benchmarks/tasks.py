@@ -20,6 +20,7 @@ from typing import Any
 
 import uvloop
 from tests.benchmarks.measure import processor_seconds, resident_kb
+from tests.benchmarks.one_reply_server import compact
 from tests.benchmarks.store import control, measure, report
 from tests.chaos.stage import Stage, configuration, set_stage
 
@@ -51,7 +52,7 @@ class Line:
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         message = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
-        body = json.dumps(message, separators=(",", ":")).encode()
+        body = compact(message)
         self._writer.write(
             b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
             b"accept: application/json, text/event-stream\r\nmcp-protocol-version: 2025-11-25\r\n%b"

@@ -11,7 +11,8 @@ from typing import Any
 import mcp_types as t
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
-from script import ROOT, SPOKEN, Notebook, options, perform, report
+from script import Notebook, options, perform, report
+from scripted import Operations, Person, dump
 
 warnings.filterwarnings("ignore")
 EVENT_METHODS = {
@@ -20,44 +21,22 @@ EVENT_METHODS = {
 }
 
 
-def dump(result: Any) -> Any:
-    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-class Actions:
-    """One method per operation of a script."""
+class Actions(Operations):
+    """What this SDK does in its own way."""
 
     def __init__(self, client: Client, notebook: Notebook, stack: AsyncExitStack, stateless: bool) -> None:
-        self.client, self.notebook, self.stack, self.stateless = client, notebook, stack, stateless
+        super().__init__(client, t, notebook)
+        self.stack, self.stateless = stack, stateless
         self.listeners: list[asyncio.Task[None]] = []
 
     async def tools(self) -> list[str]:
         return [tool.name for tool in (await self.client.list_tools(cache_mode="bypass")).tools]
 
-    async def resources(self) -> list[str]:
-        return [str(resource.uri) for resource in (await self.client.list_resources()).resources]
-
     async def templates(self) -> list[str]:
         return [kind.uri_template for kind in (await self.client.list_resource_templates()).resource_templates]
 
-    async def prompts(self) -> list[str]:
-        return [prompt.name for prompt in (await self.client.list_prompts()).prompts]
-
-    async def call(self, name: str, arguments: dict[str, Any], progress: bool = False) -> Any:
-        async def note(done: float, total: float | None, message: str | None) -> None:
-            self.notebook.progress.append([done, total, message])
-
-        return dump(await self.client.call_tool(name, arguments, progress_callback=note if progress else None))
-
     async def read(self, uri: str) -> Any:
         return dump(await self.client.read_resource(uri))
-
-    async def prompt(self, name: str, arguments: dict[str, str]) -> Any:
-        return dump(await self.client.get_prompt(name, arguments))
-
-    async def complete(self, prompt: str, argument: str, value: str) -> Any:
-        reference = t.PromptReference(type="ref/prompt", name=prompt)
-        return dump(await self.client.complete(reference, {"name": argument, "value": value}))
 
     async def level(self, level: Any) -> Any:
         """Stateless requests carry the level the client was built with, so there is nothing to send."""
@@ -81,58 +60,18 @@ class Actions:
             listener.cancel()
         return {} if self.stateless else dump(await self.client.unsubscribe_resource(uri))
 
-    async def notice(self, method: str) -> str:
-        return await self.notebook.wait_for(method)
-
     async def ping(self) -> Any:
         return {} if self.stateless else dump(await self.client.send_ping())
 
 
-class Person:
-    """Answers what the server asks."""
-
-    def __init__(self, notebook: Notebook) -> None:
-        self.notebook = notebook
-
-    async def elicit(self, context: Any, params: Any) -> t.ElicitResult:
-        if params.mode == "url":
-            self.notebook.questions.append(["url", params.message, str(params.url)])
-            return t.ElicitResult(action="accept")
-        self.notebook.questions.append(["form", params.message])
-        return t.ElicitResult(action="accept", content={"name": self.notebook.next_name()})
-
-    async def sample(self, context: Any, params: Any) -> t.CreateMessageResult:
-        self.notebook.questions.append(["sampling", params.messages[0].content.text])
-        return t.CreateMessageResult(role="assistant", content=t.TextContent(type="text", text=SPOKEN), model="none")
-
-    async def roots(self, context: Any) -> t.ListRootsResult:
-        self.notebook.questions.append(["roots"])
-        return t.ListRootsResult.model_validate({"roots": [{"uri": ROOT}]})
-
-    async def log(self, params: t.LoggingMessageNotificationParams) -> None:
-        self.notebook.logs.append([params.level, params.data])
-
-    async def message(self, message: Any) -> None:
-        if method := getattr(message, "method", None):
-            self.notebook.notice(method)
-
-
 async def main(chosen: argparse.Namespace) -> None:
     notebook = Notebook()
-    person, stateless = Person(notebook), chosen.generation == "2026"
+    person, stateless = Person(t, notebook), chosen.generation == "2026"
     target: Any = chosen.url
     if target is None:
         target = StdioServerParameters(command=chosen.command[0], args=chosen.command[1:])
-    client = Client(
-        target,
-        mode="2026-07-28" if stateless else "legacy",
-        log_level="info",
-        sampling_callback=person.sample,
-        elicitation_callback=person.elicit,
-        list_roots_callback=person.roots,
-        logging_callback=person.log,
-        message_handler=person.message,
-    )
+    mode = "2026-07-28" if stateless else "legacy"
+    client = Client(target, mode=mode, log_level="info", **person.callbacks())
     async with client, AsyncExitStack() as stack:
         actions = Actions(client, notebook, stack, stateless)
         report(await perform(chosen.script, actions, notebook))

@@ -1,0 +1,84 @@
+"""What the Python SDKs of both lines have in common when they play a script: the person who answers, and the operations that
+are spelled the same. Each client says which module holds its SDK's types, and adds what it does in its own way.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from script import ROOT, SPOKEN, Notebook
+
+
+def dump(result: Any) -> Any:
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+class Operations:
+    """One method per operation of a script; `client` is whatever the SDK calls with."""
+
+    def __init__(self, client: Any, types: ModuleType, notebook: Notebook) -> None:
+        self.client, self.types, self.notebook = client, types, notebook
+
+    async def resources(self) -> list[str]:
+        return [str(resource.uri) for resource in (await self.client.list_resources()).resources]
+
+    async def prompts(self) -> list[str]:
+        return [prompt.name for prompt in (await self.client.list_prompts()).prompts]
+
+    async def call(self, name: str, arguments: dict[str, Any], progress: bool = False) -> Any:
+        async def note(done: float, total: float | None, message: str | None) -> None:
+            self.notebook.progress.append([done, total, message])
+
+        return dump(await self.client.call_tool(name, arguments, progress_callback=note if progress else None))
+
+    async def prompt(self, name: str, arguments: dict[str, str]) -> Any:
+        return dump(await self.client.get_prompt(name, arguments))
+
+    async def complete(self, prompt: str, argument: str, value: str) -> Any:
+        reference = self.types.PromptReference(type="ref/prompt", name=prompt)
+        return dump(await self.client.complete(reference, {"name": argument, "value": value}))
+
+    async def notice(self, method: str) -> str:
+        return await self.notebook.wait_for(method)
+
+
+class Person:
+    """Answers what the server asks."""
+
+    def __init__(self, types: ModuleType, notebook: Notebook) -> None:
+        self.types, self.notebook = types, notebook
+
+    def callbacks(self) -> dict[str, Any]:
+        """Under the names that both SDKs give them."""
+        return {
+            "sampling_callback": self.sample,
+            "elicitation_callback": self.elicit,
+            "list_roots_callback": self.roots,
+            "logging_callback": self.log,
+            "message_handler": self.message,
+        }
+
+    async def elicit(self, context: Any, params: Any) -> Any:
+        if params.mode == "url":
+            self.notebook.questions.append(["url", params.message, str(params.url)])
+            return self.types.ElicitResult(action="accept")
+        self.notebook.questions.append(["form", params.message])
+        return self.types.ElicitResult(action="accept", content={"name": self.notebook.next_name()})
+
+    async def sample(self, context: Any, params: Any) -> Any:
+        self.notebook.questions.append(["sampling", params.messages[0].content.text])
+        spoken = self.types.TextContent(type="text", text=SPOKEN)
+        return self.types.CreateMessageResult(role="assistant", content=spoken, model="none")
+
+    async def roots(self, context: Any) -> Any:
+        self.notebook.questions.append(["roots"])
+        return self.types.ListRootsResult.model_validate({"roots": [{"uri": ROOT}]})
+
+    async def log(self, params: Any) -> None:
+        self.notebook.logs.append([params.level, params.data])
+
+    async def message(self, message: Any) -> None:
+        """A notification; the older SDK wraps it once more."""
+        if method := getattr(getattr(message, "root", message), "method", None):
+            self.notebook.notice(method)
