@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import httpx2
 from tests.harness.gateway import Gateway
+from tests.harness.replies import messages
 
 PREFIX = "io.modelcontextprotocol/"
 PATIENCE_S = 30.0
@@ -191,17 +192,6 @@ def result_of(message: Mapping[str, Any]) -> dict[str, Any]:
         raise Failed(message["error"])
     result: dict[str, Any] = message["result"]
     return result
-
-
-async def messages(reply: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
-    if not reply.headers.get("content-type", "").startswith("text/event-stream"):
-        body = await reply.aread()
-        if body:
-            yield json.loads(body)
-        return
-    async for line in reply.aiter_lines():
-        if line.startswith("data:") and line[5:].strip():
-            yield json.loads(line[5:])
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 from tests.harness.gateway import Gateway
+from tests.harness.replies import messages
 
 PATIENCE_S = 8.0
 PREFIX = "io.modelcontextprotocol/"
@@ -162,17 +163,6 @@ class StatelessClient(WireClient):
         if name:
             headers["Mcp-Name"] = name
         return {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}}, headers
-
-
-async def messages(reply: httpx2.Response) -> AsyncIterator[Wire]:
-    if not reply.headers.get("content-type", "").startswith("text/event-stream"):
-        body = await reply.aread()
-        if body:
-            yield json.loads(body)
-        return
-    async for line in reply.aiter_lines():
-        if line.startswith("data:") and line[5:].strip():
-            yield json.loads(line[5:])
 
 
 @asynccontextmanager

@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import HttpSession, HttpStateless, http_session, http_stateless, messages, told
+from tests.activity.callers import HttpSession, HttpStateless, http_session, http_stateless, told
 from tests.chaos.stage import Stage, set_stage
+from tests.harness.replies import messages
 from tests.tasks.test_task_methods import EXTENSION, TASKS, called, refused, until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]

@@ -12,8 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from tests.activity.callers import PREFIX, Failed, HttpSession, http_session, http_stateless, messages
+from tests.activity.callers import PREFIX, Failed, HttpSession, http_session, http_stateless
 from tests.chaos.stage import Stage, set_stage
+from tests.harness.replies import messages
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
 TASKS = {"tasks": {}}

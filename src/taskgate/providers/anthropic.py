@@ -6,16 +6,14 @@ It knows that form and nothing else: which model to ask, and whether to ask at a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, assert_never
 
-import httpx2
-
 from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, SamplingAnswer
-from taskgate.core.sampling.budget import Estimate, estimate
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.conversation import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
 from taskgate.core.sampling.problem import SamplingError, SamplingProblem
+from taskgate.providers.account import Account
 from taskgate.providers.exchange import post_json, unusable
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
@@ -32,30 +30,16 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 @dataclass(frozen=True, slots=True)
-class AnthropicProvider:
-    """One account. The HTTP client is shared and belongs to whoever made it."""
+class AnthropicProvider(Account):
+    """One account with Anthropic."""
 
-    name: str
-    models: tuple[Model, ...]
-    client: httpx2.AsyncClient = field(repr=False)
-    key: str = field(repr=False)
     base_url: str = DEFAULT_BASE_URL
-    timeout_s: float = 60.0
-
-    def available_models(self) -> tuple[Model, ...]:
-        return self.models
-
-    def estimate_cost(self, request: SamplingRequest, model: Model) -> Estimate:
-        return estimate(request, model)
 
     async def create_message(self, request: SamplingRequest, model: Model) -> SamplingAnswer:
         headers = {"x-api-key": self.key, "anthropic-version": API_VERSION}
         url = f"{self.base_url.rstrip('/')}/v1/messages"
         answer = await post_json(self.client, url, headers, _body(request, model), self.timeout_s)
         return _answer(answer, model)
-
-    async def close(self) -> None:
-        """Nothing of its own is open."""
 
 
 def _body(request: SamplingRequest, model: Model) -> dict[str, Any]:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, assert_never
 
-import httpx2
-
 from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, TOOL_USE, SamplingAnswer
-from taskgate.core.sampling.budget import Estimate, estimate
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.conversation import (
     Audio,
@@ -26,6 +23,7 @@ from taskgate.core.sampling.conversation import (
     ToolUse,
 )
 from taskgate.core.sampling.problem import SamplingError, SamplingProblem
+from taskgate.providers.account import Account
 from taskgate.providers.exchange import post_json, unusable
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -36,30 +34,16 @@ _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAiProvider:
-    """One OpenAI-compatible service. The HTTP client is shared and belongs to whoever made it."""
+class OpenAiProvider(Account):
+    """One account with an OpenAI-compatible service."""
 
-    name: str
-    models: tuple[Model, ...]
-    client: httpx2.AsyncClient = field(repr=False)
-    key: str = field(repr=False)
     base_url: str = DEFAULT_BASE_URL
-    timeout_s: float = 60.0
-
-    def available_models(self) -> tuple[Model, ...]:
-        return self.models
-
-    def estimate_cost(self, request: SamplingRequest, model: Model) -> Estimate:
-        return estimate(request, model)
 
     async def create_message(self, request: SamplingRequest, model: Model) -> SamplingAnswer:
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         url = f"{self.base_url.rstrip('/')}/chat/completions"
         answer = await post_json(self.client, url, headers, self._body(request, model), self.timeout_s)
         return _answer(answer, model)
-
-    async def close(self) -> None:
-        """Nothing of its own is open."""
 
     def _body(self, request: SamplingRequest, model: Model) -> dict[str, Any]:
         if len(request.stop_sequences) > MAX_STOP_SEQUENCES:
