@@ -10,24 +10,14 @@ import typer
 from taskgate import __version__
 from taskgate.cli.exit_codes import MEANINGS
 
-COMMANDS = (
-    "serve",
-    "demo",
-    "doctor",
-    "import_clients",
-    "install",
-    "wrap",
-    "approvals",
-    "questions",
-    "tools",
-    "call",
-    "tasks",
-    "scopes",
-    "token",
-    "pins",
-    "audit",
-    "policy",
-)
+# Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
+COMMANDS = {
+    "Run the gateway": ("serve", "demo", "doctor"),
+    "Put it in front of your agents": ("import_clients", "install", "wrap"),
+    "Use tools": ("tools", "call", "tasks"),
+    "Decide and answer": ("approvals", "questions", "pins"),
+    "Set up and look back": ("scopes", "policy", "token", "audit"),
+}
 
 
 def _epilog() -> str:
@@ -51,8 +41,14 @@ def build_app() -> typer.Typer:
             print(__version__)
             raise typer.Exit
 
-    for name in COMMANDS:
-        importlib.import_module(f"taskgate.cli.{name}").register(app)
+    for heading, names in COMMANDS.items():
+        known = len(app.registered_commands), len(app.registered_groups)
+        for name in names:
+            importlib.import_module(f"taskgate.cli.{name}").register(app)
+        for command in app.registered_commands[known[0] :]:
+            command.rich_help_panel = heading
+        for group in app.registered_groups[known[1] :]:
+            group.rich_help_panel = heading
     return app
 
 
