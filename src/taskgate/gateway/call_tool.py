@@ -27,9 +27,9 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.budgets import Line
 from taskgate.gateway.completions import MAX_NOTED_BYTES
 from taskgate.gateway.context import Context
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.features import Validate
 from taskgate.gateway.find_tool import find_tool
-from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.task_contract import task_contract
 from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key

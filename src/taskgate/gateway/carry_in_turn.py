@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskgate.gateway.relay import Errand
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
 

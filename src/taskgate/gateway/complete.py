@@ -27,8 +27,8 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.read_things import permitted
-from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.views import ToolRef, View

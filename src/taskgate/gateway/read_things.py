@@ -11,8 +11,8 @@ from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.governance.judge import Asked
-from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.views import View

@@ -12,15 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
 from taskgate.core.questions import ELICIT, NO_STATE, Answer, Question, bare_params, can_answer
-from taskgate.core.wire import Members, Raw
+from taskgate.core.wire import Raw
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.progress import readdressed
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
@@ -37,7 +36,6 @@ from taskgate.ports.upstream import (
     Reply,
     Result,
     StreamNews,
-    Upstream,
     UpstreamRequest,
 )
 
@@ -48,18 +46,6 @@ MAX_ROUNDS: Final = 32
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
 
 Asker = Callable[[Request, Question], Awaitable[Answer]]
-
-
-class Errand(msgspec.Struct):
-    """One thing to ask of one upstream: the method with the upstream's own names in it."""
-
-    upstream: Upstream
-    method: str
-    params: Members
-    name: str
-    timeout_s: float
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    trace: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Relay:

@@ -20,8 +20,8 @@ from taskgate.core.meta import with_meta
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.context import Context
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.read_things import agreed, owner_of
-from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 

@@ -17,7 +17,7 @@ from taskgate.gateway.request import Request
 from taskgate.ports.upstream import ErrorReply, RelayedError, Reply, Result
 
 if TYPE_CHECKING:
-    from taskgate.gateway.relay import Errand
+    from taskgate.gateway.errand import Errand
     from taskgate.telemetry.tracing import Tracing
 
 

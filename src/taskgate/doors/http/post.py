@@ -10,14 +10,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
+from taskgate.doors.http.event_stream import StreamShelf
 from taskgate.doors.http.streamed_reply import StreamedReply
 
-if TYPE_CHECKING:
-    from taskgate.doors.http.connection import Connection
-    from taskgate.doors.http.event_stream import StreamShelf
+
+class Line(Protocol):
+    """The connection that a post came in on, as far as the post needs it."""
+
+    loop: asyncio.AbstractEventLoop
+    raw: Any
+    """The transport itself."""
+    transport: Any
+    """The transport, where the head of an answer waits for what follows it."""
+    flow: Any
+
+    def begin(self, post: Post) -> asyncio.Task[None]: ...
+
+    def on_response_complete(self) -> None: ...
+
 
 Answering = Callable[["Post"], Coroutine[Any, Any, None]]
 
@@ -45,7 +58,7 @@ class Post:
 
     message_event: Final = _Nobody()
 
-    def __init__(self, connection: Connection, url: bytes, every_header: Headers, keep_alive: bool, limit: int) -> None:
+    def __init__(self, connection: Line, url: bytes, every_header: Headers, keep_alive: bool, limit: int) -> None:
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         headers = self.headers = dict(every_header)

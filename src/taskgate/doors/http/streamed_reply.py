@@ -6,19 +6,29 @@ The pump that writes the stream is the one task that exists beside a call, and o
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from taskgate.doors.http.asgi import Headers
-from taskgate.doors.http.event_stream import EventStream
+from taskgate.doors.http.event_stream import EventStream, StreamShelf
 
-if TYPE_CHECKING:
-    from taskgate.doors.http.post import Post
+
+class Framed(Protocol):
+    """The POST that is answered, as its stream sees it: whoever writes the frames."""
+
+    shelf: StreamShelf | None
+    primed: bool
+
+    def begin_stream(self, headers: Headers) -> None: ...
+
+    async def write(self, frame: bytes) -> None: ...
+
+    def end_stream(self) -> None: ...
 
 
 class StreamedReply:
     __slots__ = ("_headers", "_paused", "_post", "_pump", "_retry_ms", "_stream")
 
-    def __init__(self, post: Post, headers: Headers, retry_ms: int | None) -> None:
+    def __init__(self, post: Framed, headers: Headers, retry_ms: int | None) -> None:
         self._post = post
         self._headers = headers
         self._retry_ms = retry_ms

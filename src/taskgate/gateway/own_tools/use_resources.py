@@ -10,11 +10,11 @@ from taskgate.core.errors import CallerError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.carry_in_turn import carry_in_turn
+from taskgate.gateway.errand import Errand
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
 from taskgate.gateway.read_things import agreed, permitted
-from taskgate.gateway.relay import Errand
 from taskgate.gateway.request import Request
 
 if TYPE_CHECKING:
