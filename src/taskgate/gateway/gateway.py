@@ -109,7 +109,7 @@ class Gateway:
         self.news = UpstreamNews(lambda: self.context, self.subscriptions, self.activity, self._asker, self.urls)
         relay.urls, relay.elicitation_over = self.urls, self.news.elicitation_over
         self.activity.inbox.page_url = self.elicitation_url
-        self.urls.judge_in_tasks(self.tasks, self._asker.patience, self.news.elicitation_over)
+        self.tasks.judge_urls(self.urls, self._asker.patience, self.news.elicitation_over)
         self.approvals = Approvals(self.tasks, lambda: self._plan, metrics)
         self.scope_record = ScopeRecord(store, metrics)
         views = Views(catalogs, self._note, self.scope_record.composed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.audit import Entry
@@ -22,9 +22,6 @@ from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
 from taskgate.gateway.features import Features
 from taskgate.gateway.sessions import Session
-
-if TYPE_CHECKING:
-    from taskgate.gateway.tasks.engine import TaskEngine
 
 COMPLETE: Final = "notifications/elicitation/complete"
 URL_REQUIRED: Final = -32042
@@ -38,18 +35,6 @@ class UrlElicitations:
         self._features = features
         self._record = record
         self._asked: dict[str, deque[float]] = {}
-
-    def judge_in_tasks(
-        self, tasks: TaskEngine, patience: Callable[[Question], float], over: Callable[[str, Raw | None], None]
-    ) -> None:
-        """Addresses that servers ask for inside tasks are judged, counted and followed like those of plain calls."""
-        tasks.questions.refusal = self.refusal
-        tasks.questions.expiry_s = patience
-        tasks.followers.given = self.given
-        tasks.runs.tell_elicitation_over(over)
-        tasks.desk.check_error = lambda task, raw: self.unfit(
-            task.principal, task.server, raw, tasks.followers.origin(task.id)
-        )
 
     def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
         """None if the question may be put; else what its server is told."""

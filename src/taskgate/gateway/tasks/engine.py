@@ -12,10 +12,12 @@ from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.meta import with_meta
+from taskgate.core.questions import Question
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.happening import UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.wire import Raw
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal
@@ -31,6 +33,7 @@ from taskgate.gateway.tasks.promote import Ladder, Promotion, handed_over, task_
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.task_store import AcceptLimits
@@ -67,6 +70,18 @@ class TaskEngine:
     def sign_with(self, seal: Seal) -> None:
         """What callers carry for us between requests is signed."""
         self.methods.seal = self.foreign.seal = seal
+
+    def judge_urls(
+        self, urls: UrlElicitations, patience: Callable[[Question], float], over: Callable[[str, Raw | None], None]
+    ) -> None:
+        """Addresses that servers ask for inside tasks are judged, counted and followed like those of plain calls."""
+        self.questions.refusal = urls.refusal
+        self.questions.expiry_s = patience
+        self.followers.given = urls.given
+        self.runs.tell_elicitation_over(over)
+        self.desk.check_error = lambda task, raw: urls.unfit(
+            task.principal, task.server, raw, self.followers.origin(task.id)
+        )
 
     def _limits(self) -> AcceptLimits:
         limits = self._plan().limits
