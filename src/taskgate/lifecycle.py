@@ -57,7 +57,7 @@ class _QuietServer(uvicorn.Server):
 class Lifecycle:
     def __init__(self, loaded: LoadedConfig) -> None:
         self.house: House = open_house(loaded)
-        self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper)
+        self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper, self.house.intake.reader)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -65,7 +65,6 @@ class Lifecycle:
         self._watch_anew = asyncio.Event()
         report(loaded)
         self._server: _QuietServer | None = None
-        self._drain_s = loaded.root.limits.drain_timeout.total_seconds()
 
     async def serve(self, host: str, port: int, announce: Callable[[str, int], None]) -> None:
         """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
@@ -74,13 +73,12 @@ class Lifecycle:
         site = Site(self.door, self._state, self.house.metrics.exposition, dashboard)
         config = uvicorn.Config(
             site,
-            http=partial(Connection, self.door.posts.answer, self.door.longest_request),  # type: ignore[arg-type]
+            http=partial(Connection, self.door.posts.answer, self.door.limits),  # type: ignore[arg-type]
             loop="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(self._drain_s),
             server_header=False,
             proxy_headers=False,
             date_header=False,
@@ -141,10 +139,12 @@ class Lifecycle:
         log.info("draining", sessions=len(self.house.gateway.context.sessions))
         self.house.gateway.subscriptions.end_all()
         self.house.gateway.session_ends.end_streams()
+        drain_s = self.house.plan.limits.drain_s
+        self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.should_exit = True
         began = asyncio.get_running_loop().time()
         await serving
-        left = began + self._drain_s - asyncio.get_running_loop().time()
+        left = began + drain_s - asyncio.get_running_loop().time()
         settling = asyncio.create_task(self.house.gateway.tasks.runs.settle(max(0.0, left)))
         hurried = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +180,7 @@ class Lifecycle:
             await asyncio.sleep(HOUSEKEEPING_S)
             rounds += 1
             if self._server is not None:
-                drop_slow(self._server.server_state.connections, asyncio.get_running_loop().time())
+                drop_slow(self._server.server_state.connections, asyncio.get_running_loop().time(), self.door.limits())
             await mind_tasks(self.house, rounds)
 
     async def _watch_files(self) -> None:
@@ -286,6 +286,21 @@ async def _mind_for_ever(house: House) -> None:
         await mind_tasks(house, rounds)
 
 
+def _stop_signals() -> tuple[asyncio.Task[object], asyncio.Event]:
+    """Ends with the first signal; the event says that a second one came, and that nothing shall be waited for."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def asked() -> None:
+        if stop.is_set():
+            hurry.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    return loop.create_task(stop.wait()), hurry
+
+
 async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
     house = open_stdio_house(loaded)
@@ -297,20 +312,19 @@ async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     await house.gateway.start()
     await house.gateway.tasks.recovery.take_over()
     chores = asyncio.create_task(_mind_for_ever(house))
-    door = StdioDoor(house.gateway, Caller(scope=name), SessionRequest())
+    door = StdioDoor(house.gateway, Caller(scope=name), SessionRequest(), house.intake.reader)
     serving = asyncio.create_task(door.serve())
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        # What waits for people goes on waiting in the store.
-        house.gateway.tasks.drain()
-        serving.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    stopped, hurry = _stop_signals()
     try:
+        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            # What waits for people goes on waiting in the store.
+            house.gateway.tasks.drain()
+            await door.drain(house.plan.limits.drain_s, hurry)
+            serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
     finally:
+        stopped.cancel()
         chores.cancel()
         await asyncio.gather(chores, return_exceptions=True)
         await house.gateway.close()

@@ -77,6 +77,21 @@ async def test_a_reader_that_came_too_late_is_told_how_much_it_missed(adapter: S
     await store.close()
 
 
+async def test_how_many_events_are_kept_and_how_long_can_be_changed(adapter: SqliteUnderTest) -> None:
+    store = adapter.open()
+    store.keep_events(5, 1_000)
+    await asyncio.gather(*(store.append_event("carol", "elicitation_request", "files", {"n": n}) for n in range(70)))
+    page = await store.events_after("carol", 60)
+    assert ([event.number for event in page.events], page.lost) == ([66, 67, 68, 69, 70], 5)
+    adapter.clock.turn(1_000)
+    assert (await store.events_after("carol", 60)).lost == 10
+    assert (await store.sweep()).events > 0
+    store.keep_events(2_000, 60_000)
+    await asyncio.gather(*(store.append_event("carol", "elicitation_request", "files", {"n": n}) for n in range(1_500)))
+    assert len((await store.events_after("carol", 70)).events) == 1_500
+    await store.close()
+
+
 async def test_an_event_is_found_by_its_id_only_by_its_own_caller(store: Store) -> None:
     event = await store.append_event("carol", "elicitation_request", "files", {"message": "who?"})
     assert await store.event_number("carol", event.id) == event.number

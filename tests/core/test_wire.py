@@ -14,6 +14,7 @@ from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import InvalidMessage, Kind, MalformedJson
 
+READER = wire.Reader()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -22,7 +23,7 @@ JSON = st.recursive(
 
 
 def test_a_request_keeps_the_exact_bytes_of_its_id_and_params() -> None:
-    message = wire.read(b'{"jsonrpc": "2.0", "id":  7, "method": "x", "params": {"a" : 12345678901234567890123}}')
+    message = READER.read(b'{"jsonrpc": "2.0", "id":  7, "method": "x", "params": {"a" : 12345678901234567890123}}')
     assert message.kind is Kind.REQUEST
     assert (message.id, message.method) == (b"7", "x")
     assert message.params == {"a": 12345678901234567890123}
@@ -30,13 +31,13 @@ def test_a_request_keeps_the_exact_bytes_of_its_id_and_params() -> None:
 
 
 def test_a_message_without_an_id_is_a_notification() -> None:
-    assert wire.read(b'{"jsonrpc":"2.0","method":"n"}').kind is Kind.NOTIFICATION
+    assert READER.read(b'{"jsonrpc":"2.0","method":"n"}').kind is Kind.NOTIFICATION
 
 
 def test_results_and_errors_are_responses() -> None:
-    answered = wire.read(b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}')
+    answered = READER.read(b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}')
     assert (answered.kind, bytes(answered.raw_result or b"")) == (Kind.RESPONSE, b'{"x":1}')
-    failed = wire.read(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}')
+    failed = READER.read(b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}')
     assert (failed.kind, failed.id) == (Kind.RESPONSE, None)
 
 
@@ -59,7 +60,7 @@ def test_results_and_errors_are_responses() -> None:
 )
 def test_json_that_two_parsers_may_read_differently_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(MalformedJson) as refused:
-        wire.parse_strictly(body)
+        READER.read(body)
     assert reason in refused.value.message
 
 
@@ -71,6 +72,26 @@ def test_a_surrogate_pair_and_an_escaped_backslash_are_fine() -> None:
 def test_many_small_objects_within_the_limits_are_fine() -> None:
     body = json.dumps([{"a": [1]}] * 100).encode()
     assert len(wire.parse_strictly(body)) == 100
+
+
+def test_the_limits_are_those_of_the_reader_and_may_change() -> None:
+    body = b'{"jsonrpc":"2.0","method":"n","params":{"a":[[[1,2,3]]]}}'
+    reader = wire.Reader(max_depth=5, max_nodes=10)
+    assert reader.read(body).method == "n"
+    reader.adopt(4, 10)
+    with pytest.raises(MalformedJson, match="4 levels"):
+        reader.read(body)
+    reader.adopt(5, 9)
+    with pytest.raises(MalformedJson, match="9 values"):
+        reader.read(body)
+
+
+def test_what_a_generous_reader_let_in_can_be_read_again_in_parts() -> None:
+    body = b'{"jsonrpc":"2.0","method":"n","params":{"a":' + b"[" * 190 + b"]" * 190 + b"}}"
+    message = wire.Reader(max_depth=200).read(body)
+    assert wire.parse_strictly(bytes(message.raw_params or b"")) == message.params
+    with pytest.raises(MalformedJson, match="256 levels"):
+        wire.parse_strictly(b"[" * 300 + b"]" * 300)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +117,7 @@ def test_what_is_not_a_message_is_refused_with_the_id_if_it_can_be_read(
     body: bytes, reason: str, echoed: bytes | None
 ) -> None:
     with pytest.raises(InvalidMessage) as refused:
-        wire.read(body)
+        READER.read(body)
     assert reason in refused.value.message
     assert refused.value.message_id == echoed
 
@@ -104,14 +125,14 @@ def test_what_is_not_a_message_is_refused_with_the_id_if_it_can_be_read(
 def test_a_batch_is_read_message_by_message() -> None:
     body = b' [{"jsonrpc":"2.0","id":1,"method":"a"}, {"jsonrpc":"2.0","method":"b"}]'
     assert wire.is_batch(body)
-    assert [message.method for message in wire.read_batch(body)] == ["a", "b"]
+    assert [message.method for message in READER.read_batch(body)] == ["a", "b"]
     assert not wire.is_batch(b"{}")
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]"])
 def test_an_empty_batch_or_none_at_all_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidMessage):
-        wire.read_batch(body)
+        READER.read_batch(body)
 
 
 def test_messages_are_written_around_relayed_bytes() -> None:
@@ -126,7 +147,7 @@ def test_messages_are_written_around_relayed_bytes() -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_from_outside_raise_anything_but_our_own_errors(body: bytes) -> None:
     with contextlib.suppress(TaskgateError):
-        wire.read(body)
+        READER.read(body)
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5))

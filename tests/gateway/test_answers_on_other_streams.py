@@ -83,6 +83,13 @@ async def test_an_answer_that_never_comes_is_a_timeout_and_runs_once(gateway: Ga
         assert await runs_of(caller, "never") == 1
 
 
+async def test_a_stream_that_is_resumed_has_only_the_time_that_is_left(gateway: Gateway) -> None:
+    async with patient_caller(gateway) as caller:
+        began = time.monotonic()
+        assert verdict(await caller.call("far__late", {"seconds": 2})) == ("upstream_timeout", "maybe")
+        assert 2.9 < time.monotonic() - began < 4.4
+
+
 async def test_a_server_that_is_gone_before_it_can_be_resumed_may_have_executed_the_call() -> None:
     async with wandering_gateway() as gateway, patient_caller(gateway) as caller:
         assert verdict(await caller.call("far__gone", {})) == ("upstream_unreachable", "maybe")

@@ -10,6 +10,8 @@ The tool's name says which way the answer takes:
 - `resumed`: the stream is primed and closed; the answer comes to whoever resumes it.
 - `resumed_beside`: the same, but the answer comes on the standalone stream before anybody resumes.
 - `never`: the stream is primed and closed, and so is every resumption of it.
+- `late`: the same as `never`, but the stream is silent for `seconds` first.
+- `flood`: `count` notifications of `bytes` go to everyone who follows a standalone stream; the answer comes as usual.
 - `gone`: the stream is primed and closed, and the server stops listening.
 - `runs` tells how often each of them was executed.
 
@@ -26,7 +28,20 @@ from typing import Any
 
 Wire = dict[str, Any]
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-TOOLS = ("beside", "accepted", "neighbour", "carrier", "resumed", "resumed_beside", "never", "gone", "runs", "plain")
+TOOLS = (
+    "beside",
+    "accepted",
+    "neighbour",
+    "carrier",
+    "resumed",
+    "resumed_beside",
+    "never",
+    "late",
+    "flood",
+    "gone",
+    "runs",
+    "plain",
+)
 RETRY_MS = 300
 
 
@@ -55,6 +70,7 @@ class Stream:
 class Server:
     def __init__(self) -> None:
         self.beside: Stream | None = None
+        self.followed: list[Stream] = []
         self.heard = asyncio.Event()
         self.runs: Counter[str] = Counter()
         self.broken: dict[str, Any] = {}
@@ -85,6 +101,7 @@ class Server:
         stream = Stream(writer)
         if last is None:
             self.beside = stream
+            self.followed.append(stream)
             self.heard.set()
             return
         if self.broken.get(last) is not None:
@@ -115,8 +132,14 @@ class Server:
 
     async def call(self, message: Wire, writer: asyncio.StreamWriter) -> None:
         name, request_id = message["params"]["name"], message["id"]
+        given = message["params"].get("arguments") or {}
         self.runs[name] += 1
-        if name in ("plain", "runs"):
+        if name == "flood":
+            note = {"jsonrpc": "2.0", "method": "notifications/vendor/flood", "params": {"value": "x" * given["bytes"]}}
+            for stream in self.followed:
+                for _ in range(given["count"]):
+                    stream.message(note)
+        if name in ("plain", "runs", "flood"):
             self.plain(answer(request_id, json.dumps(self.runs)), writer)
             return
         if name == "accepted":
@@ -125,6 +148,7 @@ class Server:
             await self.say_beside(request_id, name)
             return
         stream = Stream(writer)
+        await asyncio.sleep(given.get("seconds", 0))
         if name == "beside":
             await self.say_beside(request_id, name)
         elif name == "neighbour":

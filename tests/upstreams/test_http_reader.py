@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,23 @@ def test_a_mutated_reply_is_read_or_refused_and_nothing_else(wire: bytes, data: 
             st.binary(max_size=8) | st.sampled_from([b"\r\n", b":", b"\0", b"0", b"\r\n\r\n"])
         )
     _read(_cut(data, bytes(mutated)))
+
+
+def test_other_limits_hold_for_a_stream_that_is_open() -> None:
+    sizes: list[int] = []
+    limits = ReplyLimits(100, 100)
+    reader = ReplyReader(limits)
+    reader.start(None, lambda event: sizes.append(len(event.data)))
+    reader.adopt_limits()
+    reader.feed(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+    limits.max_event_bytes = 1000
+    reader.adopt_limits()
+    reader.feed(b"data: %b\n\n" % (b"x" * 500))
+    assert sizes == [500]
+    limits.max_event_bytes = 100
+    reader.adopt_limits()
+    with pytest.raises(ReplyProblem, match="100 bytes"):
+        reader.feed(b"data: %b\n\n" % (b"x" * 500))
 
 
 @given(st.binary(max_size=200))

@@ -19,19 +19,20 @@ from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.questions import Answer, Question, not_supported
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Token, operator_identity
 from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.guests import NewServer
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.plan import Limits, Plan
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.metrics import Metrics
 from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 from taskgate.upstreams.stdio.reaper import Reaper
@@ -94,6 +95,7 @@ class House:
     store: Store
     metrics: Metrics
     keys: Keys
+    intake: Intake
     outbound: Outbound = field(default_factory=Outbound)
     retired: list[Server] = field(default_factory=list)
 
@@ -111,12 +113,15 @@ class House:
             if known is not None and known.spec == spec:
                 fresh[name] = known
             else:
-                fresh[name] = Server(spec, self.ears, self.http, self.reaper)
+                fresh[name] = Server(spec, self.ears, self.http, self.reaper, self.intake)
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
         self.guard = guard(loaded.root)
         self.doorkeeper = doorkeeper(loaded.root, self.keys)
+        limits = plan.limits
+        self.intake.adopt(limits.result_bytes, limits.json_depth, limits.json_nodes)
+        self.http.adopt(limits.result_bytes)
         self.gateway.adopt(plan, fresh, frozenset(changed))
         if channels is not None:
             self.gateway.approvals.announcer.adopt(channels)
@@ -138,11 +143,12 @@ def build(loaded: LoadedConfig, store: Store, keys: Keys | None = None) -> House
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper = Reaper()
     ears = Ears()
-    servers = {name: Server(spec, ears, http, reaper) for name, spec in server_specs(loaded.root).items()}
+    intake = intake_within(plan.limits)
+    servers = {name: Server(spec, ears, http, reaper, intake) for name, spec in server_specs(loaded.root).items()}
     metrics = Metrics()
     gateway = Gateway(plan, servers, store, metrics, keys.secret)
     ears.gateway = gateway
-    gateway.guests.make = lambda new: Server(guest_spec(new, loaded.root), ears, http, reaper)
+    gateway.guests.make = lambda new: Server(guest_spec(new), ears, http, reaper, intake)
     return House(
         loaded,
         plan,
@@ -156,14 +162,19 @@ def build(loaded: LoadedConfig, store: Store, keys: Keys | None = None) -> House
         store,
         metrics,
         keys,
+        intake,
     )
+
+
+def intake_within(limits: Limits) -> Intake:
+    return Intake(limits.result_bytes, Reader(limits.json_depth, limits.json_nodes))
 
 
 def server_specs(root: GatewayFile) -> Mapping[str, ServerSpec]:
     return {name: _spec(name, server, root) for name, server in root.servers.items() if server.enabled}
 
 
-def guest_spec(new: NewServer, root: GatewayFile) -> ServerSpec:
+def guest_spec(new: NewServer) -> ServerSpec:
     """A server that a caller brought along."""
     transport = Transport.STDIO if new.command is not None else Transport.HTTP
     return ServerSpec(
@@ -174,7 +185,6 @@ def guest_spec(new: NewServer, root: GatewayFile) -> ServerSpec:
         new.command or "",
         new.args,
         dict(new.env),
-        max_result_bytes=root.limits.result_bytes,
     )
 
 
@@ -193,7 +203,6 @@ def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
         dict(server.env),
         server.cwd,
         Instances(server.instances),
-        root.limits.result_bytes,
         keeps_questions=server.questions == "inbox",
         asks_models=server.sampling == "provider" and bool(root.providers),
         restart_limit=server.restart.limit,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from taskgate.assembly.build import Ears, server_specs
+from taskgate.assembly.build import Ears, intake_within, server_specs
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.entry import EntryKind
@@ -85,9 +85,9 @@ async def _listed(
 ) -> tuple[dict[str, list[str]], dict[str, Exclusion]]:
     """The tools of every server in the subset; a server that fails is noted and does not affect the others."""
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
-    reaper, ears = Reaper(), Ears()
+    reaper, ears, intake = Reaper(), Ears(), intake_within(plan.limits)
     specs = server_specs(loaded.root)
-    servers = {name: Server(specs[name], ears, http, reaper) for name in subset.servers if name in specs}
+    servers = {name: Server(specs[name], ears, http, reaper, intake) for name in subset.servers if name in specs}
     catalogs = Catalogs(servers, plan.limits, lambda _server, _kinds: None)
     try:
         await catalogs.ready(servers)

@@ -42,7 +42,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         scopes,
         "default",
         build_gates(root, policy),
-        _limits(root),
+        build_limits(root),
         _call_settings(root),
         frozenset(name for name, server in root.servers.items() if server.trust_annotations),
         {
@@ -148,7 +148,7 @@ def _call_settings(root: GatewayFile) -> CallSettings:
     )
 
 
-def _limits(root: GatewayFile) -> Limits:
+def build_limits(root: GatewayFile) -> Limits:
     limits = root.limits
     return Limits(
         limits.request_bytes,
@@ -167,4 +167,14 @@ def _limits(root: GatewayFile) -> Limits:
         questions_per_server=limits.pending_questions_per_server,
         question_timeout_s=limits.question_timeout.total_seconds(),
         busy_after_s=limits.busy_after.total_seconds(),
+        json_depth=limits.json_depth,
+        json_nodes=limits.json_nodes,
+        stream_bytes=limits.stream_buffer_bytes,
+        stream_events=limits.stream_buffer_events,
+        events_per_caller=limits.events_per_caller,
+        events_age_s=limits.events_age.total_seconds(),
+        timers_per_session=limits.timers_per_session,
+        header_timeout_s=limits.header_timeout.total_seconds(),
+        body_timeout_s=limits.body_timeout.total_seconds(),
+        drain_s=limits.drain_timeout.total_seconds(),
     )

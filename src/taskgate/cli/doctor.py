@@ -132,13 +132,16 @@ def _port(loaded: LoadedConfig) -> Finding:
 
 async def _servers(loaded: LoadedConfig) -> list[Finding]:
     """Each server is really connected to, as `serve` would, and let go again."""
-    from taskgate.assembly.build import Ears, server_specs
+    from taskgate.assembly.build import Ears, intake_within, server_specs
+    from taskgate.assembly.plan import build_limits
     from taskgate.upstreams.http.client import HttpClient
     from taskgate.upstreams.server import Server
     from taskgate.upstreams.stdio.reaper import Reaper
 
-    http, reaper, ears = HttpClient(), Reaper(), Ears()
-    servers = [Server(spec, ears, http, reaper) for spec in server_specs(loaded.root).values()]
+    limits = build_limits(loaded.root)
+    http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
+    reaper, ears, intake = Reaper(), Ears(), intake_within(limits)
+    servers = [Server(spec, ears, http, reaper, intake) for spec in server_specs(loaded.root).values()]
     try:
         found = list(await asyncio.gather(*(_reach(server) for server in servers)))
         if loaded.root.validate_arguments != "off":

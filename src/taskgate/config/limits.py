@@ -1,4 +1,4 @@
-"""Every limit of the gateway; each has a clear error at the limit."""
+"""Every limit of the gateway; each has a clear error at the limit. A reload changes all of them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ class Limits(Section):
     pending_questions_per_server: Count = Field(default=100, description="Open questions of one server.")
     request_bytes: Bytes = Field(default=4 << 20, description="One message from a caller.")
     result_bytes: Bytes = Field(default=16 << 20, description="One message from a server.")
-    json_depth: Annotated[Count, Field(le=200)] = Field(default=64, description="Nesting of JSON.")
-    json_nodes: Count = Field(default=100_000, description="Values in one JSON text.")
+    json_depth: Annotated[Count, Field(le=200)] = Field(
+        default=64, description="Nesting of JSON, from callers and from servers."
+    )
+    json_nodes: Count = Field(default=100_000, description="Values in one message, from callers and from servers.")
     tools_per_upstream: Count = Field(default=1_000, description="Tools of one server; the rest are left out, loudly.")
     tools_max_pages: Count = Field(default=100, description="Pages of one server's list.")
     tools_fetch_timeout_ms: Milliseconds = Field(default=30_000, ge=1, description="Time to fetch one server's lists.")
@@ -40,13 +42,14 @@ class Limits(Section):
     )
     queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
     stream_buffer_bytes: Bytes = Field(
-        default=1 << 20, description="Unread bytes of one stream; beyond it the stream is dropped."
+        default=1 << 20,
+        description="Unread bytes of one stream, beside what the network holds; beyond it the stream is dropped.",
     )
     stream_buffer_events: Count = Field(
         default=256, description="Unread events of one stream, and events kept for replay."
     )
     events_per_caller: Count = Field(default=1_000, description="Events kept for one caller.")
-    events_age: Duration = Field(default=timedelta(minutes=30), description="How long events are kept.")
+    events_age: Duration = Field(default=timedelta(minutes=30), description="How long events are kept for a caller.")
     question_timeout: Duration = Field(
         default=timedelta(minutes=10), description="How long a server's question waits for an answer."
     )

@@ -19,10 +19,10 @@ class Oversize(msgspec.Struct, frozen=True):
 class LineSplitter:
     """Push parser: chunks in, whole lines out."""
 
-    __slots__ = ("_limit", "_partial", "_partial_bytes", "_skipped")
+    __slots__ = ("_partial", "_partial_bytes", "_skipped", "limit")
 
     def __init__(self, max_line_bytes: int) -> None:
-        self._limit = max_line_bytes
+        self.limit = max_line_bytes
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._skipped = 0
@@ -58,7 +58,7 @@ class LineSplitter:
         self._add_line(line, found)
 
     def _add_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
-        if len(line) > self._limit:
+        if len(line) > self.limit:
             found.append(Oversize(len(line)))
             return
         if line[-1:] == b"\r":
@@ -72,7 +72,7 @@ class LineSplitter:
             return
         self._partial.append(rest)
         self._partial_bytes += len(rest)
-        if self._partial_bytes > self._limit:
+        if self._partial_bytes > self.limit:
             self._skipped = self._partial_bytes
             self._partial.clear()
             self._partial_bytes = 0

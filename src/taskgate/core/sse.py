@@ -43,15 +43,15 @@ class SseParser:
         "_event",
         "_first_line",
         "_id",
-        "_limit",
         "_partial",
         "_partial_bytes",
         "_retry",
         "_skip_lf",
+        "limit",
     )
 
     def __init__(self, max_event_bytes: int) -> None:
-        self._limit = max_event_bytes
+        self.limit = max_event_bytes
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._skip_lf = False
@@ -119,8 +119,8 @@ class SseParser:
             self._retry = int(value)
 
     def _check_size(self, more: int, events: list[SseEvent]) -> None:
-        if self._block_bytes + more > self._limit:
-            raise SseOverflow(self._limit, events)
+        if self._block_bytes + more > self.limit:
+            raise SseOverflow(self.limit, events)
 
     def _end_block(self, events: list[SseEvent]) -> None:
         if self._data or self._id is not None or self._retry is not None:

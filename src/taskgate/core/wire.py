@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -21,6 +22,8 @@ Members = dict[str, msgspec.Raw]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
+DEEPEST: Final = 256
+"""Beyond every limit that can be set: what was let in, and what we wrapped around it, can always be read again."""
 
 _surrogate_escape = re.compile(rb"\\u[dD][89a-fA-F]")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -78,8 +81,10 @@ def _refuse_constant(name: str) -> NoReturn:
 _strict_decode = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant).decode
 
 
-def parse_strictly(body: bytes, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES) -> Any:
+def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.maxsize) -> Any:
     """Decode a document, refusing whatever two parsers might read differently.
+
+    Limits are for what comes in from outside (see `Reader`). Parts of a message that was let in are read again without.
 
     A document that comes out byte for byte as it went in holds no key twice, nor anything else to be read in two ways; that
     is what most programs write, and it is found out in a tenth of the time.
@@ -139,19 +144,32 @@ def _refuse_oversize(value: Any, max_depth: int, max_nodes: int) -> None:
     raise MalformedJson(f"it is nested deeper than {max_depth} levels")
 
 
-def read(body: bytes) -> Message:
-    """Read one message. Batches are not messages: see `read_batch`."""
-    return _message(parse_strictly(body), body)
+class Reader:
+    """Reads messages from outside, within limits. One is shared by everyone who hears callers or servers, so that a reload
+    changes the limits for all of them at once.
+    """
 
+    __slots__ = ("max_depth", "max_nodes")
 
-def read_batch(body: bytes) -> list[Message]:
-    """Read a JSON-RPC batch, which only the 2025-03-26 revision has."""
-    values = parse_strictly(body)
-    if type(values) is not list:
-        raise InvalidMessage("a batch is an array")
-    if not values:
-        raise InvalidMessage("a batch may not be empty")
-    return [_message(value, bytes(raw)) for value, raw in zip(values, _elements(body), strict=True)]
+    def __init__(self, max_depth: int = MAX_DEPTH, max_nodes: int = MAX_NODES) -> None:
+        self.max_depth = max_depth
+        self.max_nodes = max_nodes
+
+    def adopt(self, max_depth: int, max_nodes: int) -> None:
+        self.max_depth, self.max_nodes = max_depth, max_nodes
+
+    def read(self, body: bytes) -> Message:
+        """Read one message. Batches are not messages: see `read_batch`."""
+        return _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
+
+    def read_batch(self, body: bytes) -> list[Message]:
+        """Read a JSON-RPC batch, which only the 2025-03-26 revision has."""
+        values = parse_strictly(body, self.max_depth, self.max_nodes)
+        if type(values) is not list:
+            raise InvalidMessage("a batch is an array")
+        if not values:
+            raise InvalidMessage("a batch may not be empty")
+        return [_message(value, bytes(raw)) for value, raw in zip(values, _elements(body), strict=True)]
 
 
 def is_batch(body: bytes) -> bool:

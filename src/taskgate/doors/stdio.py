@@ -18,13 +18,26 @@ from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import has_envelope, read_envelope
 from taskgate.core.lines import LineSplitter, Oversize
 from taskgate.core.scoping.request import SessionRequest
-from taskgate.core.wire import InvalidMessage, Kind, Message
+from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.replies import going_down, stopped_meanwhile
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
+LAST_WORDS_S: Final = 2.0
+
+
+class _Written(asyncio.BaseProtocol):
+    """Knows when everything has left, or never will."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
 
 
 class StdoutOutlet:
@@ -51,32 +64,54 @@ class StdoutOutlet:
 
 
 class StdioDoor:
-    def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest) -> None:
+    def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest, reader: Reader) -> None:
         self._gateway = gateway
         self._caller = caller
         self._narrowing = narrowing
+        self._reader = reader
         self._session: Session | None = None
         self._opened = asyncio.Event()
         self._opening = False
         self._open: dict[bytes, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._time_is_up = False
 
     async def serve(self) -> None:
         """Serve until standard input ends, then let what is under way finish."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(os.dup(1), "wb", 0))
+        transport, written = await loop.connect_write_pipe(_Written, os.fdopen(os.dup(1), "wb", 0))
         outlet = StdoutOutlet(transport)
         lines = LineSplitter(self._gateway.limits.request_bytes)
-        while chunk := await reader.read(READ_BYTES):
-            for line in lines.feed(chunk):
-                self._take(line, outlet)
-        await self._settle()
-        transport.close()
+        try:
+            while chunk := await reader.read(READ_BYTES):
+                for line in lines.feed(chunk):
+                    self._take(line, outlet)
+        finally:
+            await self._settle()
+            transport.close()
+            await asyncio.wait((written.done,), timeout=LAST_WORDS_S)
+
+    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+        """The gateway is going down: what is under way may end, and what does not in time is answered all the same. Answers to
+        our own questions are still read meanwhile, new requests are refused.
+        """
+        self._draining = True
+        waiting = asyncio.ensure_future(hurry.wait())
+        ended = asyncio.gather(*self._open.values(), return_exceptions=True)
+        try:
+            await asyncio.wait((waiting, ended), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        self._time_is_up = True
+        ended.cancel()
+        if self._open:
+            await asyncio.wait(self._open.values(), timeout=LAST_WORDS_S)
 
     async def _settle(self) -> None:
-        """The caller hung up: nobody can read answers any more, so what still runs is cancelled."""
+        """The caller hung up, or was told: nobody can read answers any more, so what still runs is cancelled."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,7 +126,7 @@ class StdioDoor:
         try:
             if wire.is_batch(line):
                 raise InvalidMessage("batches are not supported here")
-            message = wire.read(line)
+            message = self._reader.read(line)
         except InvalidMessage as problem:
             self._refuse(problem, outlet, problem.message_id)
         except TaskgateError as problem:
@@ -108,6 +143,8 @@ class StdioDoor:
                 self._session.answered(message)
         elif message.kind is Kind.NOTIFICATION:
             self._notified(message)
+        elif self._draining:
+            self._fail(going_down(), message, outlet)
         elif message.id in self._open:
             self._refuse(CallerError("invalid_request", "A request with this id is still open."), outlet, message.id)
         else:
@@ -132,6 +169,18 @@ class StdioDoor:
 
     async def _answer(self, message: Message, outlet: StdoutOutlet) -> None:
         try:
+            await self._answer_in_time(message, outlet)
+        except asyncio.CancelledError:
+            if not self._time_is_up:
+                raise
+            self._fail(stopped_meanwhile(), message, outlet)
+
+    def _fail(self, problem: TaskgateError, message: Message, outlet: StdoutOutlet) -> None:
+        generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
+        outlet.send(self._gateway.failure(problem, message.id, generation).body)
+
+    async def _answer_in_time(self, message: Message, outlet: StdoutOutlet) -> None:
+        try:
             if message.method == "initialize":
                 await self._initialize(message, outlet)
                 return
@@ -139,8 +188,7 @@ class StdioDoor:
                 await self._opened.wait()
             request = self._request(message, outlet)
         except TaskgateError as problem:
-            generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
-            outlet.send(self._gateway.failure(problem, message.id, generation).body)
+            self._fail(problem, message, outlet)
             return
         reply = await self._gateway.answer(request)
         if reply is not None:

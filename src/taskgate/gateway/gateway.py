@@ -18,7 +18,7 @@ from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
+from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import read_opening
 from taskgate.core.scoping.request import SessionRequest
@@ -50,7 +50,7 @@ from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.relay import Relay
-from taskgate.gateway.replies import Reply, broken, refused, relayed
+from taskgate.gateway.replies import Reply, broken, going_down, refused, relayed
 from taskgate.gateway.request import Request
 from taskgate.gateway.scope_record import ScopeRecord, facts_of, scope_hint
 from taskgate.gateway.seal import Seal
@@ -97,7 +97,7 @@ class Gateway:
         sessions = SessionTable(plan.limits.sessions, plan.limits.session_idle_s, self.session_ends.ended)
         seal = Seal(seal_key)
         self.tasks.sign_with(seal)
-        self.activity = Activity(store)
+        self.activity = Activity(store, plan.limits)
         self._asker = Asker(self.activity.inbox, lambda: self._plan)
         self._suspended.otherwise = self._asker.otherwise
         relay = Relay(seal, self._suspended, self._asker.ask_caller, self._asker.otherwise)
@@ -198,7 +198,7 @@ class Gateway:
     ) -> tuple[Session, bytes]:
         """Open a session; asking for servers beyond the scope is refused here, with the reason."""
         if self.stopping:
-            raise _going_down()
+            raise going_down()
         opening = read_opening(message.params, old_stdio)
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
@@ -242,7 +242,7 @@ class Gateway:
             if use_case is None:
                 raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
             if self.stopping:
-                raise _going_down()
+                raise going_down()
             if message.method in CHARGED:
                 if self.budgets.rate is not None:
                     self.budgets.charge(request.caller.principal)
@@ -345,6 +345,7 @@ class Gateway:
         self.context.upstreams = self._upstreams = upstreams
         self.context.catalogs.adopt(upstreams, changed, plan.limits)
         self.context.sessions.adopt(plan.limits.sessions, plan.limits.session_idle_s)
+        self.activity.adopt(plan.limits)
         self.budgets.adopt(plan)
         self.admission.adopt(plan.limits)
         self.scope_record.start_over()
@@ -383,10 +384,6 @@ class Gateway:
         await self.guests.close()
         await self.context.catalogs.close()
         self.session_ends.end_streams()
-
-
-def _going_down() -> GatewayFault:
-    return GatewayFault("shutting_down", "The gateway is shutting down; try again in a moment.", retry_after_s=5)
 
 
 def _meta(message: Message) -> Mapping[str, object]:

@@ -41,6 +41,16 @@ class Limits:
     questions_per_server: int = 100
     question_timeout_s: float = 600.0
     busy_after_s: float = 0.5
+    json_depth: int = 64
+    json_nodes: int = 100_000
+    stream_bytes: int = MIB
+    stream_events: int = 256
+    events_per_caller: int = 1_000
+    events_age_s: float = 1800.0
+    timers_per_session: int = 100
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 60.0
+    drain_s: float = 25.0
 
 
 class ExecuteOn(StrEnum):

@@ -59,6 +59,10 @@ def broken(fault: Exception, message: Message, generation: Generation) -> Reply:
     return Reply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
 
 
+def going_down() -> GatewayFault:
+    return GatewayFault("shutting_down", "The gateway is shutting down; try again in a moment.", retry_after_s=5)
+
+
 def stopped_meanwhile() -> TaskgateError:
     """For a call that was still under way when the time to drain was over: its caller is not left without a word."""
     return UpstreamError(

@@ -2,7 +2,7 @@
 
 Within one caller events are numbered without gaps, in the order in which they were committed. So a reader that
 remembers one number misses nothing and sees nothing twice, and can tell exactly how many events it came too late
-for. At most 1,000 events and at most 30 minutes of them are kept per caller. Events of sessions that need not
+for. How many of them are kept per caller, and how long, is set by `keep_events`. Events of sessions that need not
 survive are not the store's business.
 """
 
@@ -40,11 +40,17 @@ class EventPage(msgspec.Struct, frozen=True):
 class EventOutbox(Protocol):
     """Durable events by caller."""
 
+    def keep_events(self, most: int, for_ms: int) -> None:
+        """How many events of each caller are kept, and how long, from now on."""
+        ...
+
     async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
         """An event that is not a change of a task (those are appended by the change itself)."""
         ...
 
-    async def events_after(self, caller: str, number: int, limit: int = KEPT_EVENTS) -> EventPage: ...
+    async def events_after(self, caller: str, number: int, limit: int | None = None) -> EventPage:
+        """At most `limit` of them; without it, all that are kept."""
+        ...
 
     async def event_number(self, caller: str, event_id: str) -> int | None:
         """The position of an event by its id, or None if it is not kept."""

@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 from typing import Final
 
-from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.sse import SseEvent
-from taskgate.core.wire import Kind, Message
+from taskgate.core.wire import Kind, Message, Reader
 from taskgate.ports.upstream import StreamNews
 from taskgate.upstreams.flight import Flight, Receiver, SessionGone, broke_protocol, timed_out, too_large, unreachable
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.reply import HttpReply
 from taskgate.upstreams.http.target import Target
+from taskgate.upstreams.intake import Intake
 
 _NOT_EXECUTED: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
 _POST_HEADERS: Final = (
@@ -51,12 +51,13 @@ class StreamMemory:
 
 
 class HttpWire:
-    def __init__(self, server: str, client: HttpClient, target: Target, max_bytes: int) -> None:
+    def __init__(self, server: str, client: HttpClient, target: Target, intake: Intake) -> None:
         self.server = server
         self.session_id: str | None = None
         self._client = client
         self._target = target
-        self._max_bytes = max_bytes
+        self._intake = intake
+        self.reader = intake.reader
         self._headers: tuple[tuple[bytes, bytes], ...] = _POST_HEADERS
         self._generation: Generation | None = None
         self._version = ""
@@ -86,10 +87,12 @@ class HttpWire:
         every = (*self._headers, *headers) if headers else self._headers
         reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
+        # All that follows, a stream that is resumed included, has this time together.
+        due = asyncio.get_running_loop().time() + flight.timeout_s
         try:
             try:
                 reply = await self._client.exchange(
-                    self._target, b"POST", every, body, deadline_s=flight.timeout_s, on_event=awaited.on_event
+                    self._target, b"POST", every, body, deadline_s=flight.timeout_s, on_event=awaited.on_event, due=due
                 )
             except HttpFailure as failure:
                 self._unless_resumable(failure, flight.timeout_s, awaited)
@@ -99,9 +102,9 @@ class HttpWire:
                     self._adopt_session(reply, flight, awaited.response)
                 return awaited.response
             if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
-                return await self._resume(flight, awaited)
+                return await self._resume(flight, awaited, due)
             if reply.status == 202 and self._listening is not None:
-                return await self._answer_beside(flight, awaited, self._listening)
+                return await self._answer_beside(flight, awaited, self._listening, due)
             return self._judge(reply, flight)
         finally:
             del self._awaiting[awaited.key]
@@ -131,7 +134,7 @@ class HttpWire:
         if failure.stage is Stage.DEADLINE and failure.executed is Executed.MAYBE:
             return timed_out(self.server, timeout_s or 0)
         if failure.stage is Stage.TOO_LARGE:
-            return too_large(self.server, self._max_bytes)
+            return too_large(self.server, self._intake.max_bytes)
         why = {
             Stage.RESOLVE: "cannot be found by its name",
             Stage.CONNECT: "does not accept connections",
@@ -144,7 +147,7 @@ class HttpWire:
         """What the reply means: the answer itself, proof that nothing ran, or doubt."""
         if reply.status == 404 and self.session_id is not None:
             raise SessionGone(self.server)
-        message = _response_in(reply, flight)
+        message = _response_in(self.reader, reply, flight)
         if message is not None:
             self._adopt_session(reply, flight, message)
             return message
@@ -165,16 +168,15 @@ class HttpWire:
         session = reply.headers.get(b"mcp-session-id")
         self.session_id = session.decode("latin-1") if session is not None else None
 
-    async def _resume(self, flight: Flight, awaited: _Awaited) -> Message:
+    async def _resume(self, flight: Flight, awaited: _Awaited, due: float) -> Message:
         """The stream ended before the response did: take it up again where it broke."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + flight.timeout_s
         failed = 0
         while (response := awaited.response) is None:
             _tell(flight, StreamNews.PAUSED, None)
-            if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, deadline - loop.time()))):
+            if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, due - loop.time()))):
                 continue
-            left = deadline - loop.time()
+            left = due - loop.time()
             if left <= 0:
                 raise timed_out(self.server, flight.timeout_s)
             last = awaited.memory.last_id or ""
@@ -193,9 +195,12 @@ class HttpWire:
                 raise broke_protocol(self.server, "did not let a broken answer be resumed")
         return response
 
-    async def _answer_beside(self, flight: Flight, awaited: _Awaited, beside: asyncio.Task[None]) -> Message:
+    async def _answer_beside(
+        self, flight: Flight, awaited: _Awaited, beside: asyncio.Task[None], due: float
+    ) -> Message:
         """Accepted without an answer: some servers put it on the stream that is open beside the calls."""
-        waiting = asyncio.get_running_loop().create_task(awaited.answered_within(flight.timeout_s))
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_task(awaited.answered_within(max(0.0, due - loop.time())))
         try:
             await asyncio.wait((waiting, beside), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -307,7 +312,7 @@ class _Awaited:
         if not event.data or event.event not in ("message", ""):
             return False
         try:
-            message = wire.read(event.data)
+            message = self._wire.reader.read(event.data)
         except TaskgateError:
             return False
         if message.kind is not Kind.RESPONSE:
@@ -340,12 +345,12 @@ def _tell(flight: Flight, news: StreamNews, retry_ms: int | None) -> None:
         flight.request.on_stream(news, retry_ms)
 
 
-def _response_in(reply: HttpReply, flight: Flight) -> Message | None:
+def _response_in(reader: Reader, reply: HttpReply, flight: Flight) -> Message | None:
     """The JSON-RPC response in a JSON body, if it is one to this request (an error may come without an id)."""
     if not reply.body:
         return None
     try:
-        message = wire.read(reply.body)
+        message = reader.read(reply.body)
     except TaskgateError:
         return None
     if message.kind is not Kind.RESPONSE:

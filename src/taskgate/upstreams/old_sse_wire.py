@@ -13,12 +13,13 @@ from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.failure import HttpFailure
 from taskgate.upstreams.http.target import Target
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.stream_wire import StreamWire
 
 
 class OldSseWire(StreamWire):
-    def __init__(self, server: str, client: HttpClient, url: str, headers: dict[str, str]) -> None:
-        super().__init__(server)
+    def __init__(self, server: str, client: HttpClient, url: str, headers: dict[str, str], intake: Intake) -> None:
+        super().__init__(server, intake)
         self._client = client
         self._url = url
         self._headers = headers

@@ -8,6 +8,7 @@ from taskgate.ports.upstream import CallerFace, LinkKey, Listener
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.target import Target
 from taskgate.upstreams.http_wire import HttpRefusal, HttpWire
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.old_sse_wire import OldSseWire
 from taskgate.upstreams.probe import discovered
 from taskgate.upstreams.spec import ServerSpec, Transport
@@ -21,11 +22,12 @@ AnyLink = StatefulLink | StatelessLink
 
 
 class Opener:
-    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper) -> None:
+    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake) -> None:
         self.generation: Generation | None = None
         self._spec = spec
         self._http = http
         self._reaper = reaper
+        self._intake = intake
         self._old_sse = spec.transport is Transport.OLD_SSE
         self._target = Target.parse(spec.url, spec.headers) if spec.transport is not Transport.STDIO else None
         self._children: dict[AnyLink, StdioWire] = {}
@@ -61,10 +63,10 @@ class Opener:
 
     def _http_wire(self) -> HttpWire:
         assert self._target is not None
-        return HttpWire(self._spec.id, self._http, self._target, self._spec.max_result_bytes)
+        return HttpWire(self._spec.id, self._http, self._target, self._intake)
 
     async def _open_old_sse(self, key: LinkKey, face: CallerFace, listener: Listener) -> StatefulLink:
-        line = OldSseWire(self._spec.id, self._http, self._spec.url, dict(self._spec.headers))
+        line = OldSseWire(self._spec.id, self._http, self._spec.url, dict(self._spec.headers), self._intake)
         link = StatefulLink(self._spec.id, key, line, face, listener)
         await line.start(self._spec.connect_timeout_s)
         await link.open(self._spec.connect_timeout_s)
@@ -110,7 +112,7 @@ class Opener:
 
     async def _started(self) -> StdioWire:
         spec = self._spec
-        line = StdioWire(spec.id, spec.max_result_bytes)
+        line = StdioWire(spec.id, self._intake)
         await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd), self._reaper)
         return line
 

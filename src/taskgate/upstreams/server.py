@@ -22,6 +22,7 @@ from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import HealthWatch
 from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.listening import Listening, SharedSubscriptions
 from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
@@ -38,13 +39,15 @@ _WAIT_FOR_TURN_S = 15.0
 class Server:
     """Implements the `Upstream` port."""
 
-    def __init__(self, spec: ServerSpec, listener: Listener, http: HttpClient, reaper: Reaper) -> None:
+    def __init__(
+        self, spec: ServerSpec, listener: Listener, http: HttpClient, reaper: Reaper, intake: Intake | None = None
+    ) -> None:
         self.id = spec.id
         self.transport = spec.transport.value
         self.spec = spec
         self._by_stdio = spec.transport is Transport.STDIO
         self.listener = listener
-        self._opener = Opener(spec, http, reaper)
+        self._opener = Opener(spec, http, reaper, intake or Intake())
         self._links: dict[LinkKey, AnyLink] = {}
         self._turn = asyncio.Lock()
         self._backoff = Backoff()

@@ -33,7 +33,6 @@ class ServerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     instances: Instances = Instances.AUTO
-    max_result_bytes: int = 16 * 1024 * 1024
     connect_timeout_s: float = 10.0
     probe_timeout_s: float = 8.0
     keeps_questions: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.stdio.child import Child, ChildExit
 from taskgate.upstreams.stdio.failure import ChildFailure
 from taskgate.upstreams.stdio.reaper import Reaper
@@ -10,12 +11,12 @@ from taskgate.upstreams.stdio.spec import ChildSpec
 from taskgate.upstreams.stream_wire import StreamWire
 
 STOP_GRACE_S = 2.0
+AROUND_A_RESULT = 64 * 1024
 
 
 class StdioWire(StreamWire):
-    def __init__(self, server: str, max_bytes: int) -> None:
-        super().__init__(server)
-        self._max_bytes = max_bytes
+    def __init__(self, server: str, intake: Intake) -> None:
+        super().__init__(server, intake)
         self._child: Child | None = None
 
     async def start(self, spec: ChildSpec, reaper: Reaper) -> None:
@@ -24,12 +25,17 @@ class StdioWire(StreamWire):
                 spec,
                 on_line=self.received,
                 on_exit=self._exited,
-                on_oversize=lambda _size: self.refuse_oversize(self._max_bytes),
+                on_oversize=lambda _size: self.refuse_oversize(),
                 reaper=reaper,
-                max_line_bytes=self._max_bytes + 64 * 1024,
+                max_line_bytes=self._intake.max_bytes + AROUND_A_RESULT,
             )
         except ChildFailure as failure:
             raise unreachable(self.server, f"could not be started: {failure.message}") from None
+        self._intake.lines.add(self)
+
+    def adopt(self, max_bytes: int) -> None:
+        if self._child is not None:
+            self._child.longest_line(max_bytes + AROUND_A_RESULT)
 
     @property
     def pid(self) -> int | None:

@@ -15,6 +15,7 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.wire import Kind, Message
 from taskgate.upstreams.flight import Flight, Receiver, broke_protocol, timed_out, unreachable
+from taskgate.upstreams.intake import Intake
 
 MAX_JUNK: Final = 1000
 
@@ -24,8 +25,10 @@ class StreamWire:
 
     session_id: str | None = None
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, intake: Intake) -> None:
         self.server = server
+        self._intake = intake
+        self._reader = intake.reader
         self.junk_lines = 0
         self._receiver: Receiver | None = None
         self._waiting: dict[bytes, asyncio.Future[Message]] = {}
@@ -77,7 +80,7 @@ class StreamWire:
     def received(self, body: bytes) -> None:
         """One message has arrived. Whatever is not a message (a banner, say) is counted and dropped."""
         try:
-            message = wire.read(body)
+            message = self._reader.read(body)
         except TaskgateError as problem:
             self.junk_lines += 1
             self._refuse_unreadable(body, problem)
@@ -102,11 +105,13 @@ class StreamWire:
                 broke_protocol(self.server, f"sent an answer that cannot be read ({problem.message})")
             )
 
-    def refuse_oversize(self, limit: int) -> None:
+    def refuse_oversize(self) -> None:
         """A message was too large to keep. If one request alone waits, it is the one that gets to know."""
         waiting = [future for future in self._waiting.values() if not future.done()]
         if len(waiting) == 1:
-            waiting[0].set_exception(broke_protocol(self.server, f"sent a message of more than {limit} bytes"))
+            waiting[0].set_exception(
+                broke_protocol(self.server, f"sent a message of more than {self._intake.max_bytes} bytes")
+            )
 
     def stream_ended(self, why: str, delivered: int | None = None) -> None:
         """The stream is gone: who waits for an answer hears that the call may have been executed, unless it never left.

@@ -121,6 +121,16 @@ def test_old_events_are_forgotten() -> None:
     assert (numbers(batch), batch.lost) == ([2], 1)
 
 
+def test_other_limits_hold_from_the_next_look_on() -> None:
+    log = log_of(1, 2, 3)
+    log.adopt(2, 1000)
+    log.trim(0)
+    batch = log.take()
+    assert (numbers(batch), batch.lost) == ([2, 3], 1)
+    log.trim(2000)
+    assert not log.has_after(event(1).id)
+
+
 def test_everything_after_an_id_comes_again_and_counts_as_told() -> None:
     log = log_of(1, 2, 3)
     log.confirm(log.take())

@@ -60,6 +60,10 @@ class EventLog:
         self._new = 0
         self._count = 0
 
+    def adopt(self, kept: int, kept_ms: int) -> None:
+        """Other limits hold from now on; what is over them goes with the next event or look."""
+        self._kept, self._kept_ms = kept, kept_ms
+
     @property
     def has_new(self) -> bool:
         return self._new > 0 or self.lost > 0
@@ -85,7 +89,9 @@ class EventLog:
             self._forget_oldest()
 
     def trim(self, now_ms: int) -> None:
-        while self._entries and self._entries[0].event.at_ms < now_ms - self._kept_ms:
+        while self._entries and (
+            self._entries[0].event.at_ms < now_ms - self._kept_ms or len(self._entries) > self._kept
+        ):
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:

@@ -1,7 +1,8 @@
 """The HTTP server's connection object, with what uvicorn leaves out: a short way for calls, deadlines for slow callers, and news
 of a lost peer.
 
-Headers must arrive within ten seconds, bodies within a minute and not slower than a kilobyte a second. A sweep over all
+Headers and bodies have their time (`limits.header_timeout`, `limits.body_timeout`), and a body may not come slower than a kilobyte
+a second. A sweep over all
 connections once a second enforces it, because a timer for each request would cost every honest caller.
 """
 
@@ -15,9 +16,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate.doors.http.post import Answering, Post
+from taskgate.gateway.plan import Limits
 
-HEADER_DEADLINE_S: Final = 10.0
-BODY_DEADLINE_S: Final = 60.0
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
 CONNECTION: Final = "taskgate.connection"
@@ -63,13 +63,13 @@ class OneWrite:
 class Connection(HttpToolsProtocol):
     """Lives as long as one TCP connection. Posts to `/mcp` are answered by `answer`; everything else is uvicorn's."""
 
-    def __init__(self, answer: Answering, limit: Callable[[], int], **settings: Any) -> None:
+    def __init__(self, answer: Answering, limits: Callable[[], Limits], **settings: Any) -> None:
         super().__init__(**settings)
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The transport itself, for answers that leave in one write anyway."""
         self._answer = answer
-        self._limit = limit
+        self.limits = limits
         self._post: Post | None = None
         """The post whose body is being read."""
         self._current: Post | None = None
@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
     def _begin_post(self) -> None:
         before: Any = self.cycle
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        post = self._post = Post(self, self.url, self.headers, keep_alive, self._limit())
+        post = self._post = Post(self, self.url, self.headers, keep_alive, self.limits().request_bytes)
         self.cycle = post  # type: ignore[assignment]
         if self.expect_100_continue and not post.too_large:
             self.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -201,16 +201,16 @@ class Connection(HttpToolsProtocol):
         if self.on_lost is not None:
             self.on_lost()
 
-    def too_slow(self, now: float) -> bool:
+    def too_slow(self, now: float, limits: Limits) -> bool:
         if self._idle_since is not None:
             return now - self._idle_since > self.timeout_keep_alive
         if self._waiting_since is not None:
-            return now - self._waiting_since > HEADER_DEADLINE_S
+            return now - self._waiting_since > limits.header_timeout_s
         if self._body_since is None:
             return False
         spent = now - self._body_since
         starved = spent > SLOW_AFTER_S and self._received < spent * LEAST_BYTES_PER_S
-        return spent > BODY_DEADLINE_S or starved
+        return spent > limits.body_timeout_s or starved
 
     def drop(self) -> None:
         if self.transport is not None:
@@ -227,9 +227,9 @@ def _leads_to_mcp(url: bytes) -> bool:
     return url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))
 
 
-def drop_slow(connections: Any, now: float) -> int:
+def drop_slow(connections: Any, now: float, limits: Limits) -> int:
     """Drop every connection that takes too long to say what it wants."""
-    slow = [peer for peer in list(connections) if isinstance(peer, Connection) and peer.too_slow(now)]
+    slow = [peer for peer in list(connections) if isinstance(peer, Connection) and peer.too_slow(now, limits)]
     for peer in slow:
         peer.drop()
     return len(slow)

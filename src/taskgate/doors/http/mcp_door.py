@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from taskgate.core.caller import Caller
 from taskgate.core.generations import STATELESS_REVISIONS
+from taskgate.core.wire import Reader
 from taskgate.doors.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.doors.http.connection import CONNECTION, Connection
 from taskgate.doors.http.entrance import Entrance, Refused
@@ -14,19 +16,21 @@ from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.posts import PRIMING_REVISION, Posts
 from taskgate.doors.identity import Doorkeeper
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.plan import Limits
 from taskgate.gateway.sessions import Session
 
 
 class McpDoor:
-    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper) -> None:
+    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper, reader: Reader) -> None:
         self.gateway = gateway
         self.entrance = Entrance(gateway, guard, doorkeeper)
         self._shelves: dict[str, StreamShelf] = {}
-        self.posts = Posts(gateway, self.entrance, self._shelves)
+        self.posts = Posts(gateway, self.entrance, self._shelves, reader)
         gateway.session_ends.tell(self._forget)
 
-    def longest_request(self) -> int:
-        return self.gateway.limits.request_bytes
+    def limits(self) -> Limits:
+        """Those that are in force now: a reload changes them."""
+        return self.gateway.limits
 
     def _forget(self, session: Session) -> None:
         self._shelves.pop(session.id, None)
@@ -74,7 +78,7 @@ class McpDoor:
             await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
             if session.version == PRIMING_REVISION and not after:
                 await send({"type": "http.response.body", "body": stream.priming_frame(), "more_body": True})
-            async for frame in stream.follow(after):
+            async for frame in stream.follow(after, _drops(connection)):
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except asyncio.CancelledError:
@@ -85,6 +89,10 @@ class McpDoor:
             self.gateway.touch(session)
             if isinstance(connection, Connection):
                 connection.on_lost = None
+
+
+def _drops(connection: object) -> Callable[[], None] | None:
+    return connection.drop if isinstance(connection, Connection) else None
 
 
 def _cancel(work: asyncio.Task[object]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
 from taskgate.doors.http.event_stream import StreamShelf
 from taskgate.doors.http.streamed_reply import StreamedReply
+from taskgate.gateway.plan import Limits
 
 
 class Line(Protocol):
@@ -26,6 +27,9 @@ class Line(Protocol):
     transport: Any
     """The transport, where the head of an answer waits for what follows it."""
     flow: Any
+    limits: Callable[[], Limits]
+
+    def drop(self) -> None: ...
 
     def begin(self, post: Post) -> asyncio.Task[None]: ...
 
@@ -122,6 +126,13 @@ class Post:
         self.disconnected = not self.response_complete
         if self.lost_is_cancel and self.disconnected and self.work is not None:
             self.work.cancel()
+
+    @property
+    def limits(self) -> Callable[[], Limits]:
+        return self._connection.limits
+
+    def drop(self) -> None:
+        self._connection.drop()
 
     @property
     def still_there(self) -> bool:

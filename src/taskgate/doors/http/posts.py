@@ -14,7 +14,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
 from taskgate.core.scoping.request import NO_WISH
-from taskgate.core.wire import InvalidMessage, Kind, Message
+from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.doors.http.entrance import Entrance, Refused, retry_after
 from taskgate.doors.http.event_stream import EventStream, StreamShelf
 from taskgate.doors.http.post import Post
@@ -31,10 +31,11 @@ _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS
 
 
 class Posts:
-    def __init__(self, gateway: Gateway, entrance: Entrance, shelves: dict[str, StreamShelf]) -> None:
+    def __init__(self, gateway: Gateway, entrance: Entrance, shelves: dict[str, StreamShelf], reader: Reader) -> None:
         self._gateway = gateway
         self._entrance = entrance
         self._shelves = shelves
+        self._reader = reader
 
     async def answer(self, post: Post) -> None:
         """Answer one POST, whatever happens."""
@@ -72,7 +73,7 @@ class Posts:
         if not post.headers.get(b"content-type", b"").lower().startswith(b"application/json"):
             raise self._entrance.refused(415, "Send application/json.")
         try:
-            return None if wire.is_batch(post.body) else wire.read(post.body)
+            return None if wire.is_batch(post.body) else self._reader.read(post.body)
         except TaskgateError as problem:
             message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
             raise self._entrance.failed(problem, message_id) from None
@@ -157,8 +158,8 @@ class Posts:
             session, reply = await self._gateway.initialize(message, caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, status=200) from None
-        session.outlet = EventStream("g", resumable=True)
-        shelf = self._shelves[session.id] = StreamShelf()
+        session.outlet = EventStream("g", resumable=True, limits=post.limits)
+        shelf = self._shelves[session.id] = StreamShelf(post.limits)
         shelf.adopt(session.outlet)
         post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
 
@@ -168,7 +169,7 @@ class Posts:
         if session.version != BATCH_REVISION:
             raise self._entrance.failed(InvalidMessage("batches exist only in revision 2025-03-26"))
         try:
-            messages = wire.read_batch(post.body)
+            messages = self._reader.read_batch(post.body)
         except TaskgateError as problem:
             raise self._entrance.failed(problem) from None
         requests = [message for message in messages if message.kind is Kind.REQUEST]

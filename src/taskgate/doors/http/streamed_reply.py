@@ -6,10 +6,12 @@ The pump that writes the stream is the one task that exists beside a call, and o
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.event_stream import EventStream, StreamShelf
+from taskgate.gateway.plan import Limits
 
 
 class Framed(Protocol):
@@ -17,6 +19,11 @@ class Framed(Protocol):
 
     shelf: StreamShelf | None
     primed: bool
+
+    @property
+    def limits(self) -> Callable[[], Limits]: ...
+
+    def drop(self) -> None: ...
 
     def begin_stream(self, headers: Headers) -> None: ...
 
@@ -33,7 +40,7 @@ class StreamedReply:
         self._headers = headers
         self._retry_ms = retry_ms
         self._paused = False
-        self._stream = post.shelf.new() if post.shelf is not None else EventStream("", resumable=False)
+        self._stream = post.shelf.new() if post.shelf is not None else EventStream("", False, post.limits)
         self._pump = asyncio.get_running_loop().create_task(self._write())
 
     def send(self, message: bytes) -> None:
@@ -54,7 +61,7 @@ class StreamedReply:
         self._post.begin_stream(self._headers)
         if self._post.primed:
             await self._post.write(self._stream.priming_frame(self._retry_ms))
-        async for frame in self._stream.follow():
+        async for frame in self._stream.follow(dropped=self._post.drop):
             if self._paused:
                 break
             await self._post.write(frame)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.activity.event_log import EventLog
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.outcome_text import iso
@@ -19,6 +20,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.activity.inbox import Inbox
+from taskgate.gateway.plan import Limits
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
@@ -32,13 +34,23 @@ PROGRESS: Final = "notifications/progress"
 
 
 class Activity:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self.inbox = Inbox(self.tell)
         self._store = store
+        self._limits = limits
         self._feeds: dict[str, Feed] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self.unwatch: Callable[[str, str], Coroutine[Any, Any, None]] = _nobody_watches
+        self.adopt(limits)
+
+    def adopt(self, limits: Limits) -> None:
+        """How many events are kept, and how long: here and in the store."""
+        self._limits = limits
+        kept, kept_ms = limits.events_per_caller, int(limits.events_age_s * 1000)
+        self._store.keep_events(kept, kept_ms)
+        for feed in self._feeds.values():
+            feed.log.adopt(kept, kept_ms)
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -61,7 +73,8 @@ class Activity:
         if feed is None:
             if len(self._feeds) >= MAX_FEEDS:
                 self._make_room()
-            feed = self._feeds[caller] = Feed(caller, scope, self._store)
+            events = EventLog(self._limits.events_per_caller, int(self._limits.events_age_s * 1000))
+            feed = self._feeds[caller] = Feed(caller, scope, self._store, events)
             feed.last_used = asyncio.get_running_loop().time()
             loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
             loading.add_done_callback(lambda _: self._loading.pop(caller, None))

@@ -44,10 +44,10 @@ class Feed:
         "watched",
     )
 
-    def __init__(self, caller: str, scope: str, store: Store) -> None:
+    def __init__(self, caller: str, scope: str, store: Store, log: EventLog | None = None) -> None:
         self.caller = caller
         self.scope = scope
-        self.log = EventLog()
+        self.log = log or EventLog()
         self.durable_last = 0
         self.last_used = 0.0
         self.open_tasks: dict[str, Task] = {}

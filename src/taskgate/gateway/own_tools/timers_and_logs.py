@@ -20,7 +20,6 @@ from taskgate.gateway.sessions import LOG_LEVELS
 if TYPE_CHECKING:
     from taskgate.gateway.context import Context
 
-MAX_TIMERS: Final = 100
 LEAST_INTERVAL_MS: Final = 1000
 SOURCES: Final = ("protocol", "stderr")
 
@@ -46,8 +45,9 @@ class Timer:
 
 async def set_timer(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     feed = await context.activity.feed(request)
-    if len(feed.timers) >= MAX_TIMERS:
-        raise CallerError("invalid_params", f"You have {MAX_TIMERS} timers already; delete some with delete_timer.")
+    most = context.plan.limits.timers_per_session
+    if len(feed.timers) >= most:
+        raise CallerError("invalid_params", f"You have {most} timers already; delete some with delete_timer.")
     if given["interval"] and given["duration_ms"] < LEAST_INTERVAL_MS:
         raise CallerError("invalid_params", f"A timer that repeats needs at least {LEAST_INTERVAL_MS} ms.")
     now = time.time_ns() // 1_000_000

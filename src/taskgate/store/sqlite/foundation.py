@@ -8,6 +8,7 @@ from typing import TypeVar
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.sqlite.batch import Operation, RideAlong, TakeBack
+from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.reader import Reader
 from taskgate.store.sqlite.spill_files import SpillFiles
 from taskgate.store.sqlite.transaction import Transaction
@@ -26,12 +27,14 @@ class Foundation:
         spill_files: SpillFiles,
         clock: Callable[[], int],
         ownership: Ownership,
+        kept_events: KeptEvents,
     ) -> None:
         self._writer = writer
         self._reader = reader
         self._spill_files = spill_files
         self._clock = clock
         self._ownership = ownership
+        self._kept_events = kept_events
 
     @property
     def ownership(self) -> Ownership:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskgate.core.audit import Entry, Row
-from taskgate.ports.event_outbox import KEPT_EVENTS, EventPage, StoredEvent
+from taskgate.ports.event_outbox import EventPage, StoredEvent
 from taskgate.store.sqlite.batch import RideAlong
 from taskgate.store.sqlite.foundation import Foundation
 from taskgate.store.sqlite.latest_wins import LatestWins
@@ -22,10 +22,13 @@ class LogSide(Foundation):
         super().__init__(*parts)
         self._cursors: LatestWins[int] = LatestWins(self._ride_along, _write_cursor)
 
+    def keep_events(self, most: int, for_ms: int) -> None:
+        self._kept_events.most, self._kept_events.for_ms = most, for_ms
+
     async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
         return await self._write_or_fault(lambda tx: tx.tell(caller, kind, server, data))
 
-    async def events_after(self, caller: str, number: int, limit: int = KEPT_EVENTS) -> EventPage:
+    async def events_after(self, caller: str, number: int, limit: int | None = None) -> EventPage:
         return self._reader.events_after(caller, number, limit, self.now_ms())
 
     async def event_number(self, caller: str, event_id: str) -> int | None:

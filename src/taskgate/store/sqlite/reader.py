@@ -16,17 +16,19 @@ from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
-from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS, EventPage
+from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
 from taskgate.store.sqlite import rows
+from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.named_queries import SQL
 
 
 class Reader:
     """Questions to the database. Every method is quick and does not change anything."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, kept_events: KeptEvents | None = None) -> None:
         self._connection = connection
+        self._kept_events = kept_events or KeptEvents()
 
     def close(self) -> None:
         self._connection.close()
@@ -122,10 +124,12 @@ class Reader:
     def receipts(self, limit: int) -> tuple[StoredReceipt, ...]:
         return tuple(StoredReceipt(*row) for row in self._run("all_receipts", limit=limit))
 
-    def events_after(self, caller: str, number: int, limit: int, now_ms: int) -> EventPage:
+    def events_after(self, caller: str, number: int, limit: int | None, now_ms: int) -> EventPage:
+        kept = self._kept_events
         last, _ = self.stream(caller)
-        floor = max(number, last - KEPT_EVENTS)
-        found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - KEPT_EVENTS_MS)
+        floor = max(number, last - kept.most)
+        limit = kept.most if limit is None else limit
+        found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - kept.for_ms)
         events = tuple(rows.event_from(*row) for row in found)
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)

@@ -19,6 +19,7 @@ from taskgate.store.sqlite.approval_side import ApprovalSide
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import SYNCHRONOUS, connect_reader, connect_writer, migrate
 from taskgate.store.sqlite.file_lock import FileLock
+from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.log_side import LogSide
 from taskgate.store.sqlite.named_queries import SQL
 from taskgate.store.sqlite.reader import Reader
@@ -81,8 +82,9 @@ def open_store(
             raise
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
-    writer = Writer(writing, Checkpointer(checkpointing), clock, ownership)
-    store = SqliteStore(writer, Reader(reading), SpillFiles(path), clock, ownership)
+    kept = KeptEvents()
+    writer = Writer(writing, Checkpointer(checkpointing), clock, ownership, kept)
+    store = SqliteStore(writer, Reader(reading, kept), SpillFiles(path), clock, ownership, kept)
     store._lock = lock
     writer.start()
     return store

@@ -19,9 +19,10 @@ from taskgate.core.tasks import expiry, ids
 from taskgate.core.tasks.audit_entry import entry_of
 from taskgate.core.tasks.events import event_data, event_of
 from taskgate.core.tasks.task import Task
-from taskgate.ports.event_outbox import KEPT_EVENTS, StoredEvent
+from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.store_answers import Ownership, StaleOwner, UnknownTask
 from taskgate.store.sqlite import rows
+from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.named_queries import SQL
 
 _TRIM_EVERY = 64
@@ -30,8 +31,11 @@ _TRIM_EVERY = 64
 class Transaction:
     """What an operation may do. Lives only inside one BEGIN and COMMIT."""
 
-    def __init__(self, connection: sqlite3.Connection, now_ms: int, ownership: Ownership) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now_ms: int, ownership: Ownership, kept_events: KeptEvents
+    ) -> None:
         self._connection = connection
+        self.kept_events = kept_events
         self.now_ms = now_ms
         self.ownership = ownership
         self._audit_head: tuple[int, str] | None = None
@@ -101,7 +105,7 @@ class Transaction:
         event = StoredEvent(number, event_id, caller, kind, server, self.now_ms, data)
         self.run("insert_event", **rows.event_columns(event))
         if number % _TRIM_EVERY == 0:
-            self.run("drop_old_events_of_caller", caller=caller, number=number - KEPT_EVENTS)
+            self.run("drop_old_events_of_caller", caller=caller, number=number - self.kept_events.most)
         return event
 
     def record(self, entry: Entry) -> None:

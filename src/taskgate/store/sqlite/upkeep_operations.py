@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from taskgate.ports.event_outbox import KEPT_EVENTS_MS
 from taskgate.ports.store_answers import Swept
 from taskgate.store.sqlite.task_operations import KEY_GOOD_MS
 from taskgate.store.sqlite.transaction import Transaction
@@ -29,7 +28,7 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
     now = tx.now_ms
     swept = Swept(
         tasks=tasks,
-        events=tx.run("forget_events", before_ms=now - KEPT_EVENTS_MS, limit=10 * SWEEP_AT_ONCE).rowcount,
+        events=tx.run("forget_events", before_ms=now - tx.kept_events.for_ms, limit=10 * SWEEP_AT_ONCE).rowcount,
         keys=tx.run("forget_keys", before_ms=now - KEY_GOOD_MS).rowcount,
         approvals=tx.run("forget_approvals", before_ms=now - KEPT_APPROVALS_MS).rowcount,
     )

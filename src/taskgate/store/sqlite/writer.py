@@ -31,6 +31,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, TakeBack, Waiting
 from taskgate.store.sqlite.checkpointer import Checkpointer
+from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -54,11 +55,13 @@ class Writer:
         checkpointer: Checkpointer,
         clock: Callable[[], int],
         ownership: Ownership,
+        kept_events: KeptEvents,
     ) -> None:
         self._connection = connection
         self._checkpointer = checkpointer
         self._clock = clock
         self._ownership = ownership
+        self._kept_events = kept_events
         self._waiting: deque[Waiting] = deque()
         self._riding: deque[RideAlong] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -196,7 +199,7 @@ class Writer:
 
     def _begin(self) -> Transaction:
         self._connection.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(self._connection, self._clock(), self._ownership)
+        transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
         if self._trouble is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
         return transaction
@@ -246,7 +249,7 @@ class Writer:
         """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            transaction = Transaction(self._connection, self._clock(), self._ownership)
+            transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

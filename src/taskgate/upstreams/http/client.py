@@ -61,15 +61,18 @@ class HttpClient:
         idle_s: float | None = None,
         on_head: OnHead | None = None,
         on_event: OnEvent | None = None,
+        due: float | None = None,
     ) -> HttpReply:
         """One request and its reply, or an HttpFailure.
 
         `deadline_s` bounds everything from here to the answer, waiting for a connection included; `idle_s` bounds the
         silence between bytes and is meant for long-lived streams without a deadline. `on_head` and `on_event` run
         synchronously in the event loop as bytes arrive; an `on_event` that returns True ends the exchange there and
-        then. Cancelling the caller closes the connection at once.
+        then. `due` is the deadline on the loop's clock, for who has worked it out already. Cancelling the caller closes the
+        connection at once.
         """
-        due = math.inf if deadline_s is None else asyncio.get_running_loop().time() + deadline_s
+        if due is None:
+            due = math.inf if deadline_s is None else asyncio.get_running_loop().time() + deadline_s
         request = target.render(method, headers, body)
         if deadline_s is not None and deadline_s <= 0:
             raise HttpFailure(Stage.DEADLINE, "the deadline had passed before the request was sent", Executed.NO)
@@ -81,6 +84,12 @@ class HttpClient:
         except asyncio.CancelledError:
             connection.abandon(future)
             raise
+
+    def adopt(self, max_bytes: int) -> None:
+        """A reload: replies and events may be as long as this from now on."""
+        self._limits.max_response_bytes = self._limits.max_event_bytes = max_bytes
+        for pool in self._pools.values():
+            pool.adopt_limits()
 
     def cut_short(self, target: Target, on_event: OnEvent) -> None:
         """What this exchange waits for came another way: hang up on it. It fails, as by a broken connection."""

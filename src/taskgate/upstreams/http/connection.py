@@ -99,6 +99,9 @@ class Connection(asyncio.Protocol):
         self._watch(due if idle_s is None else min(due, self._loop.time() + idle_s))
         return future
 
+    def adopt_limits(self) -> None:
+        self._reader.adopt_limits()
+
     def tells(self, on_event: OnEvent) -> bool:
         return self._phase is Phase.BUSY and self._reader.tells(on_event)
 

@@ -88,6 +88,10 @@ class OriginPool:
                 return connection
             had_turn = True
 
+    def adopt_limits(self) -> None:
+        for connection in self._all:
+            connection.adopt_limits()
+
     def cut_short(self, on_event: OnEvent) -> None:
         for connection in tuple(self._all):
             if connection.tells(on_event):

@@ -25,9 +25,9 @@ _HEADER_COUNT = 256
 _INTERIM_COUNT = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplyLimits:
-    """How much of a reply we are willing to hold."""
+    """How much of a reply we are willing to hold. Shared by all connections of a client, which may change it."""
 
     max_response_bytes: int
     max_event_bytes: int
@@ -70,6 +70,11 @@ class ReplyReader:
         self._sse = None
         self.head = None
         self.complete = self.stopped = self.keep_alive = False
+
+    def adopt_limits(self) -> None:
+        """The limits have changed: they hold for a stream that is open too."""
+        if self._sse is not None:
+            self._sse.limit = self._limits.max_event_bytes
 
     def tells(self, on_event: OnEvent) -> bool:
         return self._on_event == on_event

@@ -124,6 +124,10 @@ class Child:
             raise ValueError("a line must not contain a newline")
         return self._stdin.send(line)
 
+    def longest_line(self, max_line_bytes: int) -> None:
+        """From now on lines may be as long as this."""
+        self._out_lines.limit = max_line_bytes
+
     def stderr_tail(self) -> list[str]:
         """The last lines it wrote to standard error."""
         return list(self._tail)
