@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
+import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from tests.gateway.test_answers_on_other_streams import WANDERING
 from tests.gateway.test_lifecycle import http_server, mirror
 from tests.harness.gateway import Gateway, running_gateway
-from tests.harness.programs import free_port
+from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import RawClient
 
 pytestmark = pytest.mark.timeout(120)
@@ -91,6 +94,74 @@ async def _asks_and_does_not_read(
     writer.write(f"POST /mcp HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body)
     await writer.drain()
     return reader, writer
+
+
+async def _listens(
+    gateway: Gateway, headers: dict[str, str], buffer: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A session's own stream, through a socket with a receive buffer of that size."""
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    own.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", gateway.port))
+    reader, writer = await asyncio.open_connection(sock=own, limit=64 * 1024 * 1024)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"GET /mcp HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n{lines}\r\n".encode())
+    await writer.drain()
+    async with asyncio.timeout(ANSWER_S):
+        assert b" 200 " in await reader.readline()
+    return reader, writer
+
+
+async def _hears(reader: asyncio.StreamReader, notes: int) -> None:
+    async with asyncio.timeout(ANSWER_S):
+        for _ in range(notes):
+            await reader.readuntil(b"notifications/vendor/flood")
+
+
+async def test_who_does_not_read_its_sessions_stream_is_dropped_and_disturbs_nobody(tmp_path: Path) -> None:
+    """Some megabytes fit into the buffers of the kernel; what comes then is kept up to the limit, and no further."""
+    port, rounds, notes, size = free_port(), 80, 10, 40_000
+    config = {"schema": 1, "servers": {"far": http_server(port)}}
+    async with (
+        running([sys.executable, WANDERING, str(port)], listening(port)),
+        running_gateway(config, tmp_path) as gateway,
+        RawClient(gateway.url) as slow,
+        RawClient(gateway.url) as prompt,
+        AsyncExitStack() as stack,
+    ):
+        for caller in (slow, prompt):
+            await caller.call("far__plain", {})
+        unread, slow_writer = await _listens(gateway, slow.headers, 64 * 1024)
+        slow_writer.transport.pause_reading()  # type: ignore[attr-defined]
+        heard, prompt_writer = await _listens(gateway, prompt.headers, 4 * 1024 * 1024)
+        for writer in (slow_writer, prompt_writer):
+            stack.callback(writer.close)
+        before = resident_mb(gateway.pid)
+        for _ in range(rounds):
+            await prompt.call("far__flood", {"count": notes, "bytes": size})
+            await _hears(heard, notes)
+        assert resident_mb(gateway.pid) - before < 24
+        slow_writer.transport.resume_reading()  # type: ignore[attr-defined]
+        async with asyncio.timeout(ANSWER_S):
+            received = await _everything(unread)
+        # Dropped in the middle: no proper end that would look as if nothing were missing.
+        assert 0 < received.count(b"notifications/vendor/flood") < rounds * notes
+        assert not received.endswith(b"\r\n0\r\n\r\n")
+        # Only the stream is gone: the session goes on, and may listen again.
+        again, again_writer = await _listens(gateway, slow.headers, 4 * 1024 * 1024)
+        stack.callback(again_writer.close)
+        assert "result" in (await slow.call("far__flood", {"count": 1, "bytes": 10})).reply
+        await _hears(again, 1)
+
+
+async def _everything(reader: asyncio.StreamReader) -> bytes:
+    """Until the peer hangs up, politely or not."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := await reader.read(1 << 20):
+            parts.append(part)
+    return b"".join(parts)
 
 
 async def test_sessions_over_the_limit_are_refused_and_the_others_go_on(tmp_path: Path) -> None:
