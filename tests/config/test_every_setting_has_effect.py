@@ -1,0 +1,66 @@
+"""A setting that nothing reads is a promise that nobody keeps: every field of the file, and of the plan made from it, is read."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import taskgate
+import taskgate.config
+from taskgate.config.words import Section
+from taskgate.gateway import features, plan
+
+ROOT = Path(taskgate.__file__).parent
+READ_WHILE_LOADING = {
+    "schema_version": "which form the file has",
+    "environment": "which overlay is laid over it",
+    "registry_dir": "where records of more servers are",
+}
+COPIED_WITHIN_ASSEMBLY = {
+    "json_depth": "the reader shared by doors and servers is made there",
+    "json_nodes": "the same",
+    "models_origin": "tells the next reload whether the models can be kept",
+}
+
+
+def _names_read(files: Iterable[Path]) -> set[str]:
+    """Every attribute that is looked up anywhere; a name in a comment, a string or an assignment is not."""
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+
+
+def _files_outside(*rooms: str) -> list[Path]:
+    closed = [ROOT / room for room in rooms]
+    return [file for file in ROOT.rglob("*.py") if not any(room in file.parents for room in closed)]
+
+
+def _sections(kind: type[Section] = Section) -> Iterator[type[Section]]:
+    for found in kind.__subclasses__():
+        yield found
+        yield from _sections(found)
+
+
+def test_every_field_of_the_file_is_read_outside_the_room_that_checks_it() -> None:
+    for module in pkgutil.walk_packages(taskgate.config.__path__, "taskgate.config."):
+        importlib.import_module(module.name)
+    fields = {(section.__name__, name) for section in _sections() for name in section.model_fields}
+    assert len(fields) > 150
+    used = _names_read(_files_outside("config")) | READ_WHILE_LOADING.keys()
+    assert sorted(field for field in fields if field[1] not in used) == []
+
+
+def test_every_field_of_the_plan_is_read_outside_the_room_that_makes_it() -> None:
+    values = [value for room in (plan, features) for value in vars(room).values() if dataclasses.is_dataclass(value)]
+    fields = {(str(value), field.name) for value in values for field in dataclasses.fields(value)}
+    assert len(fields) > 50
+    used = _names_read(_files_outside("config", "assembly")) | COPIED_WITHIN_ASSEMBLY.keys()
+    assert sorted(field for field in fields if field[1] not in used) == []
+
+
+def test_the_exceptions_are_still_needed_and_still_true() -> None:
+    assert READ_WHILE_LOADING.keys().isdisjoint(_names_read(_files_outside("config")))
+    assert _names_read((ROOT / "assembly").rglob("*.py")) >= COPIED_WITHIN_ASSEMBLY.keys()
