@@ -22,9 +22,9 @@ from taskgate.config.shape import bare, inner, is_section, key_of, variants, wor
 _INTRODUCTION = """# Configuration
 
 One YAML file. Taskgate looks for it in this order: `-c FILE`, `$TASKGATE_CONFIG`, `./taskgate.yaml`,
-`~/.config/taskgate/taskgate.yaml`; without any it serves a bundled demo server. `taskgate check` reads a file
-exactly as `serve` does and reports every mistake as `file:line:column: key: what is wrong; what would be right`. An
-unknown key is a mistake.
+`~/.config/taskgate/taskgate.yaml`; without any it serves a bundled demo server, whose `delete_*`
+tools wait for an approval. `taskgate check` reads a file exactly as `serve` does and reports every mistake as
+`file:line:column: key: what is wrong; what would be right`. An unknown key is a mistake.
 
 - **Variables**: `${VAR}`, `${VAR:-default}` and `${env:VAR}` are filled in from the environment; `$${` is a literal
   `${`. An unset variable inside one server takes that server out (reason `env_missing`); anywhere else it is a
