@@ -18,7 +18,9 @@ PROGRESS = "notifications/progress"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
-    async with running_gateway(config(compat={"vendor_methods": True})) as running:
+    # Some calls here are left running on purpose, and a draining gateway waits for them.
+    more = {"compat": {"vendor_methods": True}, "limits": {"drain_timeout": "1s"}}
+    async with running_gateway(config(**more)) as running:
         yield running
 
 

@@ -9,16 +9,26 @@ import sys
 from pathlib import Path
 
 from tests.governance.stage import Stage, a_stage
+from tests.harness.commands import command
 from tests.harness.programs import run_to_end
 
 TASKGATE = [sys.executable, "-m", "taskgate"]
 
 
-async def run(*words: str, stage: Stage | None = None, token: str | None = None) -> tuple[int, str, str]:
+def environment(stage: Stage | None, token: str | None = None) -> dict[str, str]:
     env = {"TASKGATE_TOKEN": token or ""}
     if stage is not None:
         env |= {"TASKGATE_URL": stage.gateway.base, "TASKGATE_STATE_DIR": str(stage.gateway.state)}
-    return await run_to_end([*TASKGATE, *words], env)
+    return env
+
+
+async def run(*words: str, stage: Stage | None = None, token: str | None = None) -> tuple[int, str, str]:
+    return await command(*words, env=environment(stage, token))
+
+
+async def started(*words: str, stage: Stage | None = None) -> tuple[int, str, str]:
+    """The same as a process of its own, as a script would."""
+    return await run_to_end([*TASKGATE, *words], environment(stage))
 
 
 async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
@@ -30,7 +40,7 @@ async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
             (await stage.stateful()).call("s__delete_it", {"path": "\x1b[31mred", "password": "p"})
         )
         (row,) = await stage.open_approvals()
-        code, out, _ = await run("approvals", "list", "--json", stage=stage)
+        code, out, _ = await started("approvals", "list", "--json", stage=stage)
         assert [each["id"] for each in json.loads(out)] == [row["id"]]
         code, out, _ = await run("approvals", "show", row["id"], stage=stage)
         assert "\\u001b[31mred" in out
@@ -47,7 +57,7 @@ async def test_the_inbox_on_the_command_line(tmp_path: Path) -> None:
         code, out, _ = await run("approvals", "list", "--all", "--json", stage=stage)
         assert json.loads(out)[0]["state"] == "used"
         await the_audit_log_is_whole_until_somebody_touches_it(stage)
-    assert (await run("approvals", "list", stage=stage))[0] == 3
+    assert (await started("approvals", "list", stage=stage))[0] == 3
 
 
 async def the_audit_log_is_whole_until_somebody_touches_it(stage: Stage) -> None:
@@ -72,8 +82,7 @@ async def the_audit_log_is_whole_until_somebody_touches_it(stage: Stage) -> None
     with sqlite3.connect(stage.gateway.state / "taskgate.db") as database:
         database.execute("DELETE FROM audit WHERE number = (SELECT max(number) FROM audit)")
     assert (await run("audit", "verify", *where, stage=stage))[0] == 0
-    assert (await run("audit", "verify", *where, "--head", head, stage=stage))[0] == 9
-    await stage.gateway.start()
+    assert (await started("audit", "verify", *where, "--head", head, stage=stage))[0] == 9
 
 
 async def test_policies_can_be_tried_and_tokens_made(tmp_path: Path) -> None:
@@ -111,7 +120,7 @@ async def test_bad_policies_are_start_up_errors_with_file_and_line(tmp_path: Pat
     (tmp_path / "bad.cedar").write_text("\n\npermit (principal, action, resource) when { nonsense ! };\n")
     config = tmp_path / "taskgate.yaml"
     config.write_text("schema: 1\nservers: {}\ncedar: {policies: [./bad.cedar]}\n")
-    code, _, err = await run("check", "-c", str(config))
+    code, _, err = await started("check", "-c", str(config))
     assert code == 2
     assert "bad.cedar:3" in err
     (tmp_path / "bad.cedar").write_text('@approval("nobody")\npermit (principal, action, resource);\n')

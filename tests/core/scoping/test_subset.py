@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -208,53 +209,63 @@ def test_explain_lists_every_server_and_tool_with_its_reason() -> None:
 
 SERVERS = ("a", "b", "c")
 TOOLS = ("read", "read_all", "write", "drop")
-_globs = st.lists(st.sampled_from(["*", "read*", "*l*", "drop", "a:*", "b:w*", "write", "c:read", "?rop"]), max_size=4)
-_sets = _globs.map(PatternSet.of)
-_maybe_sets = st.none() | _sets
+GLOBS = ("*", "read*", "*l*", "drop", "a:*", "b:w*", "write", "c:read", "?rop")
+HOW_MANY = 150
+"""How many different lists, records and scopes there are to draw from."""
+chance = random.Random(2026)
+# The parts are made once and then drawn whole: growing each of them anew, value by value, would take all the time of these tests.
+_SETS = [PatternSet.of(chance.sample(GLOBS, chance.choice((0, 1, 1, 2, 3, 4)))) for _ in range(HOW_MANY)]
+_SERVERS = [("*",), *(tuple(chance.choices([*SERVERS, "*", "[ab]", "gone"], k=k)) for k in (0, 1, 1, 1, 2, 2, 2, 3, 3))]
 
 
-def _mostly(usual: object, rare: object) -> st.SearchStrategy[object]:
+def _some(*choices: object) -> object:
+    """One of these; a list among them stands for any of its members."""
+    chosen = chance.choice(choices)
+    return chance.choice(chosen) if isinstance(chosen, list) else chosen
+
+
+def _mostly(usual: object, rare: object) -> object:
     """Too many things switched off would leave nothing to see, and then no mistake could show."""
-    return st.sampled_from([usual] * 7 + [rare])
+    return chance.choice([usual] * 7 + [rare])
 
 
-_servers = st.just(("*",)) | st.lists(st.sampled_from([*SERVERS, "*", "[ab]", "gone"]), max_size=3).map(tuple)
-_records = st.builds(
-    RegistryRecord,
-    st.just("x"),
-    allowed_tools=st.just(ALL_TOOLS) | _sets,
-    denied_tools=st.just(NO_PATTERNS) | _sets,
-    tags=st.frozensets(st.sampled_from(["t", "u"])),
-    enabled=_mostly(True, False),
-    left_out=_mostly(None, LeftOut.ENV_MISSING),
-)
-_registries = st.tuples(_records, _records, _records).map(
-    lambda records: Registry.build(replace(r, id=i) for r, i in zip(records, SERVERS, strict=True))
-)
-_profiles = st.builds(
-    ResolvedProfile,
-    st.just("p"),
-    _servers,
-    st.just(("t",)),
-    st.just(()),
-    st.just(()) | _servers,
-    st.just(()) | st.tuples(_sets),
-    st.just(NO_PATTERNS) | _sets,
-)
-_scopes = st.builds(
-    ScopePolicy,
-    st.just("s"),
-    _servers,
-    st.none() | _servers,
-    _maybe_sets,
-    st.just(NO_PATTERNS) | _sets,
-    st.none() | _profiles,
-    st.sampled_from([(), ("u",)]),
-    enabled=_mostly(True, False),
-)
-_requests = st.builds(
-    SessionRequest, st.sampled_from([(), (("a", "b"),), (("*",),)]), st.tuples() | st.tuples(_sets), _sets
-)
+def _a_record() -> RegistryRecord:
+    return RegistryRecord(
+        "x",
+        allowed_tools=_some(ALL_TOOLS, _SETS),
+        denied_tools=_some(NO_PATTERNS, _SETS),
+        tags=frozenset(chance.sample(["t", "u"], chance.randint(0, 2))),
+        enabled=_mostly(True, False),
+        left_out=_mostly(None, LeftOut.ENV_MISSING),
+    )  # type: ignore[arg-type]
+
+
+def _a_profile() -> ResolvedProfile:
+    lists = _some((), [(one,) for one in _SETS])
+    servers, without = _some(("*",), _SERVERS), _some((), _SERVERS)
+    return ResolvedProfile("p", servers, ("t",), (), without, lists, _some(NO_PATTERNS, _SETS))  # type: ignore[arg-type]
+
+
+def _a_scope() -> ScopePolicy:
+    profile = _some(None, [_a_profile()])
+    defaults, allowed = _some(("*",), _SERVERS), _some(None, _SERVERS)
+    tags, allow, deny = _some((), ("u",)), _some(None, _SETS), _some(NO_PATTERNS, _SETS)
+    return ScopePolicy("s", defaults, allowed, allow, deny, profile, tags, enabled=_mostly(True, False))  # type: ignore[arg-type]
+
+
+def _a_registry() -> Registry:
+    return Registry.build(replace(_a_record(), id=name) for name in SERVERS)
+
+
+def _a_request() -> SessionRequest:
+    asked, allowed = _some((), (("a", "b"),), (("*",),)), _some((), [(one,) for one in _SETS])
+    return SessionRequest(asked, allowed, _some(NO_PATTERNS, _SETS))  # type: ignore[arg-type]
+
+
+_sets, _servers = st.sampled_from(_SETS), st.sampled_from(_SERVERS)
+_registries = st.sampled_from([_a_registry() for _ in range(HOW_MANY)])
+_scopes = st.sampled_from([_a_scope() for _ in range(HOW_MANY)])
+_requests = st.sampled_from([_a_request() for _ in range(HOW_MANY)])
 
 
 def seen(registry: Registry, scope: ScopePolicy, request: SessionRequest) -> set[tuple[str, str]]:
