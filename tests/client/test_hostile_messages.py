@@ -30,13 +30,14 @@ JSON = any_json(WORDS)
 OBJECTS = any_object(WORDS)
 
 
-def message(body: dict[str, Any], method: str | None, number: Any) -> dict[str, Any]:
+def message(body: dict[str, Any], method: str | None, number: Any, params: Any) -> dict[str, Any]:
     """Something that looks enough like a message to be read further."""
-    named = {"jsonrpc": "2.0", "method": method} if method is not None else {}
+    named = {"jsonrpc": "2.0", "method": method, "params": params} if method is not None else {}
     return {**body, **named, **({"id": number} if number is not None else {})}
 
 
-MESSAGES = st.builds(message, OBJECTS, st.none() | st.sampled_from(METHODS), st.sampled_from([None, 1, "a", [], 1.5]))
+IDS = st.sampled_from([None, None, None, 1, "a", [], 1.5])
+MESSAGES = st.builds(message, OBJECTS, st.none() | st.sampled_from(METHODS), IDS, JSON)
 
 
 class Silent:
@@ -49,7 +50,7 @@ class Silent:
 
 
 @given(st.lists(MESSAGES, max_size=5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_no_message_on_the_servers_own_account_breaks_the_session(messages: list[dict[str, Any]]) -> None:
     async def take() -> None:
         session = Session(Options(elicitation=lambda question: {"action": "accept"}, question_timeout=0.05))
