@@ -1,14 +1,18 @@
-"""Starts the gateway so that it dies, or misbehaves, at one exact write of a task's life. The product knows nothing of this.
+"""Starts the gateway so that it dies, stops or misbehaves at exact writes of a task's life. The product knows nothing of this.
 
-doomed_gateway.py MOMENT ARGUMENTS... runs `taskgate ARGUMENTS...`. MOMENT is `before-accept`, `after-intend` and so on: the
-process ends by SIGKILL right there, before the write began or after it was synced. `clock+7200` lives two hours later than
-everybody else. `no-intent` and `early-reply` are sabotaged
-builds, for showing that the checker notices: the first never writes the intent, the second answers before the task is durable.
+doomed_gateway.py HOW ARGUMENTS... runs `taskgate ARGUMENTS...`. A call says itself at which moment: its argument `call` begins with
+`before-accept`, `after-intend` and so on. With `die` the process ends by SIGKILL right there, before the write began or after it
+was synced; with `stop` that one task goes no further and says so on standard error, so that one kill ends many lives, each at its
+own moment. Tasks that were accepted by an earlier process go on undisturbed.
+
+`clock+7200` lives two hours later than everybody else. `no-intent` and `early-reply` are sabotaged builds, for showing that the
+checker notices: the first never writes the intent, the second answers before the task is durable.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -20,45 +24,54 @@ from msgspec.structs import replace
 
 from taskgate.cli.main import main
 from taskgate.core.tasks.birth import born
-from taskgate.core.tasks.happening import Cancelled, ContactLost, ErrorCame, ResultCame, UpstreamTaskKnown
+from taskgate.core.tasks.happening import ContactLost, ErrorCame, ResultCame, UpstreamTaskKnown
 from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.sqlite.approval_side import ApprovalSide
 from taskgate.store.sqlite.task_side import TaskSide
 
 FINISH = (ResultCame, ErrorCame, ContactLost)
+STOPPED = "stopped at"
 
 
-def die() -> None:
+async def die(_moment: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def doomed(moment: str, name: str, write: Callable[..., Awaitable[Any]], applies: Callable[..., bool]) -> Any:
-    """The same write, with an end of the world beside it."""
+async def stop(moment: str) -> None:
+    print(f"{STOPPED} {moment}.", file=sys.stderr, flush=True)
+    await asyncio.Event().wait()
+
+
+def doomed(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..., str | None], end: Any) -> Any:
+    """The same write, with an end beside it for the tasks whose moment this is."""
 
     async def around(self: Any, *arguments: Any, **options: Any) -> Any:
-        mine = applies(*arguments)
-        if mine and moment == f"before-{name}":
-            die()
+        call = CALLS.get(task_in(*arguments) or "", "")
+        if call.startswith(f"before-{name} "):
+            await end(call)
         answer = await write(self, *arguments, **options)
-        if mine and moment == f"after-{name}":
-            die()
+        if call.startswith(f"after-{name} "):
+            await end(call)
         return answer
 
     return around
 
 
-def prepare(moment: str) -> None:
-    TaskSide.accept = doomed(moment, "accept", TaskSide.accept, lambda *_: True)  # type: ignore[method-assign]
-    TaskSide.intend = doomed(moment, "intend", TaskSide.intend, lambda *_: True)  # type: ignore[method-assign]
-    for name, kinds in (("handle", UpstreamTaskKnown), ("finish", FINISH), ("cancel", Cancelled)):
-        applies = _is_a(kinds)
-        TaskSide.advance = doomed(moment, name, TaskSide.advance, applies)  # type: ignore[method-assign]
-    ApprovalSide.change_held = doomed(moment, "decide", ApprovalSide.change_held, lambda *_: True)  # type: ignore[method-assign]
+def prepare(end: Callable[[str], Awaitable[None]]) -> None:
+    TaskSide.accept = doomed("accept", TaskSide.accept, _noted, end)  # type: ignore[method-assign]
+    TaskSide.intend = doomed("intend", TaskSide.intend, lambda task_id: task_id, end)  # type: ignore[method-assign]
+    for name, kinds in (("handle", UpstreamTaskKnown), ("finish", FINISH)):
+        TaskSide.advance = doomed(name, TaskSide.advance, _where(kinds), end)  # type: ignore[method-assign]
 
 
-def _is_a(kinds: Any) -> Callable[..., bool]:
-    return lambda _task_id, happening: isinstance(happening, kinds)
+def _noted(draft: Task) -> str:
+    CALLS[draft.id] = str(json.loads(draft.arguments).get("call"))
+    return draft.id
+
+
+def _where(kinds: Any) -> Callable[..., str | None]:
+    return lambda task_id, happening: task_id if isinstance(happening, kinds) else None
 
 
 async def intend_without_writing(self: Any, task_id: str, **_options: Any) -> Any:
@@ -74,7 +87,7 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
         return await REAL_ACCEPT(self, draft, **options)
 
     async def later() -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
         await REAL_ACCEPT(self, draft, **options)
 
     LATE.append(asyncio.create_task(later()))
@@ -87,6 +100,7 @@ def travel(seconds: int) -> None:
     time.time_ns = lambda: real() + seconds * 1_000_000_000  # type: ignore[assignment]
 
 
+CALLS: dict[str, str] = {}
 LATE: list[asyncio.Task[None]] = []
 REAL_INTEND = TaskSide.intend
 REAL_ACCEPT = TaskSide.accept
@@ -100,6 +114,6 @@ if __name__ == "__main__":
     elif wanted.startswith("clock+"):
         travel(int(wanted.removeprefix("clock+")))
     else:
-        prepare(wanted)
+        prepare({"die": die, "stop": stop}[wanted])
     sys.argv = ["taskgate", *sys.argv[2:]]
     main()

@@ -70,12 +70,12 @@ class LedgerFile:
 
 @dataclass(slots=True)
 class DoomedGateway(Gateway):
-    """A gateway that can be started so that it dies at a named moment; without one it is the real thing."""
+    """A gateway that can be started with an evil fate (`doomed_gateway.py`); without one it is the real thing."""
 
-    moment: str | None = None
+    fate: str | None = None
 
     async def start(self) -> None:
-        program = ["-m", "taskgate"] if self.moment is None else [str(HERE / "doomed_gateway.py"), self.moment]
+        program = ["-m", "taskgate"] if self.fate is None else [str(HERE / "doomed_gateway.py"), self.fate]
         command: list[str | Path] = [sys.executable, *program, "serve", "-c", self.config]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
         env = {"TASKGATE_STATE_DIR": str(self.state), "PYTHONPATH": str(HERE.parent.parent), **self.env}
@@ -87,8 +87,8 @@ class DoomedGateway(Gateway):
         assert self.program is not None
         await self.program.process.wait()
 
-    async def reborn(self, moment: str | None = None) -> None:
-        self.moment = moment
+    async def reborn(self, fate: str | None = None) -> None:
+        self.fate = fate
         await self.start()
 
 
@@ -123,7 +123,7 @@ def configuration(port: int, **tasks: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def set_stage(
     folder: Path,
-    moment: str | None = None,
+    fate: str | None = None,
     generation: str = "2025",
     more: dict[str, Any] | Callable[[int], dict[str, Any]] | None = None,
 ) -> AsyncIterator[Stage]:
@@ -133,7 +133,7 @@ async def set_stage(
     """
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, generation))
-    gateway = DoomedGateway(folder, free_port(), moment=moment)
+    gateway = DoomedGateway(folder, free_port(), fate=fate)
     stage = Stage(gateway, ledger, upstream, port)
     gateway.state.mkdir(exist_ok=True)
     gateway.write({**configuration(port), **(more(port) if callable(more) else more or {})})

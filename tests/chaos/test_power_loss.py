@@ -165,6 +165,24 @@ asyncio.run(main())
 """
 
 
+def failing_syncs(path: Path, which: str) -> list[str]:
+    """strace, so that some syncs of the writer fail.
+
+    Syncs are counted for each thread. The store is made beforehand: opening it then takes so few that none of these fails.
+    """
+    assert asyncio.run(kept_in(path)) == set()
+    return [
+        "strace",
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=fdatasync",
+        "-e",
+        f"inject=fdatasync:error=EIO:when={which}",
+    ]
+
+
 async def kept_in(path: Path) -> set[str]:
     store = open_store(path)
     kept = {task.id for task in (await store.page("carol")).tasks}
@@ -176,7 +194,7 @@ def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: 
     """The bytes of a commit whose sync failed stand in the log. The next process must not find them there."""
     path = tmp_path / "store.db"
     program = REFUSED_THEN_KILLED.format(here=str(PROGRAM.parent), path=str(path))
-    inject = ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=9+"]
+    inject = failing_syncs(path, "9+")
     done = subprocess.run(
         [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
@@ -190,16 +208,7 @@ def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: 
 def test_a_sync_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
     """strace makes some syncs of the writer's commits fail with an input/output error."""
     program = FAILING_SYNC.format(here=str(PROGRAM.parent), path=str(tmp_path / "store.db"))
-    inject = [
-        "strace",
-        "-f",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=fdatasync",
-        "-e",
-        "inject=fdatasync:error=EIO:when=9..12+2",
-    ]
+    inject = failing_syncs(tmp_path / "store.db", "10..12+2")
     done = subprocess.run(
         [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,25 +1,115 @@
-"""One task's life, cut off right before and right after each of its writes. What the ledger says afterwards is the truth."""
+"""A task's life, cut off right before and right after each of its writes. What the ledger says afterwards is the truth.
+
+The short version brings one life to each moment, where it goes no further, and kills the gateway once: many lives, one death. The
+long version dies at the exact write, one gateway after the other in front of the same upstream.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.activity.callers import Failed, HttpSession, http_session
+from tests.activity.callers import Failed, http_session
+from tests.chaos.doomed_gateway import STOPPED
 from tests.chaos.stage import Stage, set_stage
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.slow
 DONE, UNKNOWN = "completed", "failed"
 
 
-async def begin(stage: Stage, tool: str) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where a life is cut off, and what must be true of it afterwards. No status: it never began."""
+
+    name: str
+    tool: str
+    acknowledged: bool
+    status: str | None
+    executions: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.tool}"
+
+
+MOMENTS = [
+    Moment("before-accept", "once", False, None, 0),
+    Moment("after-accept", "once", False, DONE, 1),
+    Moment("after-accept", "read", False, DONE, 1),
+    Moment("before-intend", "once", True, DONE, 1),
+    Moment("before-intend", "read", True, DONE, 1),
+    Moment("after-intend", "once", True, UNKNOWN, 0),
+    Moment("after-intend", "read", True, DONE, 1),
+    Moment("after-intend", "repeatable", True, DONE, 1),
+    Moment("after-intend", "keyed", True, DONE, 1),
+    Moment("before-finish", "once", True, UNKNOWN, 1),
+    Moment("before-finish", "read", True, DONE, 2),
+    Moment("after-finish", "once", True, DONE, 1),
+    Moment("after-finish", "read", True, DONE, 1),
+    Moment("before-handle", "once_task", True, UNKNOWN, 1),
+    Moment("before-handle", "read_task", True, DONE, 2),
+    Moment("after-handle", "once_task", True, DONE, 1),
+    Moment("after-handle", "read_task", True, DONE, 1),
+]
+TOLD_S = 20.0
+
+
+@dataclass(slots=True)
+class Lives:
+    """What became of each call."""
+
+    stage: Stage
+    known: dict[Moment, str] = field(default_factory=dict)
+    seen: dict[Moment, dict[str, Any]] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def begun(self, moment: Moment, task_id: str | None) -> None:
+        # An acknowledgement may be on its way when the process dies; only its absence before the write is certain.
+        if task_id is not None and not moment.acknowledged:
+            self.wrong.append(f"{moment}: acknowledged too early")
+        found = task_id or self.stored(moment)
+        if found is not None:
+            self.known[moment] = found
+
+    def stored(self, moment: Moment) -> str | None:
+        """For a task whose acknowledgement died with the gateway: its store knows it."""
+        (path,) = self.stage.gateway.state.glob("*.db")
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reading:
+            rows = reading.execute("SELECT task_id, arguments FROM task_calls").fetchall()
+        return next((str(row[0]) for row in rows if json.loads(row[1])["call"] == str(moment)), None)
+
+    async def judge(self, moment: Moment) -> None:
+        """Compare what the next gateway made of it with the table and with the ledger."""
+        ended = await ending(self.stage, self.known[moment]) if moment in self.known else {"status": None}
+        self.seen[moment] = ended
+        runs = self.stage.ledger.count(str(moment))
+        if (ended["status"], runs) != (moment.status, moment.executions):
+            self.wrong.append(f"{moment}: {runs} executions, {ended}")
+        elif moment.status == UNKNOWN:
+            honest = ended["message"].startswith("Outcome unknown. Taskgate sent")
+            if not honest or ended["answer"]["error"]["data"]["executed"] != "maybe":
+                self.wrong.append(f"{moment}: not said to be unknown: {ended}")
+
+    async def read_again(self) -> None:
+        """After one more death: an ending stays as it is, and nothing runs once more."""
+        await self.stage.gateway.kill()
+        await self.stage.gateway.reborn()
+        for moment, seen in self.seen.items():
+            if moment in self.known and await ending(self.stage, self.known[moment]) != seen:
+                self.wrong.append(f"{moment}: its ending changed")
+            if self.stage.ledger.count(str(moment)) != moment.executions:
+                self.wrong.append(f"{moment}: it ran again later")
+
+
+async def begin(stage: Stage, moment: Moment) -> str | None:
     """Call the tool as a task; the id if one was acknowledged before the gateway died."""
     try:
         async with http_session(stage.gateway) as caller:
-            params = {"name": f"books__{tool}", "arguments": {"call": "c1"}, "task": {"ttl": 60_000}}
+            params = {"name": f"books__{moment.tool}", "arguments": {"call": str(moment)}, "task": {"ttl": 60_000}}
             created = await caller.ask("tools/call", params)
             return str(created["taskId"])
     except Exception as lost:
@@ -28,98 +118,54 @@ async def begin(stage: Stage, tool: str) -> str | None:
         return None
 
 
-async def the_only_task(caller: HttpSession, stage: Stage) -> str:
-    """For a task whose acknowledgement died with the gateway: its store knows it."""
-    (path,) = stage.gateway.state.glob("*.db")
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reading:
-        (row,) = reading.execute("SELECT id FROM tasks").fetchall()
-    return str(row[0])
-
-
-async def ending(stage: Stage, task_id: str | None) -> dict[str, Any]:
-    """How the task ended: its state, and its result or error, read twice."""
+async def ending(stage: Stage, task_id: str) -> dict[str, Any]:
+    """How the task ended: its state, and its result or error."""
     async with http_session(stage.gateway) as caller:
-        found = task_id or await the_only_task(caller, stage)
         try:
-            first = await caller.ask("tasks/result", {"taskId": found})
+            answer = await caller.ask("tasks/result", {"taskId": task_id})
         except Failed as failed:
-            first = {"error": failed.error}
-        task = await caller.ask("tasks/get", {"taskId": found})
-        return {"status": task["status"], "message": task.get("statusMessage", ""), "answer": first}
+            answer = {"error": failed.error}
+        task = await caller.ask("tasks/get", {"taskId": task_id})
+        return {"status": task["status"], "message": task.get("statusMessage", ""), "answer": answer}
 
 
-MOMENTS = [
-    # moment, tool, acknowledged, status, executions
-    ("after-accept", "once", None, DONE, 1),
-    ("after-accept", "read", None, DONE, 1),
-    ("before-intend", "once", True, DONE, 1),
-    ("before-intend", "read", True, DONE, 1),
-    ("after-intend", "once", True, UNKNOWN, 0),
-    ("after-intend", "read", True, DONE, 1),
-    ("after-intend", "repeatable", True, DONE, 1),
-    ("after-intend", "keyed", True, DONE, 1),
-    ("before-finish", "once", True, UNKNOWN, 1),
-    ("before-finish", "read", True, DONE, 2),
-    ("after-finish", "once", True, DONE, 1),
-    ("after-finish", "read", True, DONE, 1),
-    ("before-handle", "once_task", True, UNKNOWN, 1),
-    ("before-handle", "read_task", True, DONE, 2),
-    ("after-handle", "once_task", True, DONE, 1),
-    ("after-handle", "read_task", True, DONE, 1),
-]
+async def all_stopped(stage: Stage) -> None:
+    """Wait until every life has come to its moment."""
+    async with asyncio.timeout(TOLD_S):
+        while any(f"{STOPPED} {moment}." not in stage.gateway.log for moment in MOMENTS):
+            await asyncio.sleep(0.02)
 
 
-SHORT = {("after-intend", "once"), ("after-intend", "read"), ("before-finish", "once"), ("after-finish", "once")}
-SHORT |= {("before-handle", "once_task"), ("after-handle", "once_task")}
-ENDED = {("after-finish", "once"), ("before-finish", "once")}
-
-
-def lives() -> list[Any]:
-    """Every moment against both generations; a few of them are part of every test run, all of them of `make chaos`."""
-    found = []
-    for generation in ("2025", "2026"):
-        for row in MOMENTS:
-            marks = [] if generation == "2025" and row[:2] in SHORT else [pytest.mark.long]
-            found.append(pytest.param(generation, *row, id=f"{row[0]} {row[1]} {generation}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize(("generation", "moment", "tool", "acknowledged", "status", "executions"), lives())
-async def test_a_life_cut_off_at_a_write_goes_on_as_the_table_says(
-    tmp_path: Path,
-    generation: str,
-    moment: str,
-    tool: str,
-    acknowledged: bool | None,
-    status: str,
-    executions: int,
-) -> None:
-    async with set_stage(tmp_path, moment, generation) as stage:
-        task_id = await begin(stage, tool)
-        await asyncio.wait_for(stage.gateway.died(), 20)
-        # An acknowledgement may be on its way when the process dies; only its absence before the write is certain.
-        assert task_id is None or acknowledged
-        await stage.gateway.reborn()
-        seen = await ending(stage, task_id)
-        assert (seen["status"], stage.ledger.count("c1")) == (status, executions), seen
-        if status == UNKNOWN:
-            assert seen["message"].startswith("Outcome unknown. Taskgate sent")
-            assert seen["answer"]["error"]["data"]["executed"] == "maybe"
-        if generation == "2025" and (moment, tool) in SHORT - ENDED:
-            # Starting a gateway is what takes the time here. That an end stays as it is, the other rows show.
-            return
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_lives_cut_off_at_each_write_go_on_as_the_table_says(tmp_path: Path, generation: str) -> None:
+    async with set_stage(tmp_path, "stop", generation) as stage:
+        lives = Lives(stage)
+        calling = [asyncio.create_task(begin(stage, moment)) for moment in MOMENTS]
+        await all_stopped(stage)
         await stage.gateway.kill()
+        for moment, task_id in zip(MOMENTS, await asyncio.gather(*calling), strict=True):
+            lives.begun(moment, task_id)
         await stage.gateway.reborn()
-        assert await ending(stage, task_id) == seen
-        assert stage.ledger.count("c1") == executions
+        for moment in MOMENTS:
+            await lives.judge(moment)
+        await lives.read_again()
+        assert lives.wrong == []
 
 
-async def test_what_was_not_accepted_left_no_trace(tmp_path: Path) -> None:
-    async with set_stage(tmp_path, "before-accept") as stage:
-        assert await begin(stage, "once") is None
-        await stage.gateway.died()
-        await stage.gateway.reborn()
-        async with http_session(stage.gateway) as caller:
-            with pytest.raises(ValueError, match="not enough values"):
-                await the_only_task(caller, stage)
-        assert stage.ledger.count("c1") == 0
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_a_gateway_that_dies_at_the_exact_write_is_taken_over_as_the_table_says(
+    tmp_path: Path, generation: str
+) -> None:
+    async with set_stage(tmp_path, "die", generation) as stage:
+        lives = Lives(stage)
+        for moment in MOMENTS:
+            task_id = await begin(stage, moment)
+            await asyncio.wait_for(stage.gateway.died(), TOLD_S)
+            lives.begun(moment, task_id)
+            await stage.gateway.reborn("die")
+            await lives.judge(moment)
+        await lives.read_again()
+        assert lives.wrong == []
