@@ -6,8 +6,11 @@ The gateway runs under strace, which makes every commit take a while: so the mom
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,20 @@ from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port, listening, running, start, until_ready
 from tests.harness.raw_client import RawClient
 
+from taskgate.store.sqlite.store import open_store
+
 pytestmark = pytest.mark.timeout(90)
 MIRROR = Path(__file__).parent.parent / "peers" / "mirror_server.py"
-GRACE_S, COMMIT_S = 0.4, 1.0
+TELLING = Path(__file__).parent.parent / "peers" / "telling_server.py"
+ASKING = {"command": sys.executable, "args": [str(TELLING)]}
+GRACE_S, COMMIT_S = 0.4, 0.7
+AROUND_S = (-0.3, -0.015, -0.01, -0.005, -0.002, 0.0, 0.01, 0.3)
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}}
 
 
 async def started_on_a_slow_disk(gateway: Gateway) -> None:
+    # Made beforehand: the many syncs of a new store would each take as long as a commit.
+    await open_store(gateway.state / "taskgate.db").close()
     slow = f"inject=fdatasync:delay_enter={int(COMMIT_S * 1_000_000)}"
     strace = ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", slow]
     serve = [sys.executable, "-m", "taskgate", "serve", "-c", gateway.config, "--port", str(gateway.port)]
@@ -41,25 +51,70 @@ async def polled(caller: RawClient, task_id: str, status: str) -> dict[str, Any]
         await asyncio.sleep(0.2)
 
 
+@asynccontextmanager
+async def caller_on_a_slow_disk(folder: Path, **servers: dict[str, Any]) -> AsyncIterator[RawClient]:
+    """A stateless caller with tasks, of a gateway whose commits take long. It has seen the tools already."""
+    gateway = Gateway(folder, free_port())
+    gateway.state.mkdir()
+    gateway.write({"schema": 1, "servers": servers, "tasks": {"grace_ms": int(GRACE_S * 1000)}})
+    try:
+        await started_on_a_slow_disk(gateway)
+        async with RawClient(gateway.url, stateless=True, capabilities=TASKS) as caller:
+            await caller.request("tools/list")
+            yield caller
+    finally:
+        if gateway.program is not None:
+            # A proper end would write, and slowly.
+            await gateway.program.end(signal.SIGKILL)
+
+
+async def answered_as_a_task(caller: RawClient, handle: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Follow a handle to the task's question, answer it, and give the task's end."""
+    asked = await polled(caller, handle["taskId"], "input_required")
+    (key,) = asked["inputRequests"]
+    answers = {key: {"action": "accept", "content": content}}
+    await caller.request("tasks/update", {"taskId": handle["taskId"], "inputResponses": answers})
+    return await polled(caller, handle["taskId"], "completed")
+
+
 async def test_a_question_that_comes_during_promotion_is_asked_by_the_task(tmp_path: Path) -> None:
     port = free_port()
-    gateway = Gateway(tmp_path, free_port())
-    gateway.state.mkdir()
-    servers = {"new": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    gateway.write({"schema": 1, "servers": servers, "tasks": {"grace_ms": int(GRACE_S * 1000)}})
-    async with running([sys.executable, MIRROR, "stateless", str(port)], listening(port)):
-        try:
-            await started_on_a_slow_disk(gateway)
-            async with RawClient(gateway.url, stateless=True, capabilities=TASKS) as caller:
-                await caller.request("tools/list")
-                handle = (await caller.call("new__ask", {"value": GRACE_S + COMMIT_S / 3})).result
-                assert handle["resultType"] == "task", f"not promoted: {handle}"
-                asked = await polled(caller, handle["taskId"], "input_required")
-                assert list(asked["inputRequests"]) == ["sure"]
-                answers = {"sure": {"action": "accept", "content": {}}}
-                await caller.request("tasks/update", {"taskId": handle["taskId"], "inputResponses": answers})
-                ended = await polled(caller, handle["taskId"], "completed")
-                assert ended["result"]["seen"]["requestState"] == "mirror"
-        finally:
-            if gateway.program is not None:
-                await gateway.program.end()
+    async with (
+        running([sys.executable, MIRROR, "stateless", str(port)], listening(port)),
+        caller_on_a_slow_disk(tmp_path, new={"url": f"http://127.0.0.1:{port}/mcp"}) as caller,
+    ):
+        handle = (await caller.call("new__ask", {"value": GRACE_S + COMMIT_S / 3})).result
+        assert handle["resultType"] == "task", f"not promoted: {handle}"
+        ended = await answered_as_a_task(caller, handle, {})
+        assert ended["result"]["seen"]["requestState"] == "mirror"
+
+
+async def test_a_stateful_servers_question_during_promotion_is_asked_by_the_task(tmp_path: Path) -> None:
+    async with caller_on_a_slow_disk(tmp_path, old=ASKING) as caller:
+        handle = (await caller.call("old__ask", {"after": GRACE_S + COMMIT_S / 3})).result
+        assert handle["resultType"] == "task", f"not promoted: {handle}"
+        ended = await answered_as_a_task(caller, handle, {"word": "tea"})
+        assert ended["result"]["content"][0]["text"] == "the word is tea"
+
+
+async def test_questions_around_the_moment_of_promotion_are_asked_once_and_answered(tmp_path: Path) -> None:
+    """Some are gathered just before the call becomes a task, some come just after: whoever asks them, none is lost."""
+
+    async def one(caller: RawClient, number: int) -> str:
+        call, word = {"after": GRACE_S + AROUND_S[number]}, {"word": f"w{number}"}
+        first = (await caller.call(f"old{number}__ask", call)).result
+        if first["resultType"] == "task":
+            ended = (await answered_as_a_task(caller, first, word))["result"]
+        else:
+            (key,) = first["inputRequests"]
+            answers = {key: {"action": "accept", "content": word}}
+            state = {"inputResponses": answers, "requestState": first["requestState"]}
+            ended = (await caller.call(f"old{number}__ask", call, **state)).result
+        assert ended["content"][0]["text"] == f"the word is w{number}"
+        return str(first["resultType"])
+
+    # One process each: on a pipe that several calls share, nothing says which of them asks.
+    servers = {f"old{number}": ASKING for number in range(len(AROUND_S))}
+    async with caller_on_a_slow_disk(tmp_path, **servers) as caller:
+        ways = await asyncio.gather(*(one(caller, number) for number in range(len(AROUND_S))))
+    assert set(ways) == {"task", "input_required"}, "all questions came on one side of the moment"

@@ -224,14 +224,14 @@ class StatefulLink:
                 # Nobody waits for it under that number, and to everyone else the number means nothing.
                 return
         elif flight is None and message.method == "notifications/message":
-            flight = self._only_flight()
+            flight = self._asked_by(message) or self._only_flight()
         if flight is not None and flight.request is not None:
             flight.request.on_notification(message.method, message.raw_params)
         else:
             self._listener.on_notification(self, message.method, message.raw_params)
 
     def _asked_by(self, message: Message) -> Flight | None:
-        """A question that names a task belongs to whoever waits for that task."""
+        """A question or a log line that names a task belongs to whoever waits for that task."""
         related = _related_task(message.params)
         for flight in self._flights.values() if related is not None else ():
             asking = flight.request

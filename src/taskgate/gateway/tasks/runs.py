@@ -61,6 +61,7 @@ class Runs:
     def tell(self, progress: Callable[[str, Noted], None], logged: Callable[[str, Raw], None]) -> None:
         """Who passes on what a server says while it runs a task."""
         self._attempts.on_progress, self._attempts.on_log = progress, logged
+        self._attempts.following.on_log = logged
 
     def tell_elicitation_over(self, tell: Callable[[str, Raw | None], None]) -> None:
         """Who passes on that an address, given to a caller, has done its work."""

@@ -44,6 +44,7 @@ class UpstreamTasks:
         self._questions = questions
         self.supports: Callable[[str, str], bool] = lambda _server, _tool: False
         self.elicitation_over: Callable[[str, Raw | None], None] = lambda _server, _params: None
+        self.on_log: Callable[[str, Raw], None] = lambda _task_id, _params: None
 
     def asked_for_task(self, task: Task, link: Link, params: Members) -> Members:
         """Ask a stateful upstream for a task of its own where the tool can be one."""
@@ -201,8 +202,10 @@ class UpstreamTasks:
         )
 
     def _heard(self, task: Task, method: str, params: Raw | None) -> None:
-        """Progress comes by the token of the call itself; what else is said while we wait is about addresses."""
-        if method == COMPLETE:
+        """Progress comes by the token of the call itself; what else is said while we wait are log lines, and about addresses."""
+        if method == "notifications/message" and params is not None:
+            self.on_log(task.id, params)
+        elif method == COMPLETE:
             self.elicitation_over(task.server, params)
 
     async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: Conversation) -> None:
