@@ -68,6 +68,7 @@ async def begun(gateway: Gateway, name: str) -> None:
 
 
 async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_same_id(gateway: Gateway) -> None:
+    """Client reconnection, within one session."""
     async with http_session(gateway) as caller:
         await told(caller, "await_activity", timeout_ms=1)
         await broken_wait(gateway, caller.headers["Mcp-Session-Id"])
@@ -78,6 +79,7 @@ async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_s
 
 
 async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway) -> None:
+    """Client reconnection, over a crash of the gateway."""
     async with http_stateless(gateway, client="ann") as caller:
         slow = {"server": "files", "tool": "slow_report", "args": {"seconds": 60}}
         promoted = read(await call(caller, "execute_tool", **slow, timeout_ms=200))

@@ -91,6 +91,7 @@ async def test_only_the_facade_is_listed_and_callable_in_a_facade_scope(any_call
 
 
 async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller: Caller) -> None:
+    """Tool completes within timeout: no task is created."""
     result = await call(caller, "execute_tool", server="files", tool="read_file", args={"name": "notes.txt"})
     assert result["content"][0] == {"type": "text", "text": "Buy milk."}
     assert result["isError"] is False
@@ -98,6 +99,7 @@ async def test_a_fast_call_returns_the_tools_own_blocks_and_makes_no_task(caller
 
 
 async def test_a_call_that_times_out_is_promoted_asked_answered_and_finished(any_caller: Caller) -> None:
+    """Tool call timeout behaviour: a task, its question, and completion after the timeout."""
     await told(any_caller, "list_tools")
     promoted = await call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=2000)
     first, second = promoted["content"][:2]
@@ -156,6 +158,7 @@ async def test_nothing_new_is_a_timeout_with_empty_lists(caller: Caller) -> None
 
 
 async def test_several_concurrent_calls_are_followed_side_by_side(any_caller: Caller) -> None:
+    """Concurrent tool calls."""
     replies = await asyncio.gather(
         call(any_caller, "execute_tool", server="files", tool="greet", timeout_ms=200),
         call(any_caller, "execute_tool", server="files", tool="list_files"),
@@ -172,6 +175,7 @@ async def test_several_concurrent_calls_are_followed_side_by_side(any_caller: Ca
 
 
 async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> None:
+    """Bad input: an answer given twice, and one that breaks the schema."""
     promoted = read(await call(caller, "execute_tool", server="files", tool="greet", timeout_ms=200))
     asked = (await question_of(caller))["request_id"]
     for wrong, says in (
@@ -193,6 +197,7 @@ async def test_an_answer_is_checked_and_the_first_one_wins(caller: Caller) -> No
 
 
 async def test_concurrent_waiters_all_wake_and_one_reply_carries_the_events(caller: Caller) -> None:
+    """Concurrent `await_activity` calls."""
     await told(caller, "await_activity", timeout_ms=1)
     waiting = [asyncio.create_task(told(caller, "await_activity", timeout_ms=4500)) for _ in range(3)]
     await told(caller, "set_timer", duration_ms=300, message="tea")
@@ -254,6 +259,7 @@ async def test_servers_and_tools_can_be_looked_at_and_filtered(caller: Caller) -
 async def test_bad_input_is_answered_with_what_to_do(
     gateway: Gateway, name: str, arguments: dict[str, Any], says: str
 ) -> None:
+    """Bad input: unknown ids, and a `timeout_ms` of 0, negative or huge."""
     async with http_session(gateway) as caller:
         result = await call(caller, name, **arguments)
         assert result["isError"] is True
@@ -261,11 +267,13 @@ async def test_bad_input_is_answered_with_what_to_do(
 
 
 async def test_an_expression_that_explodes_elsewhere_is_answered_at_once(gateway: Gateway) -> None:
+    """Bad input: regex filters that explode."""
     async with http_session(gateway) as caller, asyncio.timeout(5):
         await told(caller, "list_tools", tool="(a+)+$" * 10)
 
 
 async def test_another_callers_question_cannot_be_seen_or_answered(gateway: Gateway) -> None:
+    """Bad input: the answer to another caller's question."""
     async with http_session(gateway) as one, http_session(gateway) as other:
         await call(one, "execute_tool", server="files", tool="greet", timeout_ms=200)
         asked = (await question_of(one))["request_id"]

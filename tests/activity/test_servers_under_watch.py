@@ -69,6 +69,7 @@ async def questions(caller: Caller, at_least: int = 1) -> list[dict[str, Any]]:
 
 
 async def test_a_lost_server_withdraws_its_questions_and_ends_its_tasks(caller: Caller) -> None:
+    """Final server disconnects."""
     promoted = await run(caller, "ask", timeout_ms=300)
     (asked,) = await questions(caller)
     dying = await call(caller, "execute_tool", server="odd", tool="die")
@@ -89,6 +90,7 @@ async def test_a_lost_server_withdraws_its_questions_and_ends_its_tasks(caller: 
 
 
 async def test_several_questions_in_one_call_come_one_after_the_other(caller: Caller) -> None:
+    """Multiple elicitations for a single tool call."""
     promoted = await run(caller, "ask_twice", timeout_ms=300)
     for word, message in (("a", "first"), ("b", "second")):
         asked = next(found for found in await questions(caller) if found["params"]["message"] == message)
@@ -128,6 +130,7 @@ async def test_sampling_is_answered_by_a_tool_or_refused(caller: Caller) -> None
 
 
 async def test_a_server_that_asks_ten_thousand_questions_is_limited_and_others_go_on(gateway: Gateway) -> None:
+    """Bad input: a server that asks 10,000 questions."""
     async with http_session(gateway) as one, http_session(gateway) as other:
         promoted = await run(one, "ask_many", 10_000, timeout_ms=300)
         waiting = await questions(one, at_least=100)
@@ -139,6 +142,7 @@ async def test_a_server_that_asks_ten_thousand_questions_is_limited_and_others_g
 
 
 async def test_a_flood_of_notifications_is_bounded_and_what_was_lost_is_counted(gateway: Gateway) -> None:
+    """Bad input: a server that floods notifications."""
     async with http_session(gateway) as one, http_session(gateway) as other:
         flooded = await run(one, "flood", 5_000)
         events = list(flooded.get("events_since_last_response", []))

@@ -54,6 +54,7 @@ async def promoted(caller: Caller, tool: str, **args: Any) -> str:
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
 async def test_a_task_that_works_longer_than_its_ttl_is_not_forgotten(door: str, tmp_path: Path) -> None:
+    """TTL expiration never ends work that goes on."""
     async with every_door(tmp_path, CONFIG, door) as caller:
         task_id = await promoted(caller, "slow_report", seconds=2.5)
         await asyncio.sleep(1.2)  # past the ttl
@@ -82,6 +83,7 @@ async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: 
 
 
 async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path: Path) -> None:
+    """TTL expiration: marked `expired`, and no result any more."""
     async with running_gateway(CONFIG, tmp_path, launcher=HURRIED) as gateway, http_session(gateway) as caller:
         task_id = await promoted(caller, "slow_report", seconds=1)
         assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
@@ -102,6 +104,7 @@ async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path
 
 
 async def test_what_was_swept_away_is_unknown_and_the_caller_is_told_what_to_do(tmp_path: Path) -> None:
+    """TTL expiration: cleaned up after a while."""
     config = {**CONFIG, "tasks": {**CONFIG["tasks"], "sweep_interval_ms": 1000}}
     async with running_gateway(config, tmp_path) as gateway:
         async with http_stateless(gateway, client="ann") as caller:

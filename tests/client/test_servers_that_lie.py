@@ -45,6 +45,7 @@ LIES: dict[str, type[ClientError]] = {
 
 @BOTH
 async def test_every_lie_about_a_task_is_a_typed_error(liar: str, generation: str) -> None:
+    """Bad input: servers that lie about status, vanish or expire early."""
     async with lying(liar, generation) as session:
         handles = [await session.call_tool_as_task(tool) for tool in LIES]
         ends = await asyncio.gather(*(handle.result(PATIENCE) for handle in handles), return_exceptions=True)
@@ -62,6 +63,7 @@ async def test_a_lost_task_ends_its_updates_with_the_same_error(liar: str, gener
 
 @BOTH
 async def test_an_honest_end_after_trouble_is_still_the_result(liar: str, generation: str) -> None:
+    """Bad input: servers that are away or wrong for a while."""
     async with lying(liar, generation) as session:
         tools = ("honest", "rubbish_then_fine", "progressing")
         handles = [await session.call_tool_as_task(tool) for tool in tools]
@@ -71,6 +73,7 @@ async def test_an_honest_end_after_trouble_is_still_the_result(liar: str, genera
 
 @BOTH
 async def test_a_terminal_status_is_final_whatever_the_server_says_later(liar: str, generation: str) -> None:
+    """Bad input: servers that go back from terminal."""
     async with lying(liar, generation) as session:
         handle = await session.call_tool_as_task("back_from_terminal")
         assert (await handle.result(PATIENCE)).text == "true result"
@@ -116,6 +119,7 @@ async def test_a_result_that_comes_while_the_status_says_otherwise_counts(liar: 
 
 
 async def test_a_task_that_nobody_asked_for_is_followed_by_a_plain_call(liar: str) -> None:
+    """Bad input: servers that return a task where none was asked."""
     async with lying(liar, "stateful") as session:
         assert (await session.call_tool("unasked_task", timeout=PATIENCE)).text == "true result"
 
@@ -131,7 +135,7 @@ async def test_a_task_that_never_ends_runs_into_the_callers_deadline(liar: str, 
 
 @BOTH
 async def test_polls_follow_the_interval_the_server_asks_for_each_time(liar: str, generation: str) -> None:
-    """IT-2 of the client."""
+    """IT-2 of the client. Bad input: servers that change their poll interval."""
     async with lying(liar, generation) as session:
         handle = await session.call_tool_as_task("changing_interval")
         await handle.result(PATIENCE)
@@ -166,6 +170,7 @@ async def test_a_warning_comes_before_a_task_expires(liar: str, generation: str)
 
 
 async def test_a_late_answer_is_given_up_and_then_ignored(liar: str, lying_command: list[str]) -> None:
+    """Bad input: servers that answer late."""
     for target in (liar, lying_command):
         async with lying(target, "stateful") as session:
             began = time.monotonic()
@@ -177,6 +182,7 @@ async def test_a_late_answer_is_given_up_and_then_ignored(liar: str, lying_comma
 
 @BOTH
 async def test_an_answer_that_comes_twice_counts_once(liar: str, lying_command: list[str], generation: str) -> None:
+    """Bad input: servers that answer twice."""
     for target in (liar, lying_command):
         async with lying(target, generation) as session:
             assert (await session.call_tool("twice", {"text": "a"})).text == "a"
@@ -198,6 +204,7 @@ async def test_a_program_that_dies_is_reported_with_its_last_words(lying_command
 
 
 async def test_a_server_that_stays_away_gives_the_task_up(lying_command: list[str]) -> None:
+    """Bad input: servers that vanish for good."""
     async with lying(lying_command, "stateful", give_up_after=0.5) as session:
         handle = await session.call_tool_as_task("forever")
         with pytest.raises(ConnectionLost):

@@ -14,6 +14,7 @@ ENVIRONMENT = {"NUMBER_VARIABLE": "hunter2", "HOME": "/nowhere"}
 
 @pytest.mark.parametrize("path", MISTAKES, ids=lambda path: path.stem)
 def test_each_file_of_mistakes_gives_exactly_the_expected_lines(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad input: a configuration error names file, line, key and what would be right."""
     monkeypatch.chdir(path.parent)
     with pytest.raises(ConfigError) as caught:
         load(path.name, ENVIRONMENT)

@@ -58,6 +58,16 @@ async def test_ping_is_answered_locally_in_one_generation_and_gone_in_the_other(
     assert (gone.status, gone.error["code"]) == (404, -32601)
 
 
+async def test_an_unknown_method_is_told_so_in_both_generations(gateway: Gateway) -> None:
+    """Bad input: unknown methods, with the method in the message; a stateless caller gets HTTP 404."""
+    async with RawClient(gateway.url) as stateful, RawClient(gateway.url, stateless=True) as stateless:
+        for caller, status in ((stateful, 200), (stateless, 404)):
+            for method in ("no/such", "tools/explode", "Tools/List"):
+                answer = await caller.request(method)
+                assert (answer.status, answer.error["code"]) == (status, -32601)
+                assert method in answer.error["message"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -80,6 +90,7 @@ async def test_ping_is_answered_locally_in_one_generation_and_gone_in_the_other(
 async def test_bad_messages_get_a_clear_error_and_disturb_nothing(
     gateway: Gateway, body: bytes, status: int, code: int
 ) -> None:
+    """Bad input: malformed JSON, duplicate keys, NaN, lone surrogates, depth, unknown methods."""
     async with RawClient(gateway.url) as caller:
         answer = await caller.post_bytes(body)
         assert (answer.status, answer.error["code"]) == (status, code)
@@ -89,6 +100,7 @@ async def test_bad_messages_get_a_clear_error_and_disturb_nothing(
 
 
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(gateway: Gateway) -> None:
+    """Bad input: bodies over the limit."""
     async with RawClient(gateway.url) as caller:
         answer = await caller.post_bytes(b'{"x":"' + b"y" * (4 * 1024 * 1024) + b'"}')
     assert answer.status == 413
@@ -96,6 +108,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(gateway: Gatew
 
 
 async def test_batches_exist_in_one_revision_only(gateway: Gateway) -> None:
+    """Bad input: batches outside 2025-03-26."""
     batch = b'[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":2,"method":"ping"}]'
     async with RawClient(gateway.url, version="2025-03-26") as caller:
         sent = {"content-type": "application/json", **caller.headers}
@@ -115,6 +128,7 @@ async def test_batches_exist_in_one_revision_only(gateway: Gateway) -> None:
     ],
 )
 async def test_headers_are_checked(gateway: Gateway, headers: dict[str, str], status: int) -> None:
+    """Bad input: wrong headers."""
     async with RawClient(gateway.url) as caller:
         answer = await caller.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers)
     assert answer.status == status

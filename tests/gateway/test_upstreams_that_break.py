@@ -31,6 +31,7 @@ def verdict(answer: Answer) -> tuple[str, str]:
 async def test_an_unreadable_answer_is_a_result_that_says_so(
     gateway: Gateway, server: str, how: str, expected: tuple[str, str]
 ) -> None:
+    """Bad input: garbage, duplicate keys, depth and results over the limit, from an upstream."""
     async with RawClient(gateway.url) as caller:
         broken, good = await asyncio.gather(
             caller.call(f"{server}__break", {"value": how}), caller.call(f"{server}__mirror", {"value": how})
@@ -43,12 +44,14 @@ async def test_an_unreadable_answer_is_a_result_that_says_so(
 @pytest.mark.parametrize("server", ["old", "new", "pipe"])
 @pytest.mark.parametrize("how", ["twice", "foreign id"])
 async def test_answers_to_nobody_and_second_answers_are_dropped(gateway: Gateway, server: str, how: str) -> None:
+    """Bad input: duplicate or foreign response ids."""
     async with RawClient(gateway.url) as caller:
         assert (await caller.call(f"{server}__break", {"value": how})).result["vendor/extra"] == how
         assert (await caller.call(f"{server}__mirror", {"value": 1})).result["vendor/extra"] == 1
 
 
 async def test_a_message_too_large_for_a_pipe_fails_its_call_and_the_pipe_goes_on(gateway: Gateway) -> None:
+    """Bad input: giant lines from a child."""
     async with RawClient(gateway.url) as caller:
         assert verdict(await caller.call("pipe__break", {"value": "huge"}))[1] in ("maybe", "yes")
         assert (await caller.call("pipe__mirror", {"value": 2})).result["vendor/extra"] == 2

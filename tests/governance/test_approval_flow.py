@@ -129,6 +129,7 @@ async def test_a_caller_of_2026_without_tasks_gets_the_page_and_its_retry_waits(
 
 
 async def test_a_retry_with_other_arguments_is_refused(stage: Stage) -> None:
+    """Bad input: arguments changed between the question and the retry."""
     caller = stage.stateless(URL)
     asked = (await caller.call("s__delete_it", CALL))["result"]
     (row,) = await stage.open_approvals()
@@ -234,6 +235,7 @@ async def _when(value: Any) -> Any:
 
 
 async def test_nobody_decides_twice_and_strangers_not_at_all(stage: Stage) -> None:
+    """Bad input: repeated and foreign decisions."""
     waiting = asyncio.create_task((await stage.stateful(token="ann-token")).call("s__delete_it", CALL))
     (row,) = await stage.open_approvals()
     assert (await stage.approve(row["id"], token="")).status_code == 401
@@ -249,10 +251,15 @@ async def test_nobody_decides_twice_and_strangers_not_at_all(stage: Stage) -> No
 
 
 async def test_silence_means_no(tmp_path: Path) -> None:
+    """Bad input: an expired approval, and a decision that comes after it."""
     workflow = {"channels": ["inbox"], "timeout": "1s"}
     async with a_stage(tmp_path, approval={"ops": workflow}) as stage:
-        reply = await (await stage.stateful()).call("s__delete_it", CALL)
+        calling = asyncio.create_task((await stage.stateful()).call("s__delete_it", CALL))
+        (row,) = await stage.open_approvals()
+        reply = await asyncio.wait_for(calling, 15)
         assert reply["error"]["data"]["error_type"] == "approval_expired"
+        late = await stage.approve(row["id"])
+        assert (late.status_code, late.json()["error"], late.json()["state"]) == (409, "already_decided", "expired")
         assert stage.sent() == []
 
 

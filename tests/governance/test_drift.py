@@ -39,6 +39,7 @@ async def reloaded(stage: Stage, folder: Path, **more: Any) -> None:
 
 
 async def test_a_definition_that_changed_after_the_approval_is_not_called(tmp_path: Path) -> None:
+    """Bad input: definition changed between approval and dispatch."""
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage)
         stage.describe(
@@ -50,6 +51,7 @@ async def test_a_definition_that_changed_after_the_approval_is_not_called(tmp_pa
 
 
 async def test_a_policy_that_denies_now_stops_an_approved_call(tmp_path: Path) -> None:
+    """Bad input: policy changed between approval and dispatch."""
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage)
         await reloaded(stage, tmp_path, governance={"rules": [{"match": "delete_*", "action": "deny"}]})
@@ -77,6 +79,7 @@ async def test_a_policy_that_asks_other_people_now_stops_an_approved_call(tmp_pa
 
 
 async def test_an_approver_who_lost_the_role_no_longer_counts(tmp_path: Path) -> None:
+    """Bad input: approver role changed between approval and dispatch."""
     async with a_stage(tmp_path) as stage:
         caller, task_id = await approved(stage, token="ann-token")
         await reloaded(stage, tmp_path, tokens=people("bob"))
@@ -93,6 +96,7 @@ async def test_a_reload_that_changes_nothing_about_it_lets_an_approved_call_go(t
 
 
 async def test_arguments_that_changed_in_the_store_are_not_sent(tmp_path: Path) -> None:
+    """Bad input: arguments changed between approval and dispatch."""
     async with a_stage(tmp_path) as stage:
         _, task_id = await approved(stage)
         await stage.gateway.stop()

@@ -117,6 +117,7 @@ async def test_policies_can_be_tried_and_tokens_made(tmp_path: Path) -> None:
 
 
 async def test_bad_policies_are_start_up_errors_with_file_and_line(tmp_path: Path) -> None:
+    """Bad input: unreadable policy, unknown workflow."""
     (tmp_path / "bad.cedar").write_text("\n\npermit (principal, action, resource) when { nonsense ! };\n")
     config = tmp_path / "taskgate.yaml"
     config.write_text("schema: 1\nservers: {}\ncedar: {policies: [./bad.cedar]}\n")

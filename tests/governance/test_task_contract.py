@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.features.wire_client import session
 from tests.governance.stage import RULES, TOOLS, Stage, Stateful, a_stage, config, eventually, tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -79,6 +80,7 @@ async def shown(caller: Stateful) -> dict[str, str]:
 async def test_the_task_capability_is_advertised_whatever_the_upstream_has(
     without_tasks: Stage, with_tasks: Stage
 ) -> None:
+    """Capability injection (upstream has none, upstream has tasks); capability advertisement."""
     for stage in (without_tasks, with_tasks):
         caller = await aware(stage)
         tasks = caller.opened["capabilities"]["tasks"]
@@ -90,11 +92,13 @@ async def test_the_task_capability_is_advertised_whatever_the_upstream_has(
 async def test_status_notifications_are_advertised_only_if_the_upstream_has_them(
     without_tasks: Stage, with_tasks: Stage
 ) -> None:
+    """SSE conditional advertisement: upstream with SSE, upstream without SSE."""
     assert "notifications" not in (await aware(without_tasks)).opened["capabilities"]
     assert (await aware(with_tasks)).opened["capabilities"]["notifications"] == {"tasks": {"status": True}}
 
 
 async def test_the_upstreams_capabilities_are_logged(without_tasks: Stage, with_tasks: Stage) -> None:
+    """Upstream capability detection and SSE capability detection, as they are logged."""
     await shown(await aware(without_tasks))
     await shown(await aware(with_tasks))
     assert "Upstream capabilities: tasks=false sse=false" in without_tasks.gateway.log
@@ -102,6 +106,7 @@ async def test_the_upstreams_capabilities_are_logged(without_tasks: Stage, with_
 
 
 async def test_annotations_before_an_upstream_without_tasks(without_tasks: Stage) -> None:
+    """Annotation: upstream no tasks + no approval, + approval possible, force_required override; tool annotation presence."""
     seen = await shown(await aware(without_tasks))
     strict = without_tasks.mode == "strict"
     assert seen["delete_it"] == seen["pay_it"] == seen["export_all"] == "required"
@@ -110,6 +115,7 @@ async def test_annotations_before_an_upstream_without_tasks(without_tasks: Stage
 
 
 async def test_annotations_before_an_upstream_with_tasks(with_tasks: Stage) -> None:
+    """Annotation: upstream has tasks + no approval, forbidden + approval possible."""
     seen = await shown(await aware(with_tasks))
     strict = with_tasks.mode == "strict"
     assert seen["delete_it"] == "required"
@@ -133,6 +139,7 @@ async def test_a_caller_that_knows_no_tasks_may_call_what_others_must_call_as_ta
 
 
 async def test_a_required_task_that_is_missing_is_an_error(without_tasks: Stage) -> None:
+    """Validation: required + no task."""
     caller = await aware(without_tasks)
     for name in ("s__delete_it", "s__pay_it", "s__export_all"):
         error = (await caller.call(name, {"amount": 5}))["error"]
@@ -144,6 +151,7 @@ async def test_a_required_task_that_is_missing_is_an_error(without_tasks: Stage)
 
 
 async def test_a_task_where_it_is_forbidden_is_an_error_in_strict_only(without_tasks: Stage) -> None:
+    """Validation: forbidden + task present; upstream no tasks + forward tool."""
     caller = await aware(without_tasks)
     reply = await caller.call("s__read_it", task={"ttl": 60000})
     if without_tasks.mode == "strict":
@@ -166,6 +174,7 @@ async def test_a_denied_tool_is_refused_without_saying_why(without_tasks: Stage)
 async def test_an_approval_tool_becomes_a_task_of_ours_whatever_the_upstream_can(
     without_tasks: Stage, with_tasks: Stage
 ) -> None:
+    """Upstream no tasks + approval tool; task ID routing: tg_ prefix; task metadata handling."""
     for stage in (without_tasks, with_tasks):
         caller = await aware(stage)
         made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
@@ -176,6 +185,7 @@ async def test_an_approval_tool_becomes_a_task_of_ours_whatever_the_upstream_can
 
 
 async def test_a_policy_that_forwards_makes_a_task_that_runs_at_once(without_tasks: Stage) -> None:
+    """Forward + task + forbidden; accelerated approve flow: the result comes by tasks/result."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__pay_it", {"amount": 5}, task={"ttl": 60000}))["result"]
     result = await caller.ask("tasks/result", taskId=made["taskId"])
@@ -201,13 +211,38 @@ async def test_arguments_that_two_programs_read_differently_are_refused(without_
 
 
 async def test_a_forwarded_task_is_run_by_an_upstream_that_can(with_tasks: Stage) -> None:
+    """Forward + task + optional: the upstream runs it as a task of its own."""
     caller = await aware(with_tasks)
     made = (await caller.call("s__may", task={"ttl": 60000}))["result"]
     result = await caller.ask("tasks/result", taskId=made["taskId"])
     assert result["result"]["content"][0]["text"] == "did may as a task"
 
 
+async def test_each_tool_is_run_by_whom_its_rule_says(with_tasks: Stage) -> None:
+    """Full handshake (initialize, tools/list, tools/call) and mixed ownership: some tools forward, some approve."""
+    caller = await aware(with_tasks)
+    seen = await shown(caller)
+    assert (seen["delete_it"], seen["may"]) == ("required", "optional")
+    before = len(with_tasks.sent())
+    held = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
+    forwarded = (await caller.call("s__may", task={"ttl": 60000}))["result"]
+    result = await caller.ask("tasks/result", taskId=forwarded["taskId"])
+    assert result["result"]["content"][0]["text"] == "did may as a task"
+    assert [each["name"] for each in with_tasks.sent()[before:]] == ["may"], "what nobody approved was sent"
+    await caller.ask("tasks/cancel", taskId=held["taskId"])
+
+
+async def test_where_status_is_advertised_a_caller_hears_it(with_tasks: Stage) -> None:
+    """Client subscribes SSE when advertised."""
+    async with session(with_tasks.gateway, {"tasks": {}}, listen=True) as caller:
+        made = await caller.call("s__may", {}, task={"ttl": 60000})
+        task_id = made["task"]["taskId"]
+        told = await caller.hears("notifications/tasks/status", lambda params: params["status"] == "completed")
+        assert told["taskId"] == task_id
+
+
 async def test_lists_of_tasks_hold_ours_with_the_name_of_their_tool(without_tasks: Stage) -> None:
+    """tasks/list of ours only: the upstream has no task support."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
     rows = (await caller.ask("tasks/list"))["result"]["tasks"]
@@ -217,15 +252,18 @@ async def test_lists_of_tasks_hold_ours_with_the_name_of_their_tool(without_task
 
 @pytest.mark.parametrize("task", [5, "now", [], None, True])
 async def test_malformed_task_metadata_is_refused(without_tasks: Stage, task: Any) -> None:
+    """EC-SEP-001 in every annotation mode."""
     assert (await (await aware(without_tasks)).call("s__delete_it", task=task))["error"]["code"] == -32602
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 1.5, "60000"])
 async def test_a_ttl_that_is_no_positive_whole_number_is_refused(without_tasks: Stage, ttl: Any) -> None:
+    """EC-SEP-002 in every annotation mode."""
     assert (await (await aware(without_tasks)).call("s__delete_it", task={"ttl": ttl}))["error"]["code"] == -32602
 
 
 async def test_a_ttl_above_the_limit_is_cut_and_warned_about(without_tasks: Stage) -> None:
+    """EC-SEP-003 in every annotation mode."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 10**12}))["result"]
     assert made["task"]["ttl"] == 86_400_000
@@ -236,10 +274,12 @@ async def test_a_ttl_above_the_limit_is_cut_and_warned_about(without_tasks: Stag
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 @pytest.mark.parametrize("task_id", ["tg_00000000000000000000000000", "abc123", "tg_nonsense"])
 async def test_unknown_tasks_are_invalid_params(without_tasks: Stage, method: str, task_id: str) -> None:
+    """Task ID routing: other; EC-SEP-005 to EC-SEP-007 in every annotation mode."""
     assert (await (await aware(without_tasks)).ask(method, taskId=task_id))["error"]["code"] == -32602
 
 
 async def test_cancelling_a_finished_task_is_an_error(without_tasks: Stage) -> None:
+    """EC-SEP-008 in every annotation mode."""
     caller = await aware(without_tasks)
     made = (await caller.call("s__delete_it", task={"ttl": 60000}))["result"]
     cancelled = (await caller.ask("tasks/cancel", taskId=made["taskId"]))["result"]
@@ -248,11 +288,13 @@ async def test_cancelling_a_finished_task_is_an_error(without_tasks: Stage) -> N
 
 
 async def test_subscribing_to_status_where_it_is_not_advertised_is_an_error(without_tasks: Stage) -> None:
+    """Client ignores capability, attempts SSE; client subscribes SSE when not advertised."""
     reply = await (await aware(without_tasks)).ask("tasks/subscribe", taskId="tg_00000000000000000000000000")
     assert reply["error"]["code"] == -32601
 
 
 async def test_an_upstream_without_tools_is_valid(without_tasks: Stage) -> None:
+    """EC-SEP-004 in every annotation mode."""
     without_tasks.describe([])
     await _restart_upstream(without_tasks)
     caller = await aware(without_tasks)
@@ -267,6 +309,7 @@ async def test_an_upstream_without_tools_is_valid(without_tasks: Stage) -> None:
 
 
 async def test_an_upstream_that_comes_back_with_other_capabilities_is_read_anew(without_tasks: Stage) -> None:
+    """Upstream reconnect; upstream gains SSE, then loses SSE on reconnect; EC-SEP-010."""
     folder = without_tasks.tools.parent
     (folder / "CAPABILITIES").write_text(json.dumps({**FLAT, **STATUS}))
     await _restart_upstream(without_tasks)
@@ -289,6 +332,7 @@ async def test_an_upstream_that_comes_back_with_other_capabilities_is_read_anew(
 
 
 async def test_a_reload_changes_what_tools_show(without_tasks: Stage) -> None:
+    """Policy reload: annotations updated, cache invalidated."""
     folder = without_tasks.tools.parent
     more = settings(folder, without_tasks.mode)
     more["governance"] = {"rules": [{"match": "read_*", "action": "approve", "approval": "ops"}, *RULES_HERE]}

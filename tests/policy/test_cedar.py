@@ -127,6 +127,7 @@ CONFUSED: list[Any] = [
 @pytest.mark.parametrize("guard", ["<= 100", "> 100", "< 9999", ">= 0"])
 @pytest.mark.parametrize("amount", CONFUSED, ids=repr)
 def test_a_value_of_another_type_never_passes_a_guard(guard: str, amount: Any) -> None:
+    """Bad input: type confusion (`amount: "500"` against `> 100`)."""
     permit = engine(f"permit (principal, action, resource) when {{ context.arguments.amount {guard} }};")
     forbid = engine(
         "permit (principal, action, resource);"
@@ -137,6 +138,7 @@ def test_a_value_of_another_type_never_passes_a_guard(guard: str, amount: Any) -
 
 
 def test_a_missing_attribute_rejects_even_where_another_policy_permits() -> None:
+    """Bad input: missing attributes."""
     made = engine(
         'permit (principal, action == Taskgate::Action::"Forward", resource);\n'
         "forbid (principal, action, resource) when { context.arguments.amount > 100 };"
@@ -277,6 +279,7 @@ def test_entities_that_cannot_be_read_are_an_error() -> None:
     ],
 )
 def test_a_policy_that_cannot_be_meant_is_refused_with_file_and_line(text: str, complaints: list[str]) -> None:
+    """Bad input: unreadable policy."""
     with pytest.raises(BadPolicy) as caught:
         engine(text, "p.cedar")
     assert len(caught.value.problems) == len(complaints)

@@ -20,6 +20,7 @@ KEY = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
 
 
 async def test_the_same_key_is_the_same_call_for_good(tmp_path: Path) -> None:
+    """Bad input: expired ids look like unknown ones."""
     async with set_stage(tmp_path) as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             first = await begun(caller, "once", "order", **KEY)
@@ -52,6 +53,7 @@ def without_reference(error: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_foreign_task_looks_like_one_that_never_was(tmp_path: Path) -> None:
+    """Bad input: foreign ids look like unknown ones."""
     tokens = [{"id": who, "sha256": hashlib.sha256(who.encode()).hexdigest()} for who in ("ann", "bob")]
     async with set_stage(tmp_path, more={"tokens": tokens}) as stage, httpx2.AsyncClient(timeout=20) as http:
         ann, bob = (HttpSession(http, stage.gateway.url, token=who) for who in ("ann", "bob"))
@@ -90,6 +92,7 @@ def limit_files(stage: Stage, size: int) -> None:
 
 
 async def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    """Bad input: disk full."""
     async with set_stage(tmp_path) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
         running = await begun(caller, "once", "before", seconds=0.5)
         await until(lambda: stage.ledger.count("before") == 1)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 async def test_an_upstreams_own_tasks_are_listed_once_and_followed_under_an_alias(tmp_path: Path) -> None:
+    """tasks/list merge; task method routing for both ownership types."""
     async with set_stage(tmp_path, generation="own-tasks") as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             ours = await begun(caller, "once_task", "ours")

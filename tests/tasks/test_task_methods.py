@@ -139,6 +139,7 @@ async def test_a_result_asked_for_while_it_works_comes_at_the_end(stage: Stage) 
 
 
 async def test_fifty_readers_share_one_execution_and_get_the_same_bytes(stage: Stage) -> None:
+    """Bad input: a result asked for 50 times at once."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         task_id = await begun(caller, "once", "fifty", seconds=0.3)
         params = {"taskId": task_id}

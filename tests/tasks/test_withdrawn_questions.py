@@ -80,6 +80,7 @@ async def test_a_call_that_may_run_once_ends_as_unknown_and_asks_nobody_any_more
 
 
 async def test_a_call_that_may_be_repeated_asks_anew_under_another_key(tmp_path: Path) -> None:
+    """Bad input: an update with unknown keys; here with one that was known before the crash."""
     async with scene(tmp_path, "read") as on:
         async with http_session(on.gateway, capabilities=ELICITS) as caller:
             task_id = await begun(caller, "tell__ask")

@@ -50,6 +50,7 @@ BOTH = (True, False)
 def test_strict_shows_the_plain_matrix_to_everyone(
     action: Action, upstream_tasks: bool, own: TaskSupport | None, expected: TaskSupport, task_aware: bool
 ) -> None:
+    """Annotation: every row of upstream tasks and approval."""
     shown = shown_support(
         AnnotationMode.STRICT, action, upstream_tasks=upstream_tasks, upstream_support=own, task_aware=task_aware
     )
@@ -100,6 +101,7 @@ def test_dual_shows_optional_for_all_that_is_listed(action: Action) -> None:
 
 @pytest.mark.parametrize("action", [FORWARD, APPROVE, POLICY])
 def test_force_required_makes_a_tool_required_in_strict_whatever_the_rules_say(action: Action) -> None:
+    """Annotation: force_required override."""
     assert shown_support(AnnotationMode.STRICT, action, upstream_tasks=False, forced=True) is REQUIRED
     assert shown_support(AnnotationMode.STRICT, DENY, upstream_tasks=True, forced=True) is FORBIDDEN
 
@@ -116,6 +118,7 @@ def test_force_required_makes_a_tool_required_in_strict_whatever_the_rules_say(a
     ],
 )
 def test_a_call_must_obey_what_its_tool_shows(shown: TaskSupport, task_present: bool, expected: TaskCheck) -> None:
+    """Validation: required + no task, forbidden + task present."""
     assert check_task(shown, task_present=task_present) is expected
 
 
@@ -207,6 +210,7 @@ def test_annotating_keeps_every_other_field_and_leaves_the_original_alone() -> N
     ],
 )
 def test_capabilities_are_read_in_either_spelling(capabilities: dict[str, Any], tasks: bool, status: bool) -> None:
+    """Upstream capability detection (has tasks, no tasks) and SSE capability detection (has SSE, no SSE)."""
     assert (supports_tasks(capabilities), sends_task_status(capabilities)) == (tasks, status)
 
 
