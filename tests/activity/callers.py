@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import httpx2
 from tests.harness.gateway import Gateway
+from tests.harness.plain_http import NO_TLS
 from tests.harness.replies import messages
 
 PREFIX = "io.modelcontextprotocol/"
@@ -198,7 +199,7 @@ def result_of(message: Mapping[str, Any]) -> dict[str, Any]:
 async def http_session(
     gateway: Gateway, scope: str = "", capabilities: Mapping[str, Any] | None = None
 ) -> AsyncIterator[HttpSession]:
-    async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
         caller = HttpSession(http, f"{gateway.url}/{scope}" if scope else gateway.url)
         await caller.open(capabilities or {})
         yield caller
@@ -208,7 +209,7 @@ async def http_session(
 async def http_stateless(
     gateway: Gateway, scope: str = "", capabilities: Mapping[str, Any] | None = None, client: str = "one"
 ) -> AsyncIterator[HttpStateless]:
-    async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
         url = f"{gateway.url}/{scope}" if scope else gateway.url
         yield HttpStateless(http, url, capabilities or {}, client)
 

@@ -20,6 +20,7 @@ from tests.activity.callers import Failed, HttpSession, HttpStateless
 from tests.chaos.checker import Promise
 from tests.chaos.ledger_server import TOOLS
 from tests.chaos.stage import DoomedGateway
+from tests.harness.plain_http import NO_TLS
 
 EXTENSION = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 TASK_ID = re.compile(r"tg_[0-9A-HJKMNP-TV-Z]{26}")
@@ -131,7 +132,7 @@ class Load:
         promise.answers.append(json.dumps(ended, sort_keys=True))
 
     def _http(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(timeout=READ_PATIENCE_S)
+        return httpx2.AsyncClient(timeout=READ_PATIENCE_S, verify=NO_TLS)
 
     async def _session(self, http: httpx2.AsyncClient) -> HttpSession:
         caller = HttpSession(http, self._gateway.url)

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 from tests.harness.gateway import Gateway
+from tests.harness.plain_http import NO_TLS
 from tests.harness.replies import messages
 
 PATIENCE_S = 8.0
@@ -170,7 +171,7 @@ async def session(
     gateway: Gateway, capabilities: Mapping[str, Any] | None = None, *, token: str | None = None, listen: bool = False
 ) -> AsyncIterator[WireClient]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
         client = WireClient(http, gateway.url, headers)
         await client.open(capabilities or {})
         listening = asyncio.create_task(client.listen()) if listen else None
@@ -186,7 +187,7 @@ async def session(
 async def stateless(
     gateway: Gateway, capabilities: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[StatelessClient]:
-    async with httpx2.AsyncClient(timeout=PATIENCE_S) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S, verify=NO_TLS) as http:
         client = StatelessClient(http, gateway.url, headers)
         client.capabilities = dict(capabilities or {})
         yield client

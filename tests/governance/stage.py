@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx2
 from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.plain_http import NO_TLS
 
 SERVER = Path(__file__).resolve().parent / "noting_server.py"
 DEADLINE = 15.0
@@ -235,5 +236,5 @@ def config(folder: Path, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def a_stage(folder: Path, **more: Any) -> AsyncIterator[Stage]:
     (folder / "tools.json").write_text(json.dumps(TOOLS))
-    async with running_gateway(config(folder, **more), folder) as gateway, httpx2.AsyncClient() as http:
+    async with running_gateway(config(folder, **more), folder) as gateway, httpx2.AsyncClient(verify=NO_TLS) as http:
         yield Stage(gateway, folder / "notes", folder / "tools.json", http)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+from tests.harness.plain_http import NO_TLS
 
 STATELESS = "2026-07-28"
 META = "io.modelcontextprotocol/"
@@ -56,7 +57,7 @@ class RawClient:
     capabilities: dict[str, Any] = field(default_factory=dict)
     version: str = "2025-11-25"
     headers: dict[str, str] = field(default_factory=dict)
-    http: httpx2.AsyncClient = field(default_factory=lambda: httpx2.AsyncClient(timeout=60))
+    http: httpx2.AsyncClient = field(default_factory=lambda: httpx2.AsyncClient(timeout=60, verify=NO_TLS))
     numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     async def __aenter__(self) -> RawClient:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+from tests.harness.plain_http import NO_TLS
 
 Wire = dict[str, Any]
 Answer = Callable[[str, Wire], Wire]
@@ -238,7 +239,7 @@ async def caller(
     url: str, *, stateless: bool = False, capabilities: Wire | None = None, answer: Answer = refuse
 ) -> AsyncIterator[Any]:
     """A caller of either generation; the stateful one has already shaken hands."""
-    async with httpx2.AsyncClient(timeout=30) as http:
+    async with httpx2.AsyncClient(timeout=30, verify=NO_TLS) as http:
         kind = StatelessCaller if stateless else StatefulCaller
         made = kind(url, http, capabilities or {}, answer)
         if isinstance(made, StatefulCaller):

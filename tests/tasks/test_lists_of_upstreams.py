@@ -37,6 +37,8 @@ async def test_an_upstream_that_cannot_list_makes_the_list_partial(tmp_path: Pat
     async with set_stage(tmp_path, generation="no-list") as stage:
         async with http_session(stage.gateway, capabilities=TASKS) as caller:
             ours = await begun(caller, "once_task", "ours")
+            # Only an upstream that the caller talks with is asked, and now it does.
+            await caller.ask("tasks/result", {"taskId": ours})
             listed = await caller.ask("tasks/list")
             assert [row["taskId"] for row in listed["tasks"]] == [ours]
             (failed,) = listed["_meta"]["taskgate/partial"]
