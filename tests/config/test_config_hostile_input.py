@@ -128,6 +128,11 @@ def test_json_may_have_comments_trailing_commas_and_tabs() -> None:
     assert (root.profile, root.allowed_hosts) == ("development", ("a",))
 
 
+def test_a_folder_whose_name_cannot_be_one_is_a_warning() -> None:
+    loaded = load_text('{"registry_dir": "a\\u0000b"}', "t.json", environment={})
+    assert ["null byte" in str(warning) for warning in loaded.warnings] == [True]
+
+
 def test_an_empty_file_is_a_configuration() -> None:
     for text in ("", "# nothing\n", "---\n", "servers:\n"):
         assert load_text(text, environment={}).root.servers == {}

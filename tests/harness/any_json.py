@@ -1,7 +1,7 @@
 """Arbitrary JSON, cheaply: one number is drawn, and a tree grows from it.
 
 Drawing a whole tree value by value is what makes such tests slow. Here Hypothesis draws a seed, so that an example costs next to
-nothing and a test can afford hundreds of them. A failing example is shown as the value itself, only not made smaller.
+nothing and a test can afford hundreds of them. A failing example is shown as its seed, and is not made smaller.
 """
 
 from __future__ import annotations

@@ -46,8 +46,10 @@ def read_registry(
     registry = Registry()
     try:
         paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS and not p.name.startswith("."))
-    except OSError as error:
-        message = f"cannot be read ({error.strerror or error}); no records are loaded"
+    except (OSError, ValueError) as error:
+        # A name with a zero byte in it is no name at all, which Python says by a ValueError.
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        message = f"cannot be read ({why}); no records are loaded"
         registry.warnings.append(problem_at(mark, "registry_dir", message, "make the folder or remove the key"))
         return registry
     if len(paths) > MAX_RECORDS:
