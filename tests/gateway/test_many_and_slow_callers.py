@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import socket
 import sys
 import time
@@ -35,6 +36,46 @@ def resident_mb(pid: int) -> float:
 async def answers_soon(gateway: Gateway) -> None:
     async with asyncio.timeout(ANSWER_S), RawClient(gateway.url) as caller:
         assert (await caller.call("a__mirror", {"value": 1})).result["vendor/extra"] == 1
+
+
+async def test_who_stops_reading_an_answer_is_dropped_and_who_reads_slowly_gets_all_of_it(tmp_path: Path) -> None:
+    port = free_port()
+    limits = {"body_timeout": "3s"}
+    async with (
+        mirror(port),
+        running_gateway({"schema": 1, "servers": {"a": http_server(port)}, "limits": limits}, tmp_path) as gateway,
+        RawClient(gateway.url) as caller,
+    ):
+        await answers_soon(gateway)
+        params = {"name": "a__mirror", "arguments": {"value": BIG * 2}}
+        heads = "".join(f"{name}: {value}\r\n" for name, value in caller.headers.items())
+
+        async def share_read(number: int, pauses: int, pause_s: float, window: int) -> float:
+            """What part of the answer arrived before the line was cut or all was there."""
+            body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
+            kind = "content-type: application/json"
+            head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{heads}{kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+            loop, seen = asyncio.get_running_loop(), b""
+            with socket.socket() as line:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+                line.setblocking(False)
+                await loop.sock_connect(line, ("127.0.0.1", gateway.port))
+                await loop.sock_sendall(line, head.encode() + body)
+                whole = math.inf
+                with contextlib.suppress(ConnectionResetError):
+                    while len(seen) < whole and (part := await asyncio.wait_for(loop.sock_recv(line, 1 << 20), 20)):
+                        seen += part
+                        said, found, _ = seen.partition(b"\r\n\r\n")
+                        if found and whole == math.inf:
+                            whole = len(said) + 4 + int(said.lower().partition(b"content-length: ")[2].split()[0])
+                        pauses -= 1
+                        await asyncio.sleep(pause_s if pauses >= 0 else 0)
+            return len(seen) / whole
+
+        stopped, slow = await asyncio.gather(share_read(7, 1, 12, 4_096), share_read(8, 12, 0.5, 262_144))
+        assert stopped < 0.9
+        assert slow == 1
+        await answers_soon(gateway)
 
 
 async def test_a_thousand_idle_connections_are_in_nobodys_way_and_are_dropped(tmp_path: Path) -> None:

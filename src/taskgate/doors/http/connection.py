@@ -78,6 +78,8 @@ class Connection(HttpToolsProtocol):
         self._body_since: float | None = None
         self._idle_since: float | None = None
         self._received = 0
+        self._unread = 0
+        self._unread_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -203,6 +205,8 @@ class Connection(HttpToolsProtocol):
 
     def too_slow(self, now: float, limits: Limits) -> bool:
         if self._idle_since is not None:
+            if self.raw.get_write_buffer_size():
+                return self._leaves_unread(now) > limits.body_timeout_s
             return now - self._idle_since > self.timeout_keep_alive
         if self._waiting_since is not None:
             return now - self._waiting_since > limits.header_timeout_s
@@ -211,6 +215,14 @@ class Connection(HttpToolsProtocol):
         spent = now - self._body_since
         starved = spent > SLOW_AFTER_S and self._received < spent * LEAST_BYTES_PER_S
         return spent > limits.body_timeout_s or starved
+
+    def _leaves_unread(self, now: float) -> float:
+        """For how long nothing of the last answer was taken. Who reads slowly may take its time, who stops may not."""
+        left = self.raw.get_write_buffer_size()
+        if left != self._unread:
+            self._unread, self._unread_since = left, now
+            self._idle_since = now
+        return now - self._unread_since
 
     def drop(self) -> None:
         if self.transport is not None:
