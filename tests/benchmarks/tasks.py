@@ -25,7 +25,7 @@ from tests.benchmarks.store import control, measure, report
 from tests.chaos.stage import Stage, configuration, set_stage
 
 CONCURRENT = 64
-STEADY_PER_S = 400
+STEADY_PER_S = (400, 1_000)
 LIMITS = {"open_tasks_per_caller": 1_000_000, "pending_approvals_per_caller": 1_000_000, "queue_per_server": 1_000_000}
 
 
@@ -128,7 +128,8 @@ async def run(stage: Stage, count: int) -> None:
     spent = processor_seconds(stage.gateway.pid)
     report("creates, 64 at once, flat out", *await measure(count, CONCURRENT, create), ">= 1,000/s")
     created = processor_seconds(stage.gateway.pid) - spent
-    report(f"creates, {STEADY_PER_S}/s", *await steadily(STEADY_PER_S, 4, create), "p99 <= 10 ms")
+    for per_second in STEADY_PER_S:
+        report(f"creates, {per_second}/s", *await steadily(per_second, 4, create), "p99 <= 10 ms")
     spent = processor_seconds(stage.gateway.pid)
     report("tasks/get, 16 at once, flat out", *await measure(count, 16, get), ">= 3,000/s")
     got = processor_seconds(stage.gateway.pid) - spent

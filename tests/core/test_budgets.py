@@ -230,3 +230,13 @@ def test_a_line_says_beforehand_whether_it_is_full() -> None:
     assert not queue.is_full_for("b")
     queue.enter("b", 1)
     assert queue.is_full_for("c")
+
+
+def test_who_leaves_without_a_slot_takes_nobodys_place_away() -> None:
+    queue = FairQueue(1)
+    assert queue.enter("ann", 1) is Place.RUNS
+    assert queue.enter("bob", 2) is Place.WAITS
+    assert queue.leave("carol") == []
+    assert (queue.running, queue.waiting) == (1, 1)
+    assert queue.leave("ann") == [2]
+    assert (queue.running, queue.waiting) == (1, 0)
