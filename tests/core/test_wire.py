@@ -190,3 +190,21 @@ def test_what_programs_write_is_read_whichever_way_they_write_it(value: dict[str
         json.dumps(value, indent=1, ensure_ascii=False).encode(),
     ):
         assert wire.parse_strictly(body) == value
+
+
+@pytest.mark.parametrize("filling", ["", "x" * 5000])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_depth_is_limited_however_long_the_text_around_it_is(filling: str, opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+    for levels, fine in ((62, True), (63, False)):
+        inner = opening * levels + '"' + filling + '"' + closing * levels
+        body = f'{{"deep":[{inner}]}}'.encode()
+        if fine:
+            assert wire.parse_strictly(body, 64)
+        else:
+            with pytest.raises(MalformedJson, match="deeper than 64"):
+                wire.parse_strictly(body, 64)
+
+
+def test_many_openings_in_a_long_text_are_no_depth() -> None:
+    assert wire.parse_strictly(wire.encode({"text": "{[" * 2000, "list": [[], {}] * 40}))["text"].startswith("{[")

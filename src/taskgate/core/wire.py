@@ -22,6 +22,7 @@ Members = dict[str, msgspec.Raw]
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 100_000
+COUNTED_BYTES: Final = 1024
 DEEPEST: Final = 256
 """Beyond every limit that can be set: what was let in, and what we wrapped around it, can always be read again."""
 
@@ -95,9 +96,24 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
             value = _slowly(body, max_depth)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         value = _slowly(body, max_depth)
-    if body.count(b"{") + body.count(b"[") > max_depth or len(body) > max_nodes:
+    if _has_more_openings(body, max_depth) or len(body) > max_nodes:
         _refuse_oversize(value, max_depth, max_nodes)
     return value
+
+
+def _has_more_openings(body: bytes, limit: int) -> bool:
+    """Whether brackets and braces open more often than that, wherever they stand. Long texts are searched, which is quicker than
+    counting in them, and not beyond what is asked.
+    """
+    if len(body) <= COUNTED_BYTES:
+        return body.count(b"{") + body.count(b"[") > limit
+    found = 0
+    for opening in (b"{", b"["):
+        at = body.find(opening)
+        while at >= 0 and found <= limit:
+            found += 1
+            at = body.find(opening, at + 1)
+    return found > limit
 
 
 def _slowly(body: bytes, max_depth: int) -> Any:
