@@ -269,7 +269,7 @@ class Gateway:
             return relayed(request, error)
         except TaskgateError as problem:
             return self.failure(problem, message.id, request.generation)
-        except Exception as fault:
+        except Exception as fault:  # one request: it breaks for this caller only, who gets a reference to the log
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
             state = "cancelled"
