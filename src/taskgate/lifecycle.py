@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from taskgate import clock
 from taskgate.assembly.build import House, open_house, open_stdio_house
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
@@ -142,9 +143,9 @@ class Lifecycle:
         drain_s = self.house.plan.limits.drain_s
         self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.should_exit = True
-        began = asyncio.get_running_loop().time()
+        began = clock.monotonic()
         await serving
-        left = began + drain_s - asyncio.get_running_loop().time()
+        left = began + drain_s - clock.monotonic()
         settling = asyncio.create_task(self.house.gateway.tasks.runs.settle(max(0.0, left)))
         hurried = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,10 +178,10 @@ class Lifecycle:
         """Once a second: drop slow connections. Twice a minute: end idle sessions."""
         rounds = 0
         while True:
-            await asyncio.sleep(HOUSEKEEPING_S)
+            await clock.sleep(HOUSEKEEPING_S)
             rounds += 1
             if self._server is not None:
-                drop_slow(self._server.server_state.connections, asyncio.get_running_loop().time(), self.door.limits())
+                drop_slow(self._server.server_state.connections, clock.monotonic(), self.door.limits())
             await mind_tasks(self.house, rounds)
 
     async def _watch_files(self) -> None:
@@ -282,7 +283,7 @@ async def mind_tasks(house: House, rounds: int) -> None:
 
 async def _mind_for_ever(house: House) -> None:
     for rounds in itertools.count(1):
-        await asyncio.sleep(HOUSEKEEPING_S)
+        await clock.sleep(HOUSEKEEPING_S)
         await mind_tasks(house, rounds)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from taskgate import clock
 from taskgate.cli.main import main
 from taskgate.core.tasks.birth import born
 from taskgate.core.tasks.happening import ContactLost, ErrorCame, ResultCame, UpstreamTaskKnown
@@ -96,8 +97,7 @@ async def accept_before_writing(self: Any, draft: Any, **options: Any) -> Any:
 
 
 def travel(seconds: int) -> None:
-    real = time.time_ns
-    time.time_ns = lambda: real() + seconds * 1_000_000_000  # type: ignore[assignment]
+    clock.install(time.monotonic, lambda: time.time() + seconds)
 
 
 CALLS: dict[str, str] = {}

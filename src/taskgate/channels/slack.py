@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
+from taskgate import clock
 from taskgate.channels import slack_card
 from taskgate.channels.slack_api import Pause, SlackApi, SlackTrouble
 from taskgate.channels.slack_reactions import ReactionWatch, Watched
@@ -52,7 +52,7 @@ class SlackChannel:
     name = "slack"
 
     def __init__(
-        self, settings: SlackSettings, *, pause: Pause = asyncio.sleep, now_s: Callable[[], float] = time.time
+        self, settings: SlackSettings, *, pause: Pause = clock.sleep, now_s: Callable[[], float] = clock.wall
     ) -> None:
         self._settings = settings
         quiet = logging.getLogger("taskgate.channels.slack.sdk")

@@ -7,13 +7,14 @@ message is no error of ours.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
+
+from taskgate import clock
 
 MAX_ATTEMPTS = 4
 LONGEST_PAUSE_S = 60.0
@@ -57,7 +58,7 @@ class SlackTrouble(Exception):
 class SlackApi:
     """Slack's Web API with a bounded patience."""
 
-    def __init__(self, client: AsyncWebClient, *, pause: Pause = asyncio.sleep) -> None:
+    def __init__(self, client: AsyncWebClient, *, pause: Pause = clock.sleep) -> None:
         self.client = client
         self._pause = pause
 

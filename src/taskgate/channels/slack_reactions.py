@@ -8,11 +8,11 @@ in every case.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from taskgate import clock
 from taskgate.channels.slack_api import SlackApi, SlackTrouble
 from taskgate.core.governance.approval import Verdict
 from taskgate.telemetry.logs import log
@@ -40,7 +40,9 @@ Hear = Callable[[Watched, Verdict, str], Awaitable[None]]
 class ReactionWatch:
     """The loop over open cards. `start` begins it, `close` ends it."""
 
-    def __init__(self, api: SlackApi, hear: Hear, interval_s: float, *, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, api: SlackApi, hear: Hear, interval_s: float, *, now_s: Callable[[], float] = clock.wall
+    ) -> None:
         self._api = api
         self._hear = hear
         self._interval_s = interval_s
@@ -77,7 +79,7 @@ class ReactionWatch:
                     self.forget(card.approval_id)
                 elif card.approval_id in self._cards and not await self._visited(card):
                     return
-            await asyncio.sleep(self._interval_s)
+            await clock.sleep(self._interval_s)
 
     async def _visited(self, card: Watched) -> bool:
         """Look at one card; False when looking has become useless altogether."""

@@ -8,17 +8,16 @@ shown, and names the person by the id of their token. Whether that person may de
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import httpx2
 import msgspec
 
+from taskgate import clock
 from taskgate.channels.card_json import card_json
 from taskgate.channels.signatures import BadSignature, check_signature, key_of, signed_headers
 from taskgate.core.governance.approval import Refusal, Verdict
@@ -87,8 +86,8 @@ class WebhookChannel:
         settings: WebhookSettings,
         client: httpx2.AsyncClient,
         *,
-        pause: Pause = asyncio.sleep,
-        now_s: Callable[[], float] = time.time,
+        pause: Pause = clock.sleep,
+        now_s: Callable[[], float] = clock.wall,
     ) -> None:
         self._settings = settings
         self._key = key_of(settings.secret)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from taskgate import clock
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
 
@@ -77,8 +78,8 @@ def _free_port() -> int:
 
 
 def _wait_until_ready(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + READY_S
-    while time.monotonic() < end and process.poll() is None:
+    end = clock.monotonic() + READY_S
+    while clock.monotonic() < end and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
@@ -107,9 +108,9 @@ def _say(text: str) -> None:
 
 async def _fast(session: Session) -> None:
     _scene(1, "A fast call passes straight through")
-    began = time.monotonic()
+    began = clock.monotonic()
     result = await session.call_tool("demo__list_files", {})
-    _say(f"demo__list_files answered in {(time.monotonic() - began) * 1000:.0f} ms: {_text(result)!r}")
+    _say(f"demo__list_files answered in {(clock.monotonic() - began) * 1000:.0f} ms: {_text(result)!r}")
 
 
 async def _slow(session: Session) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from taskgate import clock
 from taskgate.cli import say
 from taskgate.cli.answer_form import answer_question, read_line
 from taskgate.cli.exit_codes import ExitCode
@@ -36,7 +36,7 @@ class Display:
 
     def __init__(self, name: str, *, as_json: bool) -> None:
         self._name, self._as_json = say.one_line(name), as_json
-        self._begun = time.monotonic()
+        self._begun = clock.monotonic()
         self._status, self._message = "working", ""
         self._progress: float | None = None
         self._total: float | None = None
@@ -96,7 +96,7 @@ class Display:
         elif self._live is None:
             line = "  ".join(part for part in (self._status, self._share(), self._message) if part)
             if line != self._last:
-                say.note(f"{time.monotonic() - self._begun:6.1f} s  {line}")
+                say.note(f"{clock.monotonic() - self._begun:6.1f} s  {line}")
                 self._last = line
 
     def _share(self) -> str:
@@ -120,10 +120,10 @@ class Display:
             cells += [ProgressBar(self._total, self._progress, width=24), Text(self._share())]
         cells += [
             Text(self._message, overflow="ellipsis", no_wrap=True),
-            Text(f"{time.monotonic() - self._begun:.0f} s", "dim"),
+            Text(f"{clock.monotonic() - self._begun:.0f} s", "dim"),
         ]
         if self._expires is not None:
-            cells.append(Text(f"kept {max(0, self._expires - time.monotonic()):.0f} s more", "dim"))
+            cells.append(Text(f"kept {max(0, self._expires - clock.monotonic()):.0f} s more", "dim"))
         grid.add_row(*cells)
         return grid
 
@@ -202,4 +202,4 @@ def _tell_left_alone(handle: TaskHandle, *, as_json: bool) -> None:
 
 
 def _moment(seconds: float | None) -> float | None:
-    return None if seconds is None else time.monotonic() + seconds
+    return None if seconds is None else clock.monotonic() + seconds

@@ -6,9 +6,9 @@ task has to be counted from the server's own time of creation. Used by the task 
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
+from taskgate import clock
 from taskgate.client.results import Task
 
 
@@ -18,7 +18,7 @@ class Expiry:
     __slots__ = ("_begun", "warned")
 
     def __init__(self) -> None:
-        self._begun = time.monotonic()
+        self._begun = clock.monotonic()
         self.warned = False
 
     def began_at(self, created_at: str | None) -> None:
@@ -28,13 +28,13 @@ class Expiry:
         except ValueError:
             return
         age = datetime.now(UTC) - (created if created.tzinfo else created.replace(tzinfo=UTC))
-        self._begun = time.monotonic() - max(0.0, age.total_seconds())
+        self._begun = clock.monotonic() - max(0.0, age.total_seconds())
 
     def remaining(self, task: Task | None) -> float | None:
         """Seconds until the server may forget the task; None if it never may."""
         if task is None or task.ttl is None:
             return None
-        return self._begun + task.ttl / 1000 - time.monotonic()
+        return self._begun + task.ttl / 1000 - clock.monotonic()
 
     def until_warning(self, task: Task | None, earliest: float) -> float | None:
         """Seconds until a warning is due (0: now), None if none will be. A short life gets a short notice."""

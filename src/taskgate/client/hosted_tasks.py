@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from taskgate import clock
 from taskgate.client.errors import Refused, ServerError
 from taskgate.client.results import RELATED_TASK, TaskStatus
 
@@ -41,7 +41,7 @@ class _Hosted:
         self.message: str | None = None
         self.created = self.updated = _now()
         self.ttl = ttl
-        self.expires = time.monotonic() + ttl / 1000
+        self.expires = clock.monotonic() + ttl / 1000
         self.result: dict[str, Any] | None = None
         self.error: ServerError | None = None
         self.runner: asyncio.Task[None] | None = None
@@ -132,7 +132,7 @@ class HostedTasks:
         return hosted.wire()
 
     async def _result(self, hosted: _Hosted) -> dict[str, Any]:
-        await asyncio.wait_for(hosted.ended.wait(), max(0.0, hosted.expires - time.monotonic()) + 1)
+        await asyncio.wait_for(hosted.ended.wait(), max(0.0, hosted.expires - clock.monotonic()) + 1)
         if hosted.error is not None:
             raise hosted.error
         result = dict(hosted.result or {})
@@ -147,7 +147,7 @@ class HostedTasks:
         return hosted
 
     def _sweep(self) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         for task_id in [
             task_id for task_id, hosted in self._tasks.items() if hosted.expires < now and hosted.status.is_terminal
         ]:

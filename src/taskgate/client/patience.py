@@ -6,8 +6,7 @@ task handle.
 
 from __future__ import annotations
 
-import time
-
+from taskgate import clock
 from taskgate.client.errors import ClientError, InvalidReply, ServerError, ServerUnreachable, Unauthorized
 from taskgate.client.options import Options
 from taskgate.client.poller import back_off, next_delay
@@ -39,7 +38,7 @@ class Patience:
             self._rubbish += 1
             if self._rubbish >= RUBBISH_LIMIT:
                 return error
-        now, limit = time.monotonic(), self._options.give_up_after
+        now, limit = clock.monotonic(), self._options.give_up_after
         self._since = self._since if self._failures else now
         self._failures += 1
         if now - self._since >= limit:

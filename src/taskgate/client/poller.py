@@ -16,6 +16,8 @@ from collections import deque
 from math import ceil
 from typing import Protocol
 
+from taskgate import clock
+
 LEAST_INTERVAL, GREATEST_INTERVAL = 0.25, 60.0
 # With so many things watched, turns that are due within the same moment (seconds) are taken together: one timer instead of
 # a thousand a second.
@@ -50,7 +52,7 @@ class Poller:
         """Give `thing` a turn after `delay` seconds; an earlier appointment of the same thing is void."""
         number = next(self._numbers)
         self._current[thing] = number
-        due = self._loop.time() + delay
+        due = clock.monotonic() + delay
         heapq.heappush(self._heap, (due, number, thing))
         self._drop_void_entries()
         if self._timer is None or due < self._timer_due:
@@ -80,7 +82,7 @@ class Poller:
 
     def _fire(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = clock.monotonic()
         while self._heap and self._heap[0][0] <= now:
             _, number, thing = heapq.heappop(self._heap)
             if self._current.get(thing) == number:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from taskgate import clock
 from taskgate.client.errors import DeadlineExceeded, InputNeeded, InvalidReply, ServerError
 from taskgate.client.options import Generation
 from taskgate.client.question import Question
@@ -32,7 +32,7 @@ async def converse(
     """Send the request, answer what the server asks, and return its final result."""
     if conversation.generation is Generation.STATEFUL:
         return await _until_urls_are_done(conversation, method, params, timeout)
-    deadline = time.monotonic() + timeout
+    deadline = clock.monotonic() + timeout
     extra: dict[str, Any] = {}
     for number in range(conversation.options.max_rounds + 1):
         remaining = _remaining(deadline)
@@ -62,7 +62,7 @@ async def _next_round(
         except ServerError as error:
             raise InputNeeded(questions, str(error)) from error
     else:
-        await asyncio.sleep(min(FIRST_PAUSE * 2**number, LONGEST_PAUSE, _remaining(deadline)))
+        await clock.sleep(min(FIRST_PAUSE * 2**number, LONGEST_PAUSE, _remaining(deadline)))
     return extra
 
 
@@ -77,7 +77,7 @@ def _checked(conversation: Conversation, method: str, kind: Any, result: dict[st
 async def _until_urls_are_done(
     conversation: Conversation, method: str, params: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
-    deadline = time.monotonic() + timeout
+    deadline = clock.monotonic() + timeout
     for _ in range(conversation.options.max_rounds):
         try:
             return await conversation.request(method, dict(params), timeout=_remaining(deadline))
@@ -129,7 +129,7 @@ async def _urls_opened(conversation: Conversation, questions: Mapping[str, Quest
 
 
 def _remaining(deadline: float) -> float:
-    remaining = deadline - time.monotonic()
+    remaining = deadline - clock.monotonic()
     if remaining <= 0:
         raise DeadlineExceeded("the call was not finished in time")
     return remaining

@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from taskgate import clock
 from taskgate.client.errors import ClientError, HttpRefusal, ServerError
 
 # More ids than this are not worth a stream: they are polled.
@@ -83,7 +84,7 @@ class Subscriptions:
         return wanted
 
     async def _run(self) -> None:
-        await asyncio.sleep(GATHER_SECONDS)  # several wishes at once become one stream
+        await clock.sleep(GATHER_SECONDS)  # several wishes at once become one stream
         pause = 0.5
         while wanted := self._filter():
             try:
@@ -94,5 +95,5 @@ class Subscriptions:
                     return
             except ClientError:
                 pass
-            await asyncio.sleep(pause * random.uniform(1.0, 1.3))
+            await clock.sleep(pause * random.uniform(1.0, 1.3))
             pause = min(pause * 2, LONGEST_PAUSE)

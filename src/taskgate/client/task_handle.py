@@ -8,10 +8,10 @@ them.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from taskgate import clock
 from taskgate.client.ending import UNKNOWN_TASK, checked, ending_of, gone
 from taskgate.client.errors import (
     ClientError,
@@ -112,7 +112,7 @@ class TaskHandle:
         `is_error`; a task that failed otherwise, was cancelled or was lost raises.
         """
         limit = self._following.options.task_timeout if timeout is None else timeout
-        deadline = time.monotonic() + limit
+        deadline = clock.monotonic() + limit
         try:
             async with asyncio.timeout(limit):
                 await self._ended.wait()
@@ -120,7 +120,7 @@ class TaskHandle:
             raise DeadlineExceeded(f"task {self.task_id} did not end within {limit:g} s") from error
         if self._outcome is None:
             try:
-                self._outcome = await self._collect(max(1.0, deadline - time.monotonic()))
+                self._outcome = await self._collect(max(1.0, deadline - clock.monotonic()))
             except (ServerError, TaskError) as error:  # anything else may go better next time
                 self._outcome = error
             self._following.forget(self)

@@ -12,12 +12,12 @@ import binascii
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Approver
 
@@ -52,7 +52,7 @@ class Login:
 
     def new_code(self, who: str) -> str:
         """A code that logs somebody in once, within a quarter of an hour."""
-        now = time.monotonic()
+        now = clock.monotonic()
         self._codes = {code: known for code, known in self._codes.items() if known[1] > now}
         if len(self._codes) >= MAX_CODES:
             self._codes.clear()
@@ -62,13 +62,13 @@ class Login:
 
     def redeem(self, code: str) -> Approver | None:
         known = self._codes.pop(_fingerprint(code), None)
-        if known is None or known[1] < time.monotonic():
+        if known is None or known[1] < clock.monotonic():
             return None
         return self._approver_named(known[0])
 
     def cookie_for(self, who: Approver) -> bytes:
         """The header that begins a session."""
-        session = _Session(who.id, int(time.time()) + SESSION_S, secrets.token_urlsafe(16))
+        session = _Session(who.id, int(clock.wall()) + SESSION_S, secrets.token_urlsafe(16))
         payload = msgspec.json.encode(session)
         value = _b64(payload) + "." + _b64(self._sign(b"session", payload))
         return self._header(value, SESSION_S)
@@ -90,7 +90,7 @@ class Login:
             session = msgspec.json.decode(payload, type=_Session)
         except msgspec.DecodeError:
             return None
-        return self._approver_named(session.who) if session.expires > time.time() else None
+        return self._approver_named(session.who) if session.expires > clock.wall() else None
 
     def form_token(self, cookie: str | None) -> str:
         """What a form must repeat: only a page of ours can know it."""
@@ -130,7 +130,7 @@ class Passphrase:
     async def fits(self, given: str) -> bool:
         if self._fits is None:
             return True
-        now = time.monotonic()
+        now = clock.monotonic()
         self._failures = [at for at in self._failures if now - at < TRIES_S]
         if len(self._failures) >= TRIES:
             return False

@@ -6,13 +6,13 @@ print nothing or turn text around appear as escapes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from taskgate import clock
 from taskgate.core.activity.waterfall import svg
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver, Verdict
@@ -169,7 +169,7 @@ class Pages:
         return redirect("/definitions")
 
     def _waterfall(self, request: WebRequest, who: Approver) -> Answer:
-        drawing = svg(self._gateway.waterfall.latest(), time.time())
+        drawing = svg(self._gateway.waterfall.latest(), clock.wall())
         return self._page("waterfall.html", request, who, here="waterfall", drawing=drawing)
 
     def login(

@@ -8,10 +8,10 @@ has become a task counts no longer: its caller has an answer, and tasks have lim
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge
@@ -51,7 +51,7 @@ class Admission:
 
     def enter(self, request: Request) -> None:
         """Count a call in. Raises `overloaded` where there is no room or no time for it."""
-        late_s = time.monotonic() - request.arrived
+        late_s = clock.monotonic() - request.arrived
         if late_s > self._busy_after_s:
             raise self._refuse("late")
         if len(self.inside) >= self._most:
@@ -62,7 +62,7 @@ class Admission:
     def _refuse(self, why: str) -> TooBusy:
         self.refused(why)
         self._untold += 1
-        now = time.monotonic()
+        now = clock.monotonic()
         if now - self._told_at >= QUIET_S:
             log.warning("too much to do; calls are refused", why=why, calls=self._untold, open=len(self.inside))
             self._told_at, self._untold = now, 0

@@ -8,10 +8,10 @@ context is not used: a model is shown what the request holds and nothing else.
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.caller import OPERATOR
@@ -102,7 +102,7 @@ class Models:
 
     async def _spend(self, server: str, source: ModelSource, model: Model, request: SamplingRequest) -> SamplingAnswer:
         ledger = self._ledger(source)
-        entry = ledger.reserve(server, source.provider.estimate_cost(request, model), time.monotonic())
+        entry = ledger.reserve(server, source.provider.estimate_cost(request, model), clock.monotonic())
         try:
             if source.human_review and not await self._review(server, _question_text(server, model, request)):
                 raise Refused

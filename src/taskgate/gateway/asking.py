@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.core.wire import Raw
@@ -58,5 +58,5 @@ def _complete_elicitation(params: bytes, decoded: dict[str, object]) -> bytes:
     if decoded.get("mode") != "url" or "elicitationId" in decoded:
         return params
     members = wire.members_of(params)
-    members["elicitationId"] = Raw(wire.encode(f"tg-{time.time_ns():x}-{next(_numbers)}"))
+    members["elicitationId"] = Raw(wire.encode(f"tg-{clock.wall_ms():x}-{next(_numbers)}"))
     return wire.join(members)

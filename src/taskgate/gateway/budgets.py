@@ -8,11 +8,11 @@ executed. Plain calls and task runs stand in the same line.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.budgets import BucketLevel, FairQueue, Place, TokenBucket, take, truncate_result
 from taskgate.core.errors import CallerError
@@ -108,7 +108,7 @@ class Line:
 class Budgets:
     """All budgets of the plan in force. `lines` and `outputs` hold only servers that have one."""
 
-    def __init__(self, plan: Plan, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, plan: Plan, now: Callable[[], float] = clock.monotonic) -> None:
         self.lines: dict[str, Line] = {}
         self.outputs: dict[str, int] = {}
         self.rate: TokenBucket | None = None

@@ -7,11 +7,11 @@ listing does not wait for it again and again.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError, UpstreamError
@@ -110,12 +110,12 @@ class Catalogs:
         if server not in self._upstreams:
             return False
         failure = self._failures.get(server)
-        if failure is not None and time.monotonic() < failure.until:
+        if failure is not None and clock.monotonic() < failure.until:
             return False
         offer = self._offers.get(server)
         if offer is None or server in self._stale:
             return True
-        return offer.expires is not None and time.monotonic() > offer.expires
+        return offer.expires is not None and clock.monotonic() > offer.expires
 
     def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
         """The upstream says that a list changed: fetch again soon, once for a burst of such news."""
@@ -142,9 +142,9 @@ class Catalogs:
 
     async def _fetch_now(self, server: str, after_s: float) -> None:
         if after_s:
-            await asyncio.sleep(after_s)
+            await clock.sleep(after_s)
         self._stale.discard(server)
-        began = time.monotonic()
+        began = clock.monotonic()
         try:
             async with asyncio.timeout(self._limits.list_timeout_s):
                 link = await self._upstreams[server].listening_link()
@@ -156,10 +156,10 @@ class Catalogs:
         else:
             self._metrics.injection.add(server, "success")
             self._arrived(server, offer)
-        self._metrics.list_latency.observe(time.monotonic() - began, server)
+        self._metrics.list_latency.observe(clock.monotonic() - began, server)
 
     def _failed(self, server: str, reason: TaskgateError) -> None:
-        self._failures[server] = Failure(time.monotonic() + FAILURE_MEMORY_S, reason)
+        self._failures[server] = Failure(clock.monotonic() + FAILURE_MEMORY_S, reason)
         if server not in self._offers:
             self._owed.add(server)
         why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
@@ -188,7 +188,7 @@ class Catalogs:
                 entries[kind] = await self._pages(link, kind, method, key, ttls, notes)
         expires = None
         if ttls and not _announces_changes(link.capabilities):
-            expires = time.monotonic() + max(LEAST_TTL_S, min(ttls) / 1000)
+            expires = clock.monotonic() + max(LEAST_TTL_S, min(ttls) / 1000)
         return Offer(entries, link.capabilities, getattr(link, "instructions", None), expires, tuple(notes))
 
     async def _pages(

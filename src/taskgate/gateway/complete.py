@@ -8,11 +8,11 @@ tools; `ref/command` means a prompt, else a tool. With an empty name or URI the 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry
 from taskgate.core.completion.candidates import values_from_schema
@@ -73,7 +73,7 @@ async def complete(context: Context, request: Request) -> bytes:
         return recent
     source = _source(context, view, asked)
     used = context.completions.used(caller, source.place) if source.place is not None else {}
-    ours = rank(source.index, asked.typed, used, time.monotonic(), dict(asked.given))
+    ours = rank(source.index, asked.typed, used, clock.monotonic(), dict(asked.given))
     answer = await _with_owner(context, request, source, ours)
     context.completions.keep(key, answer)
     return answer

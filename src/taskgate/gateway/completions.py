@@ -6,11 +6,11 @@ Everything is bounded, per caller, and gone after a restart.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core.completion.memory import Place, Usage, UsageMemory
 from taskgate.core.completion.rank import CandidateIndex
 
@@ -33,7 +33,7 @@ class Completions:
 
     def note(self, caller: str, server: str, name: str, arguments: Mapping[str, Any]) -> None:
         """These arguments were used; what of them is worth remembering is decided later."""
-        self._notes.append((caller, server, name, arguments, time.monotonic()))
+        self._notes.append((caller, server, name, arguments, clock.monotonic()))
 
     def digest(self) -> None:
         """Read the notes."""
@@ -69,10 +69,10 @@ class Completions:
     def recent(self, key: Hashable) -> bytes | None:
         """The same question was answered a moment ago."""
         found = self._answers.get(key)
-        return found[1] if found is not None and time.monotonic() - found[0] < FRESH_S else None
+        return found[1] if found is not None and clock.monotonic() - found[0] < FRESH_S else None
 
     def keep(self, key: Hashable, answer: bytes) -> None:
-        self._answers[key] = (time.monotonic(), answer)
+        self._answers[key] = (clock.monotonic(), answer)
         self._answers.move_to_end(key)
         if len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)

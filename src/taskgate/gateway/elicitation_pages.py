@@ -7,10 +7,10 @@ looks like and who is logged in is the dashboard's business; here is only what m
 from __future__ import annotations
 
 import secrets
-import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.gateway.sessions import Session
@@ -53,7 +53,7 @@ class Page:
 
     @property
     def seconds_left(self) -> int:
-        return max(0, round(self.expires - time.monotonic()))
+        return max(0, round(self.expires - clock.monotonic()))
 
 
 class ElicitationPages:
@@ -69,12 +69,12 @@ class ElicitationPages:
         if len(self._pages) >= MAX_PAGES:
             raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
         page_id = secrets.token_urlsafe(24)
-        page = Page(page_id, principal, asks, name, description, asker, time.monotonic() + good_for_s)
+        page = Page(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
         self._pages[page.id] = page
         return page
 
     def _drop_expired(self) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         for page in [page for page in self._pages.values() if page.expires <= now or page.asker.gone]:
             del self._pages[page.id]
 

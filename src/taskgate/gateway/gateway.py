@@ -7,13 +7,13 @@ generation, whatever an upstream may know (a version gate is the gateway's job).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import Caller
@@ -185,10 +185,10 @@ class Gateway:
         return scope in self.context.plan.scopes
 
     def find_session(self, session_id: str, caller: Caller) -> Session | None:
-        return self.context.sessions.find(session_id, caller, time.monotonic())
+        return self.context.sessions.find(session_id, caller, clock.monotonic())
 
     def touch(self, session: Session) -> None:
-        session.last_used = time.monotonic()
+        session.last_used = clock.monotonic()
 
     async def end_session(self, session: Session) -> None:
         await self.context.sessions.end(session)
@@ -203,7 +203,7 @@ class Gateway:
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
         result = await initialize_result(self.context, caller.scope, subset.servers, opening.version)
-        session = self.context.sessions.open(caller, opening, wish, time.monotonic())
+        session = self.context.sessions.open(caller, opening, wish, clock.monotonic())
         scope = self.context.plan.scopes[caller.scope]
         if callable_families(scope):
             session.face = msgspec.structs.replace(session.face, inbox=True)
@@ -278,7 +278,7 @@ class Gateway:
             if not request.answered:
                 request.count_out()
                 request.end_progress()
-                span.over(state, time.time())
+                span.over(state, clock.wall())
 
     def _begin_span(self, request: Request) -> Span:
         params = request.params
@@ -289,7 +289,7 @@ class Gateway:
             name[:120] if type(name) is str else "",
             "",
             request.caller.principal,
-            time.time(),
+            clock.wall(),
         )
 
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
@@ -332,8 +332,8 @@ class Gateway:
         self.context.call_log.flush(self.context.plan.gates.revision)
 
     async def reap(self) -> None:
-        await self.context.sessions.reap(time.monotonic())
-        self.activity.reap(asyncio.get_running_loop().time())
+        await self.context.sessions.reap(clock.monotonic())
+        self.activity.reap(clock.monotonic())
 
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload: the new plan holds from the next request on; requests under way end under the old one."""

@@ -7,10 +7,10 @@ One of these belongs to one progress token, from the first update until the requ
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.core.progress import ProgressFlow, ProgressUpdate
@@ -27,21 +27,21 @@ class PacedProgress:
 
     def offer(self, progress: float, params: bytes) -> None:
         """Take one update, ready to be sent; one that does not rise is dropped."""
-        self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), time.monotonic()))
+        self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
 
     def _hand_over(self, update: ProgressUpdate | None, due: float | None) -> None:
         if update is not None:
             self._send(update.payload)
         if due is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._due)
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - clock.monotonic()), self._due)
 
     def _due(self) -> None:
         self._timer = None
-        self._hand_over(*self._flow.due(time.monotonic()))
+        self._hand_over(*self._flow.due(clock.monotonic()))
 
     def beat(self, message: str, params: Callable[[float], bytes]) -> None:
         """A sign of life of our own, just above the last value."""
-        update = self._flow.heartbeat(message, time.monotonic())
+        update = self._flow.heartbeat(message, clock.monotonic())
         if update is not None:
             self._send(params(update.progress))
 

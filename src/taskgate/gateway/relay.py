@@ -8,10 +8,10 @@ back; its call waits meanwhile (see `suspended`). Nothing here decides whether t
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, UpstreamError
@@ -90,7 +90,7 @@ class Relay:
         """Note in the waterfall when the call to the upstream began and ended."""
         parent = request.span.number if request.span is not None else 0
         span = self.waterfall.begin(
-            "upstream", errand.method, errand.name, errand.upstream.id, request.caller.principal, time.time(), parent
+            "upstream", errand.method, errand.name, errand.upstream.id, request.caller.principal, clock.wall(), parent
         )
         state = "error"
         try:
@@ -101,7 +101,7 @@ class Relay:
             state = "cancelled"
             raise
         finally:
-            span.over(state, time.time())
+            span.over(state, clock.wall())
 
     def _outgoing(self, request: Request, errand: Errand) -> UpstreamRequest:
         return UpstreamRequest(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span
 from taskgate.core.caller import Caller
@@ -151,7 +151,7 @@ class Request:
         self.answered = True
         self.count_out()
         if self.span is not None:
-            self.span.over("promoted", time.time())
+            self.span.over("promoted", clock.wall())
         self.end_progress()
         if self.session is not None:
             self.session.end(self.message.id)

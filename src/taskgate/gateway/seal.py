@@ -11,11 +11,11 @@ import binascii
 import hashlib
 import hmac
 import secrets
-import time
 from typing import Any
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
 
@@ -40,7 +40,7 @@ class Seal:
         self._key = key
 
     def close(self, kind: str, principal: str, method: str, name: str, server: str, body: str) -> str:
-        state = State(kind, principal, method, name, server, body, int(time.time()) + LIFETIME_S, secrets.token_hex(6))
+        state = State(kind, principal, method, name, server, body, int(clock.wall()) + LIFETIME_S, secrets.token_hex(6))
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
 
@@ -58,7 +58,7 @@ class Seal:
         except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
             raise refusal from None
         bound = (state.principal, state.method, state.name) == (principal, method, name)
-        if not bound or state.expires < time.time():
+        if not bound or state.expires < clock.wall():
             raise refusal
         return state
 

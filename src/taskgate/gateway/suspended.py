@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer, not_supported
@@ -105,7 +106,7 @@ class SuspendedCalls:
                 finally:
                     news.cancel()
             if not held.work.done():
-                await asyncio.sleep(GATHER_S)
+                await clock.sleep(GATHER_S)
         except asyncio.CancelledError:
             # Closing the stream of an open request cancels it in this generation.
             held.work.cancel()

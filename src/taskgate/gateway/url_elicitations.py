@@ -7,11 +7,11 @@ caller and nobody else.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.errors import CallerError, TaskgateError
@@ -71,7 +71,7 @@ class UrlElicitations:
             )
 
     def _count(self, principal: str, limit: int) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         times = self._asked.setdefault(principal, deque())
         while times and times[0] <= now - _MINUTE_S:
             times.popleft()
@@ -124,7 +124,7 @@ class UrlElicitations:
         if type(name) is str and name:
             known = session.url_elicitations
             known.pop((server, name), None)
-            known[server, name] = time.monotonic() + self._features().url_expiry_s
+            known[server, name] = clock.monotonic() + self._features().url_expiry_s
             if len(known) > MAX_KNOWN:
                 del known[next(iter(known))]
 
@@ -138,7 +138,7 @@ class UrlElicitations:
         value = wire.parse_strictly(bytes(params)) if params is not None else None
         name = value.get("elicitationId") if type(value) is dict else None
         until = session.url_elicitations.pop((server, name), None) if type(name) is str else None
-        return until is not None and time.monotonic() <= until
+        return until is not None and clock.monotonic() <= until
 
 
 def listed_in(raw: bytes) -> list[dict[str, Any]]:

@@ -7,10 +7,10 @@ pass.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry
 from taskgate.core.catalog.schema_check import (
@@ -136,7 +136,7 @@ class Validation:
 
     def _found(self, checks: Checks, shown: str, problem: TaskgateError) -> None:
         self._count(problem.error_type)
-        now = time.monotonic()
+        now = clock.monotonic()
         if now - checks.told >= QUIET_S or not checks.told:
             checks.told = now
             log.warning("does not fit the schema", tool=shown, error_type=problem.error_type, why=problem.message)

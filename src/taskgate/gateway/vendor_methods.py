@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import Generation
@@ -196,4 +196,4 @@ def _exists(wished: str) -> CallerError:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.wall_ms()

@@ -7,7 +7,6 @@ the caller's `_meta` (traceparent, tracestate, baggage) or, failing that, from i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,6 +15,8 @@ from opentelemetry import context as contexts
 from opentelemetry.metrics import Meter
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_current_span
+
+from taskgate import clock
 
 SERVER_DURATION: Final = "mcp.server.operation.duration"
 CLIENT_DURATION: Final = "mcp.client.operation.duration"
@@ -110,7 +111,7 @@ class Tracing:
         parent: contexts.Context | None,
         histogram: Any,
     ) -> Iterator[tuple[Outcome, Span]]:
-        outcome, began = Outcome(), time.perf_counter()
+        outcome, began = Outcome(), clock.monotonic()
         attributes: dict[str, str] = {"mcp.method.name": method, **more}
         key = _TARGETS.get(method)
         if key is not None and target:
@@ -137,7 +138,7 @@ class Tracing:
                         measured["mcp.method.name"] = "_OTHER"
                 if outcome.status_code:
                     span.set_attribute("rpc.response.status_code", outcome.status_code)
-                histogram.record(time.perf_counter() - began, measured)
+                histogram.record(clock.monotonic() - began, measured)
 
     def close(self) -> None:
         """Send what is still held back. Blocks for at most the export timeout."""

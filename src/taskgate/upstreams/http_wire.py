@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.sse import SseEvent
@@ -88,7 +89,7 @@ class HttpWire:
         reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
         # All that follows, a stream that is resumed included, has this time together.
-        due = asyncio.get_running_loop().time() + flight.timeout_s
+        due = clock.monotonic() + flight.timeout_s
         try:
             try:
                 reply = await self._client.exchange(
@@ -170,13 +171,12 @@ class HttpWire:
 
     async def _resume(self, flight: Flight, awaited: _Awaited, due: float) -> Message:
         """The stream ended before the response did: take it up again where it broke."""
-        loop = asyncio.get_running_loop()
         failed = 0
         while (response := awaited.response) is None:
             _tell(flight, StreamNews.PAUSED, None)
-            if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, due - loop.time()))):
+            if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, due - clock.monotonic()))):
                 continue
-            left = due - loop.time()
+            left = due - clock.monotonic()
             if left <= 0:
                 raise timed_out(self.server, flight.timeout_s)
             last = awaited.memory.last_id or ""
@@ -200,7 +200,7 @@ class HttpWire:
     ) -> Message:
         """Accepted without an answer: some servers put it on the stream that is open beside the calls."""
         loop = asyncio.get_running_loop()
-        waiting = loop.create_task(awaited.answered_within(max(0.0, due - loop.time())))
+        waiting = loop.create_task(awaited.answered_within(max(0.0, due - clock.monotonic())))
         try:
             await asyncio.wait((waiting, beside), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -262,7 +262,7 @@ class HttpWire:
                     return
                 if reply.status != 200:
                     return
-            await asyncio.sleep(awaited.memory.retry_s)
+            await clock.sleep(awaited.memory.retry_s)
 
     def _report_lost(self, reason: UpstreamError) -> None:
         if self._receiver is not None:

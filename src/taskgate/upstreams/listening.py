@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import UpstreamError
 from taskgate.core.questions import Answer, Question, not_supported
@@ -91,7 +92,7 @@ class Listening:
                     reply = None
                 if isinstance(reply, ErrorReply):
                     return
-                await asyncio.sleep(_PAUSE_S)
+                await clock.sleep(_PAUSE_S)
         finally:
             self._acknowledge(number)
             await asyncio.gather(ending, return_exceptions=True)

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from taskgate import clock
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
@@ -125,7 +126,7 @@ class Server:
             raise unreachable(self.id, "is still being connected to") from None
 
     async def _open_in_turn(self, key: LinkKey, face: CallerFace) -> AnyLink:
-        now = asyncio.get_running_loop().time()
+        now = clock.monotonic()
         link = self._links.get(key)
         if link is not None and link.alive:
             return link
@@ -169,13 +170,13 @@ class Server:
         self.listener.on_server(self.id, kind, {} if answers else {"reason": why})
 
     def _failed(self, problem: UpstreamError) -> None:
-        self._backoff.failed(asyncio.get_running_loop().time())
+        self._backoff.failed(clock.monotonic())
         self._last_error = problem.message
         self._keep_trying()
 
     def _crashed(self, key: LinkKey, why: str) -> None:
         """A child process died. One that keeps dying is left alone for a while; one session's alone disturbs no other."""
-        now = asyncio.get_running_loop().time()
+        now = clock.monotonic()
         self.listener.on_server(self.id, EventKind.SERVER_PROCESS_CRASHED, {"reason": why}, key)
         loop = self._crashes.setdefault(key, CrashLoop(self.spec.restart_limit, self.spec.restart_within_s))
         if loop.crashed(now):
@@ -187,13 +188,13 @@ class Server:
     def _keep_trying(self) -> None:
         if not self._closed and (self._returning is None or self._returning.done()):
             self._returning = asyncio.get_running_loop().create_task(self._come_back())
-            wait_ms = int(self._backoff.wait_s(asyncio.get_running_loop().time()) * 1000)
+            wait_ms = int(self._backoff.wait_s(clock.monotonic()) * 1000)
             data = {"attempt": max(1, self._backoff.attempt), "next_retry_ms": wait_ms}
             self.listener.on_server(self.id, EventKind.SERVER_RECONNECTING, data)
 
     async def _come_back(self) -> None:
         while not self._closed:
-            await asyncio.sleep(self._backoff.wait_s(asyncio.get_running_loop().time()))
+            await clock.sleep(self._backoff.wait_s(clock.monotonic()))
             with contextlib.suppress(UpstreamError):
                 await self.listening_link()
                 self.listener.on_server(self.id, EventKind.SERVER_RECONNECTED, {})
@@ -269,7 +270,7 @@ class Server:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
             return ServerStatus(state, generation, stderr=self._stderr(alive))
         if self._backoff.attempt or self._last_error is not None:
-            wait = int(self._backoff.wait_s(asyncio.get_running_loop().time()) * 1000)
+            wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
             return ServerStatus(
                 ServerState.RECONNECTING, generation, self._backoff.attempt, wait, self._last_error, self._last_words
             )

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
@@ -90,7 +91,7 @@ class StatefulLink:
         self._level = None
         self._wire.listen()
         # The server should know the stream beside the calls before the first call: what is said there goes to whoever opens it.
-        await asyncio.sleep(0)
+        await clock.sleep(0)
 
     def _adopt(self, result: Any) -> None:
         version = result.get("protocolVersion") if type(result) is dict else None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections import deque
 from math import inf
 from typing import Any
 
+from taskgate import clock
 from taskgate.client.errors import CannotConnect, DeadlineExceeded, SessionClosed
 from taskgate.client.transport.connection import Connection, HttpReply, Stream
 
@@ -48,7 +48,7 @@ class HttpPool:
 
     async def send(self, data: bytes, stream: Stream | None, timeout: float, *, pooled: bool = True) -> HttpReply:
         """Write one request and wait for its reply, or until its stream has had enough."""
-        deadline = time.monotonic() + timeout
+        deadline = clock.monotonic() + timeout
         connection = self._take_idle() if pooled else None
         if connection is None:
             connection = await self._open(pooled, deadline)
@@ -68,7 +68,7 @@ class HttpPool:
             connection.abort()
         if not connection.is_open:
             return
-        connection.idle_since = time.monotonic()
+        connection.idle_since = clock.monotonic()
         self._idle.append(connection)
         self._wake_one()
 
@@ -90,18 +90,18 @@ class HttpPool:
         for future in self._waiting:
             if not future.done():
                 future.set_exception(SessionClosed("the session was closed"))
-        await asyncio.sleep(0)
+        await clock.sleep(0)
 
     def _sweep_at(self, moment: float) -> None:
         """One timer watches over all deadlines: most requests end long before theirs and never touch it."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._sweep_due = moment
-        self._sweeper = self.loop.call_later(max(0.0, moment - time.monotonic()), self._sweep)
+        self._sweeper = self.loop.call_later(max(0.0, moment - clock.monotonic()), self._sweep)
 
     def _sweep(self) -> None:
         self._sweeper, self._sweep_due = None, inf
-        now, waiting = time.monotonic(), [connection for connection in self._all if connection.waiter is not None]
+        now, waiting = clock.monotonic(), [connection for connection in self._all if connection.waiter is not None]
         for connection in waiting:
             if connection.deadline <= now:
                 connection.expire()
@@ -110,7 +110,7 @@ class HttpPool:
             self._sweep_at(min(left))
 
     def _take_idle(self) -> Connection | None:
-        oldest = time.monotonic() - IDLE_SECONDS
+        oldest = clock.monotonic() - IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open and connection.idle_since > oldest:
@@ -140,7 +140,7 @@ class HttpPool:
     async def _dial(self, deadline: float) -> Connection:
         host, port = self._address
         arguments: dict[str, Any] = {"ssl": self._tls} if self._tls else {}
-        budget = min(self._connect_timeout, max(0.001, deadline - time.monotonic()))
+        budget = min(self._connect_timeout, max(0.001, deadline - clock.monotonic()))
         try:
             async with asyncio.timeout(budget):
                 _, connection = await self.loop.create_connection(lambda: Connection(self), host, port, **arguments)
@@ -154,7 +154,7 @@ class HttpPool:
         future: asyncio.Future[None] = self.loop.create_future()
         self._waiting.append(future)
         try:
-            async with asyncio.timeout(max(0.001, deadline - time.monotonic())):
+            async with asyncio.timeout(max(0.001, deadline - clock.monotonic())):
                 await future
         except TimeoutError as error:
             raise DeadlineExceeded("all connections to the server stayed busy") from error

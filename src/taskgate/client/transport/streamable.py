@@ -11,10 +11,10 @@ import asyncio
 import contextlib
 import random
 import ssl
-import time
 from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit
 
+from taskgate import clock
 from taskgate.client.errors import (
     CannotConnect,
     ClientError,
@@ -105,7 +105,7 @@ class StreamableHttp:
         self._write_head()
 
     async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
-        deadline = time.monotonic() + timeout
+        deadline = clock.monotonic() + timeout
         stream = MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
         in_session = self.session_id is not None
         reply = await self._post(outgoing.headers, outgoing.body, stream, timeout, pooled=not outgoing.long)
@@ -162,10 +162,10 @@ class StreamableHttp:
         pause = FIRST_PAUSE
         while stream.reader.last_id is not None and self._stateful:
             wanted = stream.reader.retry_ms
-            await asyncio.sleep(min(pause if wanted is None else wanted / 1000, max(0.0, deadline - time.monotonic())))
-            if time.monotonic() >= deadline:
+            await clock.sleep(min(pause if wanted is None else wanted / 1000, max(0.0, deadline - clock.monotonic())))
+            if clock.monotonic() >= deadline:
                 raise DeadlineExceeded("the server did not answer in time")
-            reply = await self._get(stream, deadline - time.monotonic())
+            reply = await self._get(stream, deadline - clock.monotonic())
             if stream.response is not None:
                 return stream.response
             if reply is not None and reply.status != 200:
@@ -184,7 +184,7 @@ class StreamableHttp:
         stream = MessageStream(None, self._deliver, self._options.max_reply_bytes, opened.set)
         pause = FIRST_PAUSE
         while True:
-            begun = time.monotonic()
+            begun = clock.monotonic()
             try:
                 reply = await self._get(stream, STREAM_SECONDS)
                 if reply is not None and 400 <= reply.status < 500:
@@ -194,9 +194,9 @@ class StreamableHttp:
             except ClientError:
                 # A stream that sends rubbish is begun afresh: its remembered position is worth nothing.
                 stream = MessageStream(None, self._deliver, self._options.max_reply_bytes)
-            pause = FIRST_PAUSE if time.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
+            pause = FIRST_PAUSE if clock.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
             wanted = stream.reader.retry_ms
-            await asyncio.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
+            await clock.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
 
     def _stop_listener(self) -> None:
         if self._listener is not None:

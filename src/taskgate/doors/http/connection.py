@@ -15,6 +15,7 @@ from typing import Any, Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from taskgate import clock
 from taskgate.doors.http.post import Answering, Post
 from taskgate.gateway.plan import Limits
 
@@ -85,7 +86,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.raw = transport
         self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
-        self._waiting_since = self.loop.time()
+        self._waiting_since = clock.monotonic()
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
@@ -115,7 +116,7 @@ class Connection(HttpToolsProtocol):
         self.headers = []
         self._post = None
         if self._waiting_since is None:
-            self._waiting_since = self.loop.time()
+            self._waiting_since = clock.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -126,7 +127,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        self._body_since, self._waiting_since = self.loop.time(), None
+        self._body_since, self._waiting_since = clock.monotonic(), None
         self._received = 0
         self.on_lost = None
         if not self.url.startswith(b"/"):
@@ -194,7 +195,7 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
-            self._idle_since = self.loop.time()
+            self._idle_since = clock.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

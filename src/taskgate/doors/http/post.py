@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
+from taskgate import clock
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
 from taskgate.doors.http.event_stream import StreamShelf
 from taskgate.doors.http.streamed_reply import StreamedReply
@@ -118,7 +119,7 @@ class Post:
             self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts = []
             # The loop's own time: when this turn of it began, so that waiting behind others in the same turn counts.
-            self.arrived = self._connection.loop.time()
+            self.arrived = clock.monotonic()
             self.work = self._connection.begin(self)
 
     def lost(self) -> None:

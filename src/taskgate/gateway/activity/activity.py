@@ -7,10 +7,10 @@ feed is told nothing and costs nothing: its durable events are in the store, for
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.event_log import EventLog
 from taskgate.core.activity.events import EventKind
@@ -64,7 +64,7 @@ class Activity:
         loading = self._loading.get(caller)
         if loading is not None:
             await asyncio.shield(loading)
-        feed.last_used = asyncio.get_running_loop().time()
+        feed.last_used = clock.monotonic()
         return feed
 
     def open(self, caller: str, scope: str) -> Feed:
@@ -75,7 +75,7 @@ class Activity:
                 self._make_room()
             events = EventLog(self._limits.events_per_caller, int(self._limits.events_age_s * 1000))
             feed = self._feeds[caller] = Feed(caller, scope, self._store, events)
-            feed.last_used = asyncio.get_running_loop().time()
+            feed.last_used = clock.monotonic()
             loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
             loading.add_done_callback(lambda _: self._loading.pop(caller, None))
         return feed
@@ -124,7 +124,7 @@ class Activity:
     def heard(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
         """A server said something to this caller: logs go to the ring of logs, everything else is an event."""
         told = wire.parse_strictly(params) if params is not None else {}
-        now = iso(time.time_ns() // 1_000_000)
+        now = iso(clock.wall_ms())
         if method == LOG:
             level = told.get("level") if type(told) is dict else None
             line = {"server": server, "source": "protocol", "level": level or "info", "timestamp": now}

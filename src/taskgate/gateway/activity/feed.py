@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core.activity.event_log import Batch, EventLog
 from taskgate.core.activity.events import ENDED, SHOWN, Event, EventKind
 from taskgate.core.tasks import ids
@@ -93,7 +93,7 @@ class Feed:
 
     def tell(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """An event that need not outlive the process."""
-        now = time.time_ns() // 1_000_000
+        now = clock.wall_ms()
         self.log.add(Event(new_ulid(now), kind.value, server, now, data))
         self._wake()
 
@@ -155,11 +155,11 @@ class Feed:
 
     def take(self, after: str | None = None) -> tuple[Batch, list[Event]]:
         """The batch for one reply, and its events as they are told: with a marker in front where some were lost."""
-        self.log.trim(time.time_ns() // 1_000_000)
+        self.log.trim(clock.wall_ms())
         batch = self.log.take_after(after) if after is not None else self.log.take()
         events = list(batch.events)
         if batch.lost:
-            now = time.time_ns() // 1_000_000
+            now = clock.wall_ms()
             events.insert(0, Event(new_ulid(now), EventKind.EVENTS_LOST.value, "", now, {"count": batch.lost}))
         return batch, events
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.answers import elicitation_answer, sampling_answer, secret_fields
 from taskgate.core.activity.events import EventKind
@@ -153,7 +153,7 @@ class Inbox:
             if not own:
                 del self._waiting[caller]
             return None
-        now = time.time_ns() // 1_000_000
+        now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
         expiry_s = min(self.expiry_s, self.url_expiry_s) if question.is_url else self.expiry_s
         asked = bytes(bare_params(question.params, drop))

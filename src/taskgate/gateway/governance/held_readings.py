@@ -6,10 +6,10 @@ meanwhile, and the same request, asked again, waits for the same answer or uses 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
+from taskgate import clock
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.governance.approval import Changed, Dispatched, State
 from taskgate.core.governance.decision import Decision, Forward
@@ -85,10 +85,10 @@ class HeldReadings:
         wait_s = rung.wait_s if rung.wait_s is not None else settings.hold_s
         beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
         beat.start()
-        end = time.monotonic() + wait_s
+        end = clock.monotonic() + wait_s
         try:
             while True:
-                left = end - time.monotonic()
+                left = end - clock.monotonic()
                 held = await self._approvals.settled(approval_id, max(0.0, min(left, KEEP_ALIVE_S)))
                 if held is None:
                     raise CallerError("approval_expired", "The approval is no longer kept; ask again.", gate="approval")

@@ -7,11 +7,11 @@ before a dispatch goes the same way, so both can only agree.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Settled
@@ -109,7 +109,7 @@ def _policy_answer(plan: Plan, asked: Asked, decision: NeedsPolicy) -> PolicyAns
             read_arguments(asked),
             asked.scope,
             decision.policy_id,
-            PolicyTime.at(int(time.time())),
+            PolicyTime.at(int(clock.wall())),
             record.tags if record is not None else frozenset(),
             asked.kind,
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from taskgate import clock
 from taskgate.core.activity.events import EventKind
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
@@ -50,7 +50,7 @@ async def set_timer(context: Context, request: Request, given: dict[str, Any]) -
         raise CallerError("invalid_params", f"You have {most} timers already; delete some with delete_timer.")
     if given["interval"] and given["duration_ms"] < LEAST_INTERVAL_MS:
         raise CallerError("invalid_params", f"A timer that repeats needs at least {LEAST_INTERVAL_MS} ms.")
-    now = time.time_ns() // 1_000_000
+    now = clock.wall_ms()
     timer_id = new_ulid(now)
     handle = asyncio.get_running_loop().call_later(given["duration_ms"] / 1000, _fire, feed, timer_id)
     timer = Timer(

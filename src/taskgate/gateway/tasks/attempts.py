@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
@@ -96,7 +96,7 @@ class Attempts:
             if problem is None:
                 return
             if attempt + 1 < UNREACHABLE_TRIES:
-                await asyncio.sleep(PAUSE_S * 2**attempt)
+                await clock.sleep(PAUSE_S * 2**attempt)
                 continue
             await self._give_up(task, problem)
 
@@ -207,7 +207,7 @@ class Attempts:
             await self._give_up(current, problem_left)
 
     async def _recorded(self, task: Task, call: Awaitable[Reply]) -> Reply:
-        span = self.waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, time.time())
+        span = self.waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, clock.wall())
         state = "error"
         try:
             reply = await call
@@ -217,7 +217,7 @@ class Attempts:
             state = "cancelled"
             raise
         finally:
-            span.over(state, time.time())
+            span.over(state, clock.wall())
 
     def _outgoing(self, task: Task, params: Members, face: CallerFace, trace: Headers) -> UpstreamRequest:
         return UpstreamRequest(

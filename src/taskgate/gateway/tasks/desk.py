@@ -6,13 +6,12 @@ principals, and an anonymous caller's tasks to whoever knows their unguessable i
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.caller import ANONYMOUS
@@ -165,15 +164,15 @@ class TaskDesk:
 
     async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
         """A write of ours that nobody waits for: a store in trouble is tried again until it recovers."""
-        end = time.monotonic() + STORE_PATIENCE_S
+        end = clock.monotonic() + STORE_PATIENCE_S
         while True:
             try:
                 return await write()
             except GatewayFault as fault:
-                if fault.error_type != "store_unavailable" or time.monotonic() > end:
+                if fault.error_type != "store_unavailable" or clock.monotonic() > end:
                     raise
                 log.warning("store in trouble; a write of a task waits for it", why=fault.message)
-            await asyncio.sleep(STORE_PAUSE_S)
+            await clock.sleep(STORE_PAUSE_S)
 
     def moved(self, task: Task) -> None:
         """Spread the news of a change that the store has made."""

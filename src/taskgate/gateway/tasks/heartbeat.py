@@ -6,8 +6,8 @@ Progress may never fall, so a heartbeat only ever adds a thousandth to the last 
 from __future__ import annotations
 
 import asyncio
-import time
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.gateway.request import Request
@@ -18,7 +18,7 @@ class Heartbeat:
         self._request = request
         self._interval_s = interval_s
         self._text = text
-        self._started = time.monotonic()
+        self._started = clock.monotonic()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -34,7 +34,7 @@ class Heartbeat:
         token = request.progress_token
         if request.answered or token is None:
             return
-        text = f"{self._text} ({time.monotonic() - self._started:.0f} s)"
+        text = f"{self._text} ({clock.monotonic() - self._started:.0f} s)"
         request.pace.beat(
             text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
@@ -73,7 +73,7 @@ class TaskMethods:
         if task.state.is_terminal or task.state is TaskState.INPUT_REQUIRED:
             self._polls.pop(task.id, None)
             return task
-        now, interval = time.monotonic(), self._desk.poll_ms(task) / 1000
+        now, interval = clock.monotonic(), self._desk.poll_ms(task) / 1000
         last = self._noticed_poll(task.id, now)
         wait = interval * EARLY - (now - last)
         if last and wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
@@ -120,9 +120,9 @@ class TaskMethods:
 
     async def wait(self, request: Request, task: Task, limit_s: float) -> Task:
         """The task once it is over, or as it is when the time is up."""
-        end = time.monotonic() + limit_s
+        end = clock.monotonic() + limit_s
         while not task.state.is_terminal:
-            left = end - time.monotonic()
+            left = end - clock.monotonic()
             if left <= 0 or self.draining:
                 return task
             if not await self._desk.board.next_change(task.id, min(left, KEEP_ALIVE_S)):

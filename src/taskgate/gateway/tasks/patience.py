@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from taskgate import clock
+
 EARLY_S: Final = 0.002
 """Event loops round timers to a millisecond; what is due that soon is due now."""
 
@@ -26,7 +28,7 @@ class Line:
         self._ringing = False
 
     def join(self, who: object, due: Callable[[], None]) -> None:
-        self._waiting[who] = (self._loop.time() + self.wait_s, due)
+        self._waiting[who] = (clock.monotonic() + self.wait_s, due)
         if not self._ringing:
             self._ringing = True
             self._loop.call_later(self.wait_s, self._ring)
@@ -35,7 +37,7 @@ class Line:
         self._waiting.pop(who, None)
 
     def _ring(self) -> None:
-        now = self._loop.time() + EARLY_S
+        now = clock.monotonic() + EARLY_S
         while self._waiting:
             who, (at, due) = next(iter(self._waiting.items()))
             if at > now:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, Form, promoted_text
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
@@ -62,7 +62,7 @@ class Promotion:
         self._call = call
         self._rung = rung
         self._line = line
-        self._started = time.monotonic()
+        self._started = clock.monotonic()
         self._work: asyncio.Task[None] | None = None
         self._let_go = False
         if request.carrier is None:
@@ -77,7 +77,7 @@ class Promotion:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
         request, call = self._request, self._call()
         waits, carrier = self.in_line, request.carrier
-        sent_ms = self._ladder.desk.store.now_ms() - int((time.monotonic() - self._started) * 1000)
+        sent_ms = self._ladder.desk.store.now_ms() - int((clock.monotonic() - self._started) * 1000)
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms)
         try:
             task, _ = await self._ladder.desk.accept(request, call, sent=None if waits else sent)
@@ -100,7 +100,7 @@ class Promotion:
                 carrier.cancel()
 
     async def _answer(self, task: Task) -> None:
-        waited_s = time.monotonic() - self._started
+        waited_s = clock.monotonic() - self._started
         try:
             await self._request.answer_early(handed_over(self._request, task, self._ladder.desk, self._rung, waited_s))
         except Exception as fault:

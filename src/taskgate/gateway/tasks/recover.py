@@ -7,10 +7,10 @@ its class allows it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
 
+from taskgate import clock
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.tasks import endings, recovery
 from taskgate.core.tasks.happening import ApprovalExpired, InputSettled
@@ -33,7 +33,7 @@ class Recovery:
 
     async def take_over(self) -> int:
         """At start: every open task of an owner that is gone is classified and moved on."""
-        store, began = self._desk.store, time.monotonic()
+        store, began = self._desk.store, clock.monotonic()
         await store.claim()
         count, after = 0, ""
         while tasks := await store.claimed(after, PAGE):
@@ -42,7 +42,7 @@ class Recovery:
             count, after = count + len(tasks), tasks[-1].id
         self._desk.open_tasks = await store.open_count()
         if count:
-            log.info("tasks recovered", count=count, seconds=round(time.monotonic() - began, 3))
+            log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
         return count
 
     async def _move_on(self, task: Task) -> None:

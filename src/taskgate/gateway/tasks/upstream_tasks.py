@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import supports_tasks
 from taskgate.core.errors import Executed, UpstreamError
@@ -92,7 +93,7 @@ class UpstreamTasks:
                 if await self._out_of_time(task, problem):
                     return True
             link = None
-            await asyncio.sleep(POLL_S)
+            await clock.sleep(POLL_S)
 
     async def _out_of_time(self, task: Task, problem: UpstreamError) -> bool:
         current = await self._desk.store.get(task.id)
@@ -147,7 +148,7 @@ class UpstreamTasks:
                     return True
                 self._ask_new(task, link, handle, members.get("inputRequests"), asking)
                 self._note(task, members)
-                await asyncio.sleep(_interval(members))
+                await clock.sleep(_interval(members))
         finally:
             for waiting in asking.values():
                 waiting.cancel()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.approval_side import ApprovalSide
@@ -32,7 +32,7 @@ DEFAULT_OWNER = "taskgate"
 
 
 def system_clock() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.wall_ms()
 
 
 class SqliteStore(TaskSide, ApprovalSide, LogSide):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from taskgate import clock
 from taskgate.core.audit import Entry
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.happening import Dispatched, Happening, Noted, ResultCame
@@ -155,9 +155,9 @@ class TaskSide(Foundation):
             return self._reader.open_count(caller)
         # Asked for with every poll to set the pace of polling; a second old is good enough for that.
         count, at = self._open_count
-        if time.monotonic() - at > _COUNT_GOOD_S:
+        if clock.monotonic() - at > _COUNT_GOOD_S:
             count = self._reader.open_count(None)
-            self._open_count = (count, time.monotonic())
+            self._open_count = (count, clock.monotonic())
         return count
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
@@ -173,7 +173,7 @@ class TaskSide(Foundation):
         swept, spills = await self._write_or_fault(upkeep_operations.sweep)
         named = self._reader.spill_names()
         removed = await asyncio.to_thread(self._spill_files.remove, spills)
-        removed += await asyncio.to_thread(self._spill_files.remove_orphans, named, time.time())
+        removed += await asyncio.to_thread(self._spill_files.remove_orphans, named, clock.wall())
         return replace(swept, files=removed)
 
     async def claim(self) -> int:

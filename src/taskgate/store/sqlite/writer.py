@@ -22,11 +22,11 @@ import queue
 import sqlite3
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, TakeBack, Waiting
@@ -177,8 +177,8 @@ class Writer:
     def _run_quickly(self, batch: Batch) -> None:
         """Without savepoints: one costs as much as a whole operation."""
         transaction = self._begin()
-        until = time.perf_counter() + BATCH_BUDGET_S
-        while self._waiting and len(batch.waiting) < MAX_BATCH and time.perf_counter() < until:
+        until = clock.monotonic() + BATCH_BUDGET_S
+        while self._waiting and len(batch.waiting) < MAX_BATCH and clock.monotonic() < until:
             batch.waiting.append(self._waiting.popleft())
             batch.waiting[-1].run(transaction)
         for rider in batch.riding:

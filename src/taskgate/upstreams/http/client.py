@@ -12,6 +12,7 @@ import math
 import ssl
 from collections.abc import Sequence
 
+from taskgate import clock
 from taskgate.core.errors import Executed
 from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.pool import OriginPool, PoolLimits
@@ -72,7 +73,7 @@ class HttpClient:
         connection at once.
         """
         if due is None:
-            due = math.inf if deadline_s is None else asyncio.get_running_loop().time() + deadline_s
+            due = math.inf if deadline_s is None else clock.monotonic() + deadline_s
         request = target.render(method, headers, body)
         if deadline_s is not None and deadline_s <= 0:
             raise HttpFailure(Stage.DEADLINE, "the deadline had passed before the request was sent", Executed.NO)

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
+from taskgate import clock
 from taskgate.core.errors import Executed
 from taskgate.upstreams.http.connection import Connection
 from taskgate.upstreams.http.failure import HttpFailure, Stage
@@ -74,7 +75,7 @@ async def _connect_first(
     loop = asyncio.get_running_loop()
     problem = "no address"
     for position, address in enumerate(addresses):
-        share = (until - loop.time()) / (len(addresses) - position)
+        share = (until - clock.monotonic()) / (len(addresses) - position)
         try:
             async with asyncio.timeout(share):
                 return await loop.create_connection(factory, address, port)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import cast
 
+from taskgate import clock
 from taskgate.core.errors import Executed
 from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.reader import OnEvent, OnHead, ReplyProblem, ReplyReader
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
         if transport.is_closing():
             # The very write failed, so the kernel did not take all of it.
             self._unsent = True
-        self._watch(due if idle_s is None else min(due, self._loop.time() + idle_s))
+        self._watch(due if idle_s is None else min(due, clock.monotonic() + idle_s))
         return future
 
     def adopt_limits(self) -> None:
@@ -173,9 +174,9 @@ class Connection(asyncio.Protocol):
             self._answer()
             self._phase = Phase.DRAINING
             self._drained = 0
-            self._watch(self._loop.time() + _DRAIN_S)
+            self._watch(clock.monotonic() + _DRAIN_S)
         elif self._idle_s is not None:
-            self._watch(min(self._deadline, self._loop.time() + self._idle_s))
+            self._watch(min(self._deadline, clock.monotonic() + self._idle_s))
 
     def _end_reply(self) -> None:
         if self._phase is Phase.BUSY:
@@ -184,7 +185,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._phase = Phase.IDLE
-        self._watch(self._loop.time() + self._keep_for())
+        self._watch(clock.monotonic() + self._keep_for())
         self._on_free(self)
 
     def _answer(self) -> None:
@@ -240,7 +241,7 @@ class Connection(asyncio.Protocol):
     def _ring(self) -> None:
         self._timer = None
         self._timer_at = math.inf
-        now = self._loop.time()
+        now = clock.monotonic()
         if self._due - now > _TIMER_SLACK_S:
             self._watch(self._due)
         elif self._deadline - now > _TIMER_SLACK_S:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
 
+from taskgate import clock
 from taskgate.core.errors import Executed
 from taskgate.upstreams.http.connect import open_connection
 from taskgate.upstreams.http.connection import Connection
@@ -110,8 +111,7 @@ class OriginPool:
             await asyncio.wait([self._emptied], timeout=within_s)
 
     async def _open(self, due: float) -> Connection:
-        loop = asyncio.get_running_loop()
-        until = min(due, loop.time() + self._limits.connect_timeout_s)
+        until = min(due, clock.monotonic() + self._limits.connect_timeout_s)
         self._opening += 1
         try:
             connection = await open_connection(self.origin, self._make, context=self._context, until=until)
@@ -120,7 +120,7 @@ class OriginPool:
                 raise HttpFailure(Stage.CONNECT, "the connection was closed as soon as it was open", Executed.NO)
             self._all.add(connection)
         except HttpFailure as failure:
-            if loop.time() >= due:
+            if clock.monotonic() >= due:
                 raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from None
             raise
         finally:
