@@ -16,6 +16,7 @@ from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
+from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
 from taskgate.store.sqlite import rows
@@ -142,6 +143,9 @@ class Reader:
         """The last number handed out, and the last one delivered."""
         row = self._run("find_stream", caller=caller).fetchone()
         return (0, 0) if row is None else (row[0], row[1])
+
+    def catalogs(self) -> tuple[KeptCatalog, ...]:
+        return tuple(KeptCatalog(*row) for row in self._run("kept_catalogs"))
 
     def audit_rows(self, after: int, limit: int) -> tuple[Row, ...]:
         return tuple(rows.audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))

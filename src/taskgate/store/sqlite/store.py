@@ -16,6 +16,7 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.approval_side import ApprovalSide
+from taskgate.store.sqlite.catalog_side import CatalogSide
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import SYNCHRONOUS, connect_reader, connect_writer, migrate
 from taskgate.store.sqlite.file_lock import FileLock
@@ -35,7 +36,7 @@ def system_clock() -> int:
     return clock.wall_ms()
 
 
-class SqliteStore(TaskSide, ApprovalSide, LogSide):
+class SqliteStore(TaskSide, ApprovalSide, LogSide, CatalogSide):
     """One open store. Made by `open_store`, ended by `close`."""
 
     _lock: FileLock | None = None

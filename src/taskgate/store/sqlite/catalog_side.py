@@ -1,0 +1,37 @@
+"""The part of the SQLite store that keeps the servers' last known lists (`ports.catalog_store`)."""
+
+from __future__ import annotations
+
+from taskgate.ports.catalog_store import KeptCatalog
+from taskgate.store.sqlite.batch import RideAlong
+from taskgate.store.sqlite.foundation import Foundation
+from taskgate.store.sqlite.transaction import Transaction
+
+
+class CatalogSide(Foundation):
+    def keep_catalog(self, catalog: KeptCatalog) -> None:
+        def write(tx: Transaction) -> None:
+            tx.run(
+                "keep_catalog",
+                server=catalog.server,
+                fingerprint=catalog.fingerprint,
+                listed_ms=catalog.listed_ms,
+                body=catalog.body,
+            )
+
+        self._ride_along(RideAlong(write))
+
+    def catalog_confirmed(self, server: str, listed_ms: int) -> None:
+        def write(tx: Transaction) -> None:
+            tx.run("confirm_catalog", server=server, listed_ms=listed_ms)
+
+        self._ride_along(RideAlong(write))
+
+    async def kept_catalogs(self) -> tuple[KeptCatalog, ...]:
+        return self._reader.catalogs()
+
+    def forget_catalog(self, server: str) -> None:
+        def write(tx: Transaction) -> None:
+            tx.run("forget_catalog", server=server)
+
+        self._ride_along(RideAlong(write))
