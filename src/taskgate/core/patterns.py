@@ -2,20 +2,23 @@
 
 A pattern is matched, case-sensitively, against the *upstream's own* name, never the name shown to callers.
 `server:glob` limits it to servers whose id matches the part before the colon; `resource:glob` and `prompt:glob` (or
-`server:resource:glob`) match resource URIs and prompt names instead of tools. In a glob `*` is any run of characters,
-`?` is any one, `[abc]`, `[a-z]` and `[!abc]` are classes. Scoping and governance both use it; a leading `-` is
-meaningful only in a session's request and is read there.
+`server:resource:glob`) match resource URIs and prompt names instead of tools; a URI and the glob over it are compared
+in their normal form (`resource_uri`). In a glob `*` is any run of characters, `?` is any one, `[abc]`, `[a-z]` and
+`[!abc]` are classes. Scoping and governance both use it; a leading `-` is meaningful only in a session's request and is
+read there. `lookalike` patterns match the skeletons of names instead, for names that no server listed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
 from taskgate.core.errors import CallerError
+from taskgate.core.governance.lookalike import skeleton
+from taskgate.core.governance.resource_uri import normal_form, normal_glob
 
 MAX_PATTERN = 512
 
@@ -71,6 +74,21 @@ class Glob:
         """Whether this glob names exactly one thing."""
         return self.shape is _Shape.EXACT
 
+    @property
+    def everything(self) -> bool:
+        """Whether this glob covers every name."""
+        return self.shape is _Shape.ALL
+
+    @property
+    def tail(self) -> str | None:
+        """The end that a name must have, where nothing else is asked of it."""
+        return self.text.lstrip("*") if self.shape is _Shape.TAIL else None
+
+    @property
+    def lookalike(self) -> Glob:
+        """The same glob over the skeletons of names: its letters folded, its wildcards kept."""
+        return _lookalike_glob(self.text)
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -88,7 +106,20 @@ class Pattern:
 
     def matches(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> bool:
         """Whether this pattern speaks about `name` (a tool's or prompt's own name, or a URI) of that server."""
-        return kind is self.kind and self.server.matches(server) and self.name.matches(name)
+        if kind is not self.kind or not self.server.matches(server):
+            return False
+        return self.name.matches(normal_form(name) if kind is PatternKind.RESOURCE else name)
+
+    def resembled_by(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> bool:
+        """Whether a name looks like one that this pattern speaks about."""
+        if kind is not self.kind or not self.server.matches(server):
+            return False
+        return self.name.lookalike.matches(judged_skeleton(name, kind))
+
+
+def judged_skeleton(name: str, kind: PatternKind) -> str:
+    """The skeleton of a name, of a URI that of its normal form."""
+    return skeleton(normal_form(name) if kind is PatternKind.RESOURCE else name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +152,25 @@ class PatternSet:
 
     def matches(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> bool:
         """Whether any pattern matches."""
-        return any(pattern.matches(server, name, kind) for pattern in self.patterns)
+        return self.for_server(server, kind)(name)
+
+    def resembled_by(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> bool:
+        """Whether a name looks like one that any of these patterns speaks about."""
+        return any(pattern.resembled_by(server, name, kind) for pattern in self.patterns)
 
     def for_server(self, server: str, kind: PatternKind = PatternKind.TOOL) -> AnyOf:
         """A test of names of one server, for whoever has many names to ask about."""
         general, limited = self._sorted(kind)
         special = [pattern.name for pattern in limited if pattern.server.matches(server)]
-        return general | AnyOf.of(special) if special else general
+        return general | AnyOf.of(special, uris=kind is PatternKind.RESOURCE) if special else general
 
     def _sorted(self, kind: PatternKind) -> tuple[AnyOf, tuple[Pattern, ...]]:
         """What holds for all servers as one test, and the patterns limited to some."""
         found = self._tests.get(kind)
         if found is None:
             mine = [pattern for pattern in self.patterns if pattern.kind is kind]
-            general = AnyOf.of(pattern.name for pattern in mine if pattern.server.shape is _Shape.ALL)
+            uris = kind is PatternKind.RESOURCE
+            general = AnyOf.of((pattern.name for pattern in mine if pattern.server.shape is _Shape.ALL), uris=uris)
             limited = tuple(pattern for pattern in mine if pattern.server.shape is not _Shape.ALL)
             found = self._tests[kind] = (general, limited)
         return found
@@ -150,9 +186,11 @@ class AnyOf:
     tails: tuple[str, ...]
     # Each with its longest literal part: to look for that first spares most names the full test.
     rest: tuple[tuple[str, _Truth], ...]
+    uris: bool = False
+    """Names are URIs, and are compared in their normal form."""
 
     @classmethod
-    def of(cls, globs: Iterable[Glob]) -> AnyOf:
+    def of(cls, globs: Iterable[Glob], *, uris: bool = False) -> AnyOf:
         """Sort globs by their shape."""
         shapes: dict[_Shape, list[Glob]] = {shape: [] for shape in _Shape}
         for glob in globs:
@@ -163,6 +201,7 @@ class AnyOf:
             tuple(glob.text.rstrip("*") for glob in shapes[_Shape.HEAD]),
             tuple(glob.text.lstrip("*") for glob in shapes[_Shape.TAIL]),
             tuple((glob.needle, glob.truth) for glob in shapes[_Shape.GENERAL]),
+            uris,
         )
 
     def __call__(self, name: str) -> bool:
@@ -175,6 +214,7 @@ class AnyOf:
             self.heads + other.heads,
             self.tails + other.tails,
             self.rest + other.rest,
+            self.uris or other.uris,
         )
 
     def among(self, names: Iterable[str]) -> list[str]:
@@ -182,6 +222,9 @@ class AnyOf:
         if self.everything:
             return list(names)
         exact, heads, tails, rest = self.exact, self.heads, self.tails, self.rest
+        if self.uris:
+            plain = replace(self, uris=False)
+            return [name for name in names if plain(normal_form(name))]
         if not rest:
             return [name for name in names if name in exact or name.startswith(heads) or name.endswith(tails)]
         return [
@@ -210,7 +253,10 @@ def _compile(text: str) -> Pattern:
     server, kind, glob = _parts(text)
     if text and (not server or not glob):
         raise PatternError(text, "has nothing on one side of the colon")
-    return Pattern(text, kind, Glob.compile(server), Glob.compile(glob))
+    compiled = Glob.compile(glob)
+    if kind is PatternKind.RESOURCE:
+        compiled = _plain_glob(normal_glob(glob))
+    return Pattern(text, kind, Glob.compile(server), compiled)
 
 
 def _parts(text: str) -> tuple[str, PatternKind, str]:
@@ -233,6 +279,19 @@ def _compile_glob(text: str) -> Glob:
         raise PatternError(text, f"is longer than {MAX_PATTERN} characters")
     if text != text.strip() or not text.isprintable():
         raise PatternError(text, "has spaces around it or characters that cannot be seen")
+    return _plain_glob(text)
+
+
+@lru_cache(maxsize=4096)
+def _lookalike_glob(text: str) -> Glob:
+    """The glob over skeletons: its letters folded, its wildcards kept."""
+    try:
+        return _plain_glob(skeleton(text))
+    except PatternError:  # folding turned a range of a class the wrong way round
+        return _plain_glob(text)
+
+
+def _plain_glob(text: str) -> Glob:
     if "?" in text or "[" in text:
         pattern = re.compile(_translate(text), re.DOTALL)
         needle = max(re.split(r"\[!?.[^]]*\]|[*?]", text), key=len)

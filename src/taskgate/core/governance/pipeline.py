@@ -24,10 +24,14 @@ from taskgate.core.governance.decision import (
     NeedsPolicy,
     Note,
     Settled,
+    Strictness,
+    strictness,
 )
+from taskgate.core.governance.lookalike import skeletons
+from taskgate.core.governance.resource_uri import is_ambiguous
 from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
 from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
-from taskgate.core.patterns import PatternKind
+from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.scoping.registry import Approval as RecordWish
 from taskgate.core.scoping.registry import ApprovalPolicy
 
@@ -103,6 +107,38 @@ def decide(
     return found
 
 
+def decide_unlisted(
+    gates: Gates,
+    kind: PatternKind,
+    server: str,
+    name: str,
+    *,
+    quarantined: Collection[tuple[str, str]] = (),
+    withheld: Collection[str] = (),
+) -> Decision:
+    """May a name be used that its server did not list? Like `decide`, and never less strict than for what it looks like.
+
+    A server may answer to `DROP_X`, ` drop_x` or `drop＿x` as it does to `drop_x`, and to many spellings of one URI.
+    `withheld` holds the skeletons (`patterns.judged_skeleton`) of what the server lists and this caller may not use.
+    """
+    exact = decide(gates, kind, server, name, quarantined=quarantined)
+    if isinstance(exact, Denied):
+        return exact
+    if kind is PatternKind.RESOURCE and is_ambiguous(name):
+        return Denied(Gate.VISIBILITY, "its URI can be read in two ways", UNKNOWN)
+    looks = judged_skeleton(name, kind)
+    if looks in withheld or (kind is PatternKind.TOOL and looks in skeletons(n for s, n in quarantined if s == server)):
+        return Denied(Gate.VISIBILITY, "looks like something that is withheld", UNKNOWN)
+    hidden = gates.visibility.hides_lookalike(kind, server, name)
+    if hidden is not None:
+        return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
+    wish = _wish(gates.records.get(server), kind, server, name, lookalike=True)
+    decision = _tighten(
+        _by_rule(gates.rules.match_lookalike(kind, server, name)), gates.records.get(server), wish, server
+    )
+    return max(exact, _enforce_any(gates, decision), key=_severity)
+
+
 def conclude(gates: Gates, asked: NeedsPolicy, answer: PolicyAnswer) -> Settled:
     """The final word once the policy engine has answered."""
     match answer.verdict:
@@ -152,8 +188,22 @@ def _decide_afresh(gates: Gates, kind: PatternKind, server: str, name: str) -> D
     hidden = gates.visibility.hides(kind, server, name)
     if hidden is not None:
         return Denied(Gate.VISIBILITY, hidden, UNKNOWN)
-    matched = gates.rules.match(kind, server, name)
-    return _enforce_any(gates, _tighten(_by_rule(matched), gates.records.get(server), kind, server, name))
+    matched, record = gates.rules.match(kind, server, name), gates.records.get(server)
+    wish = _wish(record, kind, server, name, lookalike=False)
+    return _enforce_any(gates, _tighten(_by_rule(matched), record, wish, server))
+
+
+def _severity(decision: Decision) -> tuple[Strictness, bool]:
+    """How strict a decision is; what development only notes is stricter than nothing."""
+    return strictness(decision), isinstance(decision, Forward) and decision.note is not None
+
+
+def _wish(record: ApprovalPolicy | None, kind: PatternKind, server: str, name: str, *, lookalike: bool) -> RecordWish:
+    if record is None:
+        return RecordWish.FORWARD
+    if kind is not PatternKind.TOOL:
+        return record.default
+    return record.for_lookalike(server, name) if lookalike else record.for_tool(server, name)
 
 
 def _by_rule(matched: Matched) -> Decision:
@@ -170,11 +220,10 @@ def _by_rule(matched: Matched) -> Decision:
             assert_never(matched.action)
 
 
-def _tighten(decision: Decision, wishes: ApprovalPolicy | None, kind: PatternKind, server: str, name: str) -> Decision:
+def _tighten(decision: Decision, wishes: ApprovalPolicy | None, wish: RecordWish, server: str) -> Decision:
     """Apply what a server's own record demands: it can tighten a rule, never loosen one."""
     if wishes is None or isinstance(decision, Denied):
         return decision
-    wish = wishes.for_tool(server, name) if kind is PatternKind.TOOL else wishes.default
     label = f"servers.{server}.approval_policy"
     match wish:
         case RecordWish.FORWARD:

@@ -1,8 +1,8 @@
 """Ordered rules, first match wins, compiled once per configuration revision.
 
-A `RuleSet` answers which rule speaks for a name. Globs are tried only the first time a name is seen; after that an
-answer is one dictionary look-up. What follows from the rule, and whether a later stage narrows it, is decided in
-`pipeline`.
+A `RuleSet` answers which rule speaks for a name, and which one would speak for a name that looks like it. The index is
+asked only the first time a name is seen; after that an answer is one dictionary look-up. What follows from the rule,
+and whether a later stage narrows it, is decided in `pipeline`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from taskgate.core.governance.decision import Action
-from taskgate.core.patterns import Pattern, PatternError, PatternKind, PatternSet
+from taskgate.core.governance.resource_uri import normal_form
+from taskgate.core.governance.rule_index import NEVER, RuleIndex
+from taskgate.core.patterns import Pattern, PatternError, PatternKind, PatternSet, judged_skeleton
 
 # A caller may invent names where unlisted tools are let through, so remembered answers are bounded.
 MAX_REMEMBERED = 50_000
@@ -52,20 +54,19 @@ class _CompiledRule:
     server: str | None
     matched: Matched
 
-    def covers(self, kind: PatternKind, server: str, name: str) -> bool:
-        return (self.server is None or self.server == server) and self.pattern.matches(server, name, kind)
-
 
 class RuleSet:
     """Compiled rules with a memory of the answers given. Immutable in meaning: make a new one for a new
     configuration."""
 
-    __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_rules")
+    __slots__ = ("_answers", "_default", "_forced", "_forced_answers", "_index", "_lookalikes", "_rules")
 
     def __init__(self, rules: Sequence[_CompiledRule], default: Matched, forced: PatternSet) -> None:
         self._rules = tuple(rules)
         self._default = default
         self._forced = forced
+        self._index = RuleIndex([(rule.pattern, rule.server) for rule in rules], lambda pattern: pattern.name)
+        self._lookalikes: RuleIndex | None = None
         self._answers: dict[tuple[PatternKind, str, str], Matched] = {}
         self._forced_answers: dict[tuple[str, str], bool] = {}
 
@@ -85,7 +86,7 @@ class RuleSet:
         key = (server, name)
         found = self._forced_answers.get(key)
         if found is None:
-            found = self._forced.matches(server, name)
+            found = self._forced.for_server(server)(name)
             if len(self._forced_answers) >= MAX_REMEMBERED:
                 self._forced_answers.clear()
             self._forced_answers[key] = found
@@ -103,11 +104,19 @@ class RuleSet:
         """Whether any rule hands the decision to the policy engine."""
         return any(matched.action is Action.POLICY for matched in (*(r.matched for r in self._rules), self._default))
 
+    def match_lookalike(self, kind: PatternKind, server: str, name: str) -> Matched:
+        """The first rule that covers a name which looks like this one, else the defaults. Not remembered."""
+        if self._lookalikes is None:
+            rules = [(rule.pattern, rule.server) for rule in self._rules]
+            self._lookalikes = RuleIndex(rules, lambda pattern: pattern.name.lookalike)
+        return self._numbered(self._lookalikes.first(kind, server, judged_skeleton(name, kind)))
+
     def _first(self, kind: PatternKind, server: str, name: str) -> Matched:
-        for rule in self._rules:
-            if rule.covers(kind, server, name):
-                return rule.matched
-        return self._default
+        judged = normal_form(name) if kind is PatternKind.RESOURCE else name
+        return self._numbered(self._index.first(kind, server, judged))
+
+    def _numbered(self, number: int) -> Matched:
+        return self._default if number == NEVER else self._rules[number].matched
 
 
 def compile_rules(

@@ -24,6 +24,9 @@ class Layer(Protocol):
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
         """Why the name is hidden, for the log, or None when it is shown."""
 
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Why a name that looks like this one is denied, or None. Asked of names that no server listed."""
+
 
 class ExposeMode(StrEnum):
     """How a server's `expose.tools` list is read."""
@@ -50,6 +53,10 @@ class Lists:
         # An empty list names nothing at all, so it is silent about nothing.
         return None if silent and self.allow.patterns else "not on the allow list"
 
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Whether the name looks like one on the deny list."""
+        return "looks like a name on a deny list" if self.deny.resembled_by(server, name, kind) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Layers:
@@ -60,11 +67,14 @@ class Layers:
 
     def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
         """The first reason that any layer has, or None when every layer shows the name."""
-        for layer in (*self.per_server.get(server, ()), *self.everywhere):
-            reason = layer.hides(kind, server, name)
-            if reason is not None:
-                return reason
-        return None
+        layers = (*self.per_server.get(server, ()), *self.everywhere)
+        return next((reason for layer in layers if (reason := layer.hides(kind, server, name)) is not None), None)
+
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The first layer that denies a name which looks like this one."""
+        layers = (*self.per_server.get(server, ()), *self.everywhere)
+        reasons = (layer.hides_lookalike(kind, server, name) for layer in layers)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def narrowed(self, *layers: Layer) -> Layers:
         """The same with more layers; layers can only hide more."""
@@ -83,6 +93,11 @@ class Within:
             return None
         excluded = self.subset.explain(server, name, kind)
         return "outside the scope" if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
+
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The scope's list that denies a name which looks like this one."""
+        excluded = self.subset.denies_lookalike(server, name, kind)
+        return None if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
 
 
 EVERYTHING_VISIBLE = Layers({})

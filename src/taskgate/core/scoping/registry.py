@@ -65,6 +65,10 @@ class ApprovalPolicy:
         """What this record asks for when that tool is called."""
         return next((ask for patterns, ask in self.per_tool if patterns.matches(server, tool)), self.default)
 
+    def for_lookalike(self, server: str, tool: str) -> Approval:
+        """What this record asks for when a tool is called that looks like this one."""
+        return next((ask for patterns, ask in self.per_tool if patterns.resembled_by(server, tool)), self.default)
+
 
 @dataclass(frozen=True, slots=True)
 class RegistryRecord:

@@ -106,6 +106,13 @@ class ServerFilter:
                 return Exclusion(subject, Reason.TOOL_NOT_ALLOWED, f"not in {layer.origin}")
         return None
 
+    def denies_lookalike(self, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
+        """The first list that denies a name which looks like this one."""
+        for layer in self.layers:
+            if not layer.allow and layer.patterns.resembled_by(self.server, name, kind):
+                return Exclusion(f"{self.server}:{name}", Reason.TOOL_DENIED, f"looks like what {layer.origin} denies")
+        return None
+
     def _test(self, layer: Layer, kind: PatternKind) -> AnyOf:
         # A list of tools says nothing about resources and prompts unless it names some, or names nothing at all.
         patterns = layer.patterns.patterns
@@ -148,6 +155,11 @@ class Subset:
         """The same for a resource (by URI) or a prompt (by its own name)."""
         found = self.filters.get(server)
         return found is not None and bool(found.passing((name,), kind))
+
+    def denies_lookalike(self, server: str, name: str, kind: PatternKind) -> Exclusion | None:
+        """The list that denies a name of that server which looks like this one, or None. For names nobody listed."""
+        found = self.filters.get(server)
+        return found.denies_lookalike(name, kind) if found is not None else None
 
     def explain(self, server: str, name: str, kind: PatternKind = PatternKind.TOOL) -> Exclusion | None:
         """Why this session does not see that tool, or None if it does."""

@@ -1,0 +1,236 @@
+"""Names that look like denied ones, and the many spellings of one URI: both are judged as what they stand for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
+from taskgate.core.governance.lookalike import MAX_NAME, resembles, skeleton
+from taskgate.core.governance.pipeline import Gates, Profile, decide, decide_unlisted
+from taskgate.core.governance.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
+from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.governance.visibility import ExposeMode, Layers, Within, expose
+from taskgate.core.patterns import Glob, Pattern, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.scoping.registry import Approval as Wish
+from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.subset import compose
+
+TOOL, RESOURCE, PROMPT = PatternKind.TOOL, PatternKind.RESOURCE, PatternKind.PROMPT
+LIKE_DROP_X = [
+    "DROP_X",
+    " drop_x",
+    "drop_x\t",
+    "drop _x",
+    "drop＿x",
+    "ＤＲＯＰ_ｘ",
+    "drоp_x",  # a Cyrillic o
+    "dгoр_х",  # three Cyrillic letters
+    "DRΟΡ_Χ",  # Greek capitals
+    "drop_x\u200b",
+    "dr\u00f6p_x",
+    "dro\u0308p_x",
+    "drop‿x",
+    "d\u00adrop_x",
+    "\u202edrop_x",
+    "ⅾrop_x",
+    "𝐝𝐫𝐨𝐩_𝐱",
+]
+RULES = [
+    Rule("drop_*", Action.DENY),
+    Rule("Delete_*", Action.APPROVE, approval="ops"),
+    Rule("resource:file:///secret/*", Action.DENY),
+    Rule("resource:https://intern.example/*", Action.DENY),
+]
+
+
+def gates(**changes: object) -> Gates:
+    made = Gates("r1", compile_rules(RULES))
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize("name", LIKE_DROP_X)
+def test_an_unlisted_name_that_looks_like_a_denied_one_is_denied(name: str) -> None:
+    assert skeleton(name) == "drop_x"
+    assert resembles(name, ["other", "drop_x"]) == "drop_x"
+    assert isinstance(decide_unlisted(gates(), TOOL, "files", name), Denied)
+
+
+def test_a_name_of_its_own_is_not_taken_for_another() -> None:
+    for name in ("drop-x", "dropx", "drop_y", "undrop_x", "read"):
+        assert skeleton(name) != "drop_x"
+    assert resembles("drop-x", ["drop_x"]) is None
+    assert isinstance(decide_unlisted(gates(), TOOL, "files", "drop-x"), Forward)
+
+
+def test_an_unlisted_name_is_held_like_the_one_it_looks_like() -> None:
+    decision = decide_unlisted(gates(), TOOL, "files", "delete_all")
+    assert isinstance(decision, NeedsApproval)
+    assert decision.workflow == "ops"
+    noted = decide_unlisted(gates(profile=Profile.DEVELOPMENT), TOOL, "files", "DROP_X")
+    assert isinstance(noted, Forward)
+    assert noted.note is Note.WOULD_DENY
+
+
+def test_what_a_rule_says_of_the_exact_name_is_never_loosened() -> None:
+    loose = gates(rules=compile_rules([Rule("DROP_A", Action.FORWARD), Rule("drop_*", Action.DENY)]))
+    assert isinstance(decide_unlisted(loose, TOOL, "files", "drop_a"), Denied)
+    assert isinstance(decide_unlisted(loose, TOOL, "files", "DROP_A"), Forward)
+
+
+def test_quarantined_and_withheld_names_lend_their_looks_to_nobody() -> None:
+    held = {("files", "charge"), ("other", "read")}
+    assert isinstance(decide_unlisted(gates(), TOOL, "files", "charge", quarantined=held), Denied)
+    assert isinstance(decide_unlisted(gates(), TOOL, "files", "Charge", quarantined=held), Denied)
+    assert isinstance(decide_unlisted(gates(), TOOL, "files", "read", quarantined=held), Forward)
+    withheld = {judged_skeleton("Secret_Prompt", PROMPT)}
+    assert isinstance(decide_unlisted(gates(), PROMPT, "files", "secret_prompt", withheld=withheld), Denied)
+
+
+def test_every_list_that_denies_is_asked_for_looks() -> None:
+    exposed = Layers({"files": (expose(ExposeMode.BLOCKLIST, ["wipe"]),)})
+    assert isinstance(decide_unlisted(gates(visibility=exposed), TOOL, "files", "WIPE"), Denied)
+    record = RegistryRecord("files", denied_tools=PatternSet.of(["wipe"]))
+    subset = compose(Registry.build([record]), ScopePolicy("default", default_servers=("*",)))
+    assert subset.admits("files", "WIPE")
+    assert subset.denies_lookalike("files", "WIPE", TOOL) is not None
+    scoped = Layers({}, (Within(subset),))
+    assert isinstance(decide_unlisted(gates(visibility=scoped), TOOL, "files", "WIPE"), Denied)
+    wishes = {"files": ApprovalPolicy(per_tool=((PatternSet.of(["wipe"]), Wish.DENY),))}
+    assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "WIPE"), Denied)
+    assert isinstance(decide_unlisted(gates(records=wishes), TOOL, "files", "wash"), Forward)
+
+
+@given(st.text(max_size=40))
+def test_a_skeleton_is_its_own_and_blind_to_case_and_spaces(name: str) -> None:
+    once = skeleton(name)
+    assert skeleton(once) == once
+    assert skeleton(f" {name}\u200b ") == once
+
+
+SPELLINGS = [
+    "file:///secret/key",
+    "FILE:///secret/key",
+    "file:/secret/key",
+    "file://localhost/secret/key",
+    "file://LocalHost./secret/key",
+    "file://127.0.0.1/secret/key",
+    "file:///secret//key",
+    "file:///secret/./key",
+    "file:///public/../secret/key",
+    "file:///../../secret/key",
+    "file:///%73ecret/key",
+    "file:///%2573ecret/key",
+    "file:///secret%2Fkey",
+    "file:///public/..%2Fsecret/key",
+    "file:///public/%2e%2e/secret/key",
+    "file:///secret\\key",
+    "file:\\\\\\secret\\key",
+    " file:///secret/key\n",
+    "file:///sec\tret/key",
+]
+
+
+@pytest.mark.parametrize("uri", SPELLINGS)
+def test_every_spelling_of_a_denied_resource_is_denied(uri: str) -> None:
+    assert normal_form(uri) == "file:///secret/key"
+    assert isinstance(decide(gates(), RESOURCE, "files", uri), Denied)
+    assert PatternSet.of(["resource:file:///secret/*"]).for_server("files", RESOURCE).among([uri]) == [uri]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://intern.example/a",
+        "HTTPS://INTERN.example:443/a",
+        "https://intern.example./a",
+        "https://intern%2Eexample/a",
+        "https://intern.example:/a",
+        "https://intern.example",
+    ],
+)
+def test_hosts_and_default_ports_have_one_form(uri: str) -> None:
+    assert isinstance(decide(gates(), RESOURCE, "web", uri), Denied)
+
+
+@pytest.mark.parametrize("uri", ["file:///public/key", "file://server/secret/key", "https://intern.example:8443/a"])
+def test_another_resource_stays_another(uri: str) -> None:
+    assert isinstance(decide_unlisted(gates(), RESOURCE, "files", uri), Forward)
+
+
+def test_unlisted_resources_are_denied_by_their_looks() -> None:
+    assert isinstance(decide_unlisted(gates(), RESOURCE, "files", "file:///Secret/key"), Denied)
+    assert isinstance(decide_unlisted(gates(), RESOURCE, "files", "file:///ѕecret/key"), Denied)
+
+
+def test_an_allow_list_cannot_be_left_through_dots() -> None:
+    only = PatternSet.of(["resource:file:///public/*"])
+    for uri in ("file:///public/../secret", "file:///public/%2e%2e/secret", "file:///public/x%3F/../../secret"):
+        assert not only.matches("files", uri, RESOURCE)
+    assert only.matches("files", "file:///public/a%20b", RESOURCE)
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///public/x?/../../secret", "file:///a#/../b", f"file:///{'a' * MAX_URI}", f"file:///%{'25' * 20}41"]
+)
+def test_what_two_programs_read_differently_is_not_judged_but_refused(uri: str) -> None:
+    assert is_ambiguous(uri)
+    assert isinstance(decide_unlisted(gates(), RESOURCE, "files", uri), Denied)
+
+
+def test_queries_of_web_addresses_may_hold_dots() -> None:
+    assert not is_ambiguous("https://host.example/find?path=/../x")
+    assert not is_ambiguous("file:///a%2520b")
+
+
+@given(
+    st.one_of(
+        st.text(max_size=60), st.from_regex(r"[a-zA-Z]{1,5}:/{0,3}[a-zA-Z0-9./\\%@:?#\[\]]{0,40}", fullmatch=True)
+    )
+)
+def test_a_normal_form_is_its_own(uri: str) -> None:
+    if not is_ambiguous(uri):
+        assert normal_form(normal_form(uri)) == normal_form(uri)
+
+
+@pytest.mark.parametrize(
+    ("glob", "normal"),
+    [
+        ("file:///home/.*", "file:///home/.*"),
+        ("FILE://localhost/a%20b/*", "file:///a b/*"),
+        ("file:/a/*", "file:///a/*"),
+        ("https://*", "https://*"),
+        ("HTTPS://Ex*", "https://ex*"),
+        ("memo:Abc*", "memo:Abc*"),
+        ("file:///a/%2A*", "file:///a/[*]*"),
+        ("file:///A/b", "file:///A/b"),
+        ("*", "*"),
+    ],
+)
+def test_globs_over_uris_are_brought_into_the_same_form(glob: str, normal: str) -> None:
+    assert normal_glob(glob) == normal
+
+
+@given(st.text(alphabet="abAB%2/.*-", min_size=1, max_size=12))
+def test_a_literal_uri_pattern_covers_itself(tail: str) -> None:
+    literal = "".join(f"[{c}]" if c in "*?[" else c for c in tail).strip() or "x"
+    uri = f"file:///x/{tail}"
+    if not is_ambiguous(uri) and "*" not in tail:
+        assert Pattern.compile(f"resource:file:///x/{literal}").matches("s", uri, RESOURCE)
+
+
+def test_looking_alike_costs_little_however_long_the_name() -> None:
+    began = time.process_time()
+    for name in ("a" + "\u0301\u0327" * 200_000, "x" * 2_000_000, "\u0130" * 200_000):
+        assert len(skeleton(name)) <= 3 * MAX_NAME
+        normal_form(f"file:///{name}")
+        Glob.compile("drop_*").lookalike.matches(skeleton(name))
+    normal_form("file:///" + "%25" * 500_000)
+    normal_form("file://" + "/.." * 500_000)
+    assert time.process_time() - began < 0.3
