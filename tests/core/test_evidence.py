@@ -1,0 +1,121 @@
+"""The table of what an answer proves, walked over every status, body, moment, round and class beside a server that keeps books."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from taskgate.core.errors import Executed
+from taskgate.core.evidence import REFUSALS, Body, Cure, Evidence, Moment, Verdict, judge
+from taskgate.core.tasks.classes import ToolClass
+
+STATUSES = (None, *range(100, 600))
+EVERYTHING = [
+    Evidence(moment, status, body, in_session, ping)
+    for moment, status, body, in_session, ping in product(Moment, STATUSES, Body, (False, True), (None, False, True))
+    if status is not None or moment is not Moment.ANSWERED or body is Body.ANSWER
+]
+ROUNDS = (1, 2, 7)
+
+
+def can_have_run(evidence: Evidence) -> bool:
+    """A server that obeys the table: what it may have done before the exchange ended as it did."""
+    if evidence.body is Body.ANSWER:
+        return True
+    if evidence.moment is Moment.NOT_SENT or evidence.status in REFUSALS:
+        return False
+    session_is_lost = evidence.status == 400 and evidence.in_session and evidence.ping_refused is True
+    return not session_is_lost
+
+
+def must_have_run(evidence: Evidence) -> bool:
+    too_large = evidence.body is Body.TOO_LARGE and (evidence.status is None or 200 <= evidence.status < 300)
+    return evidence.body is Body.ANSWER or (too_large and can_have_run(evidence))
+
+
+@pytest.mark.parametrize("tool_class", ToolClass)
+@pytest.mark.parametrize("round_number", ROUNDS)
+def test_no_verdict_is_wrong_for_a_server_that_obeys_the_table(round_number: int, tool_class: ToolClass) -> None:
+    for evidence in EVERYTHING:
+        verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
+        earlier = round_number > 1
+        if verdict.executed is Executed.NO:
+            assert not can_have_run(evidence), evidence
+            assert not earlier, evidence
+        if verdict.executed is Executed.YES:
+            assert must_have_run(evidence), evidence
+        if verdict.executed is Executed.MAYBE:
+            assert earlier or (can_have_run(evidence) and not must_have_run(evidence)), evidence
+
+
+@pytest.mark.parametrize("round_number", ROUNDS)
+def test_what_may_have_run_is_sent_again_only_where_the_class_allows_it(round_number: int) -> None:
+    for evidence, tool_class in product(EVERYTHING, ToolClass):
+        verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
+        if verdict.cure in (None, Cure.ASK):
+            continue
+        if can_have_run(evidence):
+            assert verdict.cure is Cure.REPEAT, evidence
+            assert tool_class is not ToolClass.ONCE, evidence
+
+
+def test_an_answer_is_never_sent_again() -> None:
+    for evidence, tool_class, round_number in product(EVERYTHING, ToolClass, ROUNDS):
+        if evidence.body is Body.ANSWER:
+            verdict = judge(evidence, round_number=round_number, tool_class=tool_class)
+            assert verdict == Verdict(Executed.YES, None, answered=True)
+
+
+def test_a_ping_is_asked_for_only_while_it_could_change_the_verdict() -> None:
+    for evidence in EVERYTHING:
+        if judge(evidence).cure is Cure.ASK:
+            assert evidence.status == 400
+            assert evidence.in_session
+            assert evidence.ping_refused is None
+
+
+@pytest.mark.parametrize(
+    ("evidence", "executed", "cure"),
+    [
+        (Evidence(Moment.NOT_SENT), Executed.NO, Cure.RECONNECT),
+        (Evidence(Moment.ANSWERED, 401), Executed.NO, Cure.CREDENTIALS),
+        (Evidence(Moment.ANSWERED, 403), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 404, in_session=True), Executed.NO, Cure.SESSION),
+        (Evidence(Moment.ANSWERED, 404), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 405), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 406), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 413), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 415), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 421), Executed.NO, None),
+        (Evidence(Moment.ANSWERED, 429), Executed.NO, Cure.WAIT),
+        (Evidence(Moment.ANSWERED, 400), Executed.MAYBE, None),
+        (Evidence(Moment.ANSWERED, 400, in_session=True), Executed.MAYBE, Cure.ASK),
+        (Evidence(Moment.ANSWERED, 400, in_session=True, ping_refused=True), Executed.NO, Cure.SESSION),
+        (Evidence(Moment.ANSWERED, 400, in_session=True, ping_refused=False), Executed.MAYBE, None),
+        (Evidence(Moment.ANSWERED, 503), Executed.MAYBE, None),
+        (Evidence(Moment.NOT_SENT, 503), Executed.NO, Cure.RECONNECT),
+        (Evidence(Moment.ANSWERED, 500, Body.ANSWER), Executed.YES, None),
+        (Evidence(Moment.ANSWERED, 400, Body.ANSWER), Executed.YES, None),
+        (Evidence(Moment.BROKEN_OFF, 200, Body.TOO_LARGE), Executed.YES, None),
+        (Evidence(Moment.BROKEN_OFF, 500, Body.TOO_LARGE), Executed.MAYBE, None),
+        (Evidence(Moment.BROKEN_OFF, 403, Body.TOO_LARGE), Executed.NO, None),
+        (Evidence(Moment.SENT), Executed.MAYBE, None),
+        (Evidence(Moment.TIMED_OUT), Executed.MAYBE, None),
+    ],
+)
+def test_the_rows_of_the_table_for_a_call_that_may_run_once(
+    evidence: Evidence, executed: Executed, cure: Cure | None
+) -> None:
+    verdict = judge(evidence)
+    assert (verdict.executed, verdict.cure) == (executed, cure)
+
+
+@pytest.mark.parametrize("tool_class", [ToolClass.READ, ToolClass.REPEATABLE, ToolClass.KEYED])
+def test_a_call_that_may_be_repeated_is_not_repeated_once_its_time_is_over(tool_class: ToolClass) -> None:
+    assert judge(Evidence(Moment.SENT), tool_class=tool_class).cure is Cure.REPEAT
+    assert judge(Evidence(Moment.TIMED_OUT), tool_class=tool_class).cure is None
+
+
+def test_a_later_round_that_was_never_sent_may_be_sent_and_the_call_has_still_run_in_part() -> None:
+    assert judge(Evidence(Moment.NOT_SENT), round_number=2) == Verdict(Executed.MAYBE, Cure.RECONNECT)
