@@ -205,10 +205,11 @@ class Connection(HttpToolsProtocol):
             self.on_lost()
 
     def too_slow(self, now: float, limits: Limits) -> bool:
+        if self.raw is not None and self.raw.get_write_buffer_size():
+            return self._leaves_unread(now) > limits.body_timeout_s
+        self._unread = 0
         if self._idle_since is not None:
-            if self.raw.get_write_buffer_size():
-                return self._leaves_unread(now) > limits.body_timeout_s
-            return now - self._idle_since > self.timeout_keep_alive
+            return now - max(self._idle_since, self._unread_since) > self.timeout_keep_alive
         if self._waiting_since is not None:
             return now - self._waiting_since > limits.header_timeout_s
         if self._body_since is None:
@@ -218,11 +219,10 @@ class Connection(HttpToolsProtocol):
         return spent > limits.body_timeout_s or starved
 
     def _leaves_unread(self, now: float) -> float:
-        """For how long nothing of the last answer was taken. Who reads slowly may take its time, who stops may not."""
+        """For how long nothing of an answer was taken. Who reads slowly may take its time, who stops may not."""
         left = self.raw.get_write_buffer_size()
         if left != self._unread:
             self._unread, self._unread_since = left, now
-            self._idle_since = now
         return now - self._unread_since
 
     def drop(self) -> None:

@@ -1,8 +1,10 @@
 """One server-sent event stream with a short memory, so that a caller whose connection broke can take it up again.
 
-Messages are numbered and kept up to a limit (`limits.stream_buffer_events`, `limits.stream_buffer_bytes`). Any number of
-connections may follow; one that falls behind the memory is dropped, never the process. Streams of stateless callers have no memory
-to resume from: there the numbers are not shown.
+Messages are numbered. What every connection that follows has taken is kept up to a limit (`limits.stream_buffer_events`,
+`limits.stream_buffer_bytes`); what one of them has yet to take is kept for longer, because a burst of messages can arrive between
+two turns of the writer although its peer reads all the time. A session's stream whose peer leaves too much unread is dropped; the
+answer to a call loses notifications instead, never its result. Streams of stateless callers have no memory to resume from:
+there the numbers are not shown.
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ from taskgate.gateway.plan import Limits
 
 PING_S: Final = 15.0
 RETRY_MS: Final = 1000
+UNREAD_FACTOR: Final = 8
+"""A peer may leave this many times `limits.stream_buffer_bytes` unread before it counts as one that does not read."""
+_EVENT_BYTES: Final = 100
+"""What an event costs besides its message."""
+_NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
 
 
 class _Follower:
@@ -30,9 +37,9 @@ class _Follower:
         """It has a frame in hand that its peer has not made room for."""
         self.dropped = dropped
 
-    def give_up_if_behind(self, oldest: int) -> None:
-        """What it would need next is gone, and it does not even take what it has: its peer does not read."""
-        if self.writing and self.seen + 1 < oldest and self.dropped is not None:
+    def give_up(self) -> None:
+        """Too much is unread, and it does not even take what it has: its peer does not read."""
+        if self.writing and self.dropped is not None:
             self.dropped()
 
 
@@ -62,15 +69,30 @@ class EventStream:
     def send(self, message: bytes) -> None:
         if self._closed:
             return
+        self._trim()
+        if self._overflows():
+            for follower in tuple(self._followers):
+                follower.give_up()
+            if message.startswith(_NOTIFICATION):
+                # Questions and results are never left out for want of room: there are few of them, and somebody waits.
+                return
         self._events.append((self._next, message))
         self._next += 1
-        self._bytes += len(message)
-        limits = self._limits()
-        while len(self._events) > 1 and (len(self._events) > limits.stream_events or self._bytes > limits.stream_bytes):
-            self._bytes -= len(self._events.popleft()[1])
-        for follower in self._followers:
-            follower.give_up_if_behind(self._events[0][0])
+        self._bytes += len(message) + _EVENT_BYTES
         self._wake()
+
+    def _overflows(self) -> bool:
+        return self._bytes > UNREAD_FACTOR * max(self._limits().stream_bytes, _EVENT_BYTES)
+
+    def _trim(self) -> None:
+        """Forget the oldest events beyond the limits, but none that a connection is still to be given."""
+        limits = self._limits()
+        taken = min((follower.seen for follower in self._followers), default=self._next)
+        while len(self._events) > 1 and self._events[0][0] <= taken:
+            kept = self._bytes - _EVENT_BYTES * len(self._events)
+            if len(self._events) <= limits.stream_events and kept <= limits.stream_bytes:
+                return
+            self._bytes -= len(self._events.popleft()[1]) + _EVENT_BYTES
 
     def close(self) -> None:
         self._closed = True
@@ -89,7 +111,7 @@ class EventStream:
     async def follow(self, after: int = 0, dropped: Callable[[], None] | None = None) -> AsyncIterator[bytes]:
         """Frames from just after the given number, live until the stream is closed or this reader is too slow.
 
-        `dropped` is called when it is so slow that it does not even take the frame it was given.
+        `dropped` is called when it leaves so much unread that its peer can only have stopped reading.
         """
         follower = _Follower(after, dropped)
         self._followers.append(follower)
@@ -100,6 +122,7 @@ class EventStream:
                 follower.writing = False
         finally:
             self._followers.remove(follower)
+            self._trim()
 
     async def _frames(self, follower: _Follower) -> AsyncIterator[bytes]:
         while True:

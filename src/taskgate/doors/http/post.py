@@ -30,8 +30,6 @@ class Line(Protocol):
     flow: Any
     limits: Callable[[], Limits]
 
-    def drop(self) -> None: ...
-
     def begin(self, post: Post) -> asyncio.Task[None]: ...
 
     def on_response_complete(self) -> None: ...
@@ -131,9 +129,6 @@ class Post:
     @property
     def limits(self) -> Callable[[], Limits]:
         return self._connection.limits
-
-    def drop(self) -> None:
-        self._connection.drop()
 
     @property
     def still_there(self) -> bool:

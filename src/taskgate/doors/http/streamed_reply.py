@@ -23,8 +23,6 @@ class Framed(Protocol):
     @property
     def limits(self) -> Callable[[], Limits]: ...
 
-    def drop(self) -> None: ...
-
     def begin_stream(self, headers: Headers) -> None: ...
 
     async def write(self, frame: bytes) -> None: ...
@@ -61,7 +59,7 @@ class StreamedReply:
         self._post.begin_stream(self._headers)
         if self._post.primed:
             await self._post.write(self._stream.priming_frame(self._retry_ms))
-        async for frame in self._stream.follow(dropped=self._post.drop):
+        async for frame in self._stream.follow():
             if self._paused:
                 break
             await self._post.write(frame)
