@@ -77,6 +77,11 @@ class Writer:
     def trouble(self) -> str | None:
         return self._trouble
 
+    @property
+    def is_committing(self) -> bool:
+        """From the beginning of a batch until its outcome is back on the loop; a test's clock stands still so long."""
+        return self._is_busy
+
     def start(self) -> None:
         # A busy event loop lets go of the interpreter's lock for moments only. The committing thread must ask for it
         # sooner than such a moment comes, or it loses the race for it again and again, for seconds.

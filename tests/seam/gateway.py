@@ -1,0 +1,288 @@
+"""The real gateway in the test's process: `Lifecycle.serve`, as `taskgate serve` runs it, on the virtual loop.
+
+Four things differ from a started process, and no more: it listens in memory, its files are not watched (`reload` sends the signal
+instead), the garbage collector keeps its settings, and log lines are kept in `log` as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import yaml
+from tests.seam.callers import Answering, Caller, Caller2025, Caller2026, Exchange
+from tests.seam.http11 import Reply, Wire
+from tests.seam.loop import Process
+from tests.seam.upstream import Upstream
+from tests.seam.waiting import the_loop, within
+
+from taskgate import lifecycle
+from taskgate.config.load import load
+from taskgate.store.sqlite.store import SqliteStore
+from taskgate.store.sqlite.writer import Writer
+from taskgate.telemetry.logs import Log
+
+HOST = "127.0.0.1"
+FIRST_PORT = 7467
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    level: str
+    event: str
+    facts: dict[str, Any]
+
+
+class Gateway:
+    """`async with Gateway(config, upstreams) as gate:`; see the package for how a test reads."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | str | None = None,
+        upstreams: Mapping[str, Upstream] | None = None,
+        *,
+        folder: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        port: int = FIRST_PORT,
+    ) -> None:
+        self._config = config or {}
+        self.upstreams = dict(upstreams or {})
+        self._own_folder = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="seam-"))
+        self._env = {"TASKGATE_STATE_DIR": str(self.state), "HOME": str(self.folder), **(env or {})}
+        self.address = (HOST, port)
+        self.log: list[LogLine] = []
+        self._around = contextlib.ExitStack()
+        self._abandoned: list[SqliteStore] = []
+        self._writers: list[Writer] = []
+        self._crashes = 0
+        self._serving: asyncio.Task[None] | None = None
+        self.process: Process
+        self.life: lifecycle.Lifecycle
+        """The gateway itself. Look into it only for what no caller can see."""
+
+    # Where things are
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "taskgate.yaml"
+
+    @property
+    def base(self) -> str:
+        return f"http://{self.address[0]}:{self.address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/mcp"
+
+    # Life and death
+
+    async def __aenter__(self) -> Gateway:
+        self._around.enter_context(_circumstances(self))
+        try:
+            self.state.mkdir(parents=True, exist_ok=True)
+            for name, upstream in self.upstreams.items():
+                await upstream.start(name)
+            self.write(self._config)
+            await self.start()
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if self._serving is not None and not self.process.is_dead:
+                await self.stop()
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        for upstream in self.upstreams.values():
+            await upstream.close()
+        for store in self._abandoned:
+            await store.close()
+        self._around.close()
+        if self._own_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write(self, config: Mapping[str, Any] | str) -> None:
+        """Write the configuration file; upstreams that it does not mention are added to its servers."""
+        tree = dict(yaml.safe_load(config) or {}) if isinstance(config, str) else dict(config)
+        servers = {name: dict(server) for name, server in (tree.get("servers") or {}).items()}
+        for name, upstream in self.upstreams.items():
+            servers[name] = {"url": upstream.url, **servers.get(name, {})}
+        self.config_file.write_text(yaml.safe_dump({**tree, "servers": servers}, sort_keys=False))
+
+    async def start(self) -> None:
+        """Start on what the folder holds: the first start, or another one after `stop` or `crash`."""
+        self.process = Process("gateway")
+        opened = asyncio.Event()
+        self._serving = the_loop().create_task(self._serve(opened), name="the gateway", context=self.process.context())
+        waiting = asyncio.create_task(opened.wait())
+        await within(asyncio.wait({self._serving, waiting}, return_when=asyncio.FIRST_COMPLETED), "the gateway opens")
+        waiting.cancel()
+        if self._serving.done():
+            await self._serving
+
+    async def _serve(self, opened: asyncio.Event) -> None:
+        self.life = lifecycle.Lifecycle(load(self.config_file, self._env))
+        await self.life.serve(*self.address, lambda _host, _port: opened.set())
+
+    async def stop(self) -> None:
+        """Drain and end, as on SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+        assert self._serving is not None
+        await within(self._serving, "the gateway drains")
+        self._serving = None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        the_loop().send_signal(self.process, number)
+
+    def crash(self) -> None:
+        """Kill it between two steps. What was committed is on the disk; nothing else of it ever happens."""
+        loop = the_loop()
+        while any(writer.is_committing for writer in self._writers) and not loop.has_arrivals:
+            time.sleep(0.0005)
+        store = self.life.house.store
+        assert isinstance(store, SqliteStore)
+        loop.kill(self.process)
+        self._abandoned.append(store)
+        self._crashes += 1
+        left = self.state.rename(self.folder / f"state-{self._crashes}")
+        shutil.copytree(left, self.state, ignore=shutil.ignore_patterns("*.db", "*.db-*", "*.lock"))
+        for database in left.glob("*.db"):
+            with contextlib.closing(sqlite3.connect(database)) as old:
+                with contextlib.closing(sqlite3.connect(self.state / database.name)) as copy:
+                    old.backup(copy)
+
+    async def restart(self) -> None:
+        """Stop if it runs, then start on the same files."""
+        if not self.process.is_dead and self._serving is not None:
+            await self.stop()
+        await self.start()
+
+    async def reload(self, config: Mapping[str, Any] | str) -> None:
+        """Write another configuration, send SIGHUP, and wait until it is in force or was refused."""
+        self.write(config)
+        before = len(self.log)
+        self.send_signal(signal.SIGHUP)
+
+        async def told() -> None:
+            while not any("reloaded" in line.event for line in self.log[before:]):
+                await asyncio.sleep(0.001)
+
+        await within(told(), "the reload")
+
+    async def advance(self, seconds: float) -> None:
+        """Let this much virtual time pass, with everything that happens in it."""
+        await asyncio.sleep(seconds)
+
+    # Who calls
+
+    async def caller(
+        self,
+        generation: str = "2025",
+        *,
+        scope: str = "",
+        token: str | None = None,
+        client: str = "seam",
+        capabilities: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Answering | Wire] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """A caller of this generation; one of 2025 has opened its session."""
+        made = Caller2025 if generation == "2025" else Caller2026
+        sent = {**(headers or {}), **({"authorization": f"Bearer {token}"} if token else {})}
+        path = f"/mcp/{scope}" if scope else "/mcp"
+        caller = made(self.address, path, capabilities=capabilities, client=client, headers=sent, answers=answers)
+        if isinstance(caller, Caller2025):
+            await caller.open()
+        return caller
+
+    @property
+    def operator_token(self) -> str:
+        return (self.state / "operator-token").read_text().strip()
+
+    def http(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Exchange:
+        """One HTTP exchange with any page of the gateway."""
+        given = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        kind = {"content-type": "application/json"} if given else {}
+        caller = Caller(self.address)
+        return caller.send(method, path, {**caller.headers, **kind, **(headers or {})}, given)
+
+    async def operator(self, method: str, path: str, body: Any = None) -> Reply:
+        """The operator's JSON API, for example `await gate.operator("POST", f"/api/approvals/{id}/approve", {})`."""
+        exchange = self.http(method, path, body, {"authorization": f"Bearer {self.operator_token}"})
+        return await exchange.done()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A bare connection, for bytes that are no proper HTTP."""
+        return await asyncio.open_connection(*self.address)
+
+    def noted(self, writer: Writer) -> None:
+        self._writers.append(writer)
+        the_loop().outside.append(lambda: writer.is_committing)
+
+
+class _Bound:
+    """What stands for the listening socket; the loop listens in memory at its name."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._name = (host, port)
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._name
+
+    def close(self) -> None: ...
+
+
+class _NoChanges:
+    """Stands for `watchfiles.awatch`: no file ever changes."""
+
+    def __init__(self, *_: Any, stop_event: asyncio.Event, **__: Any) -> None:
+        self._stop = stop_event
+
+    def __aiter__(self) -> _NoChanges:
+        return self
+
+    async def __anext__(self) -> Any:
+        await self._stop.wait()
+        raise StopAsyncIteration
+
+
+@contextlib.contextmanager
+def _circumstances(gate: Gateway) -> Iterator[None]:
+    """What differs from a started process, for as long as this gateway is there."""
+    write_line, start_writer = Log._write, Writer.start
+
+    def keep_line(self: Log, level: str, event: str, facts: dict[str, Any]) -> None:
+        gate.log.append(LogLine(level, event, dict(facts)))
+        write_line(self, level, event, facts)
+
+    def start(self: Writer) -> None:
+        gate.noted(self)
+        start_writer(self)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(lifecycle, "_bind", _Bound))
+        stack.enter_context(patch.object(lifecycle, "spare_the_collector", lambda: None))
+        stack.enter_context(patch("watchfiles.awatch", _NoChanges))
+        stack.enter_context(patch.object(Log, "_write", keep_line))
+        stack.enter_context(patch.object(Writer, "start", start))
+        yield

@@ -1,0 +1,269 @@
+"""An asyncio event loop whose time is virtual and whose connections are in memory.
+
+Time stands still while anything can run. When nothing can, it jumps to the next timer; a wait of 45 seconds takes no time at all
+and cannot be late on a busy machine. The one thing the loop really waits for is work it handed to a thread (the store's commit):
+until that comes back, time does not move. What runs in an executor in production runs here in the loop's own thread, one turn
+later, so that a run has one order of events and no other.
+
+A `Process` is what the loop can kill: everything that was scheduled from within it never runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import selectors
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.seam.network import Network
+
+EPOCH: Final = 1_790_000_000.0
+"""The wall clock at the start of every test, so that dates are the same in every run."""
+OUTSIDE_S: Final = 30.0
+"""How long, in real seconds, a thread may take before the wait counts as a deadlock."""
+REAL_LIMIT_S: Final = 90.0
+"""A test whose virtual time runs on for as long as this in real time waits for something that never comes."""
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("seam_process", default=None)
+
+
+class Deadlock(AssertionError):
+    """Nothing can run and nothing will ever happen. The message shows what every task waits for."""
+
+
+class Process:
+    """What stands for an operating system process: a gateway that can be killed between two steps."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.signals: dict[int, Callable[[], object]] = {}
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def context(self) -> contextvars.Context:
+        """A context in which everything that is started belongs to this process."""
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, self)
+        return context
+
+
+class _NoFiles(selectors.BaseSelector):
+    """Watches no file: its `select` is where virtual time moves."""
+
+    def __init__(self) -> None:
+        self.loop: VirtualLoop
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, 0, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> dict[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[fileobj]
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None or timeout > 0:
+            self.loop.pass_time(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self, real_limit_s: float = REAL_LIMIT_S) -> None:
+        self._now = 1000.0
+        self._offset = EPOCH - self._now
+        self._arrived: deque[asyncio.Handle] = deque()
+        self._arrival = threading.Event()
+        self._own_thread = threading.get_ident()
+        self._give_up_at = time.monotonic() + real_limit_s
+        self.outside: list[Callable[[], bool]] = []
+        """Each says whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
+        self.network = Network(self)
+        selector = _NoFiles()
+        selector.loop = self
+        super().__init__(selector)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]
+
+    # Time
+
+    def time(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        return self._now + self._offset
+
+    def set_wall(self, seconds: float) -> None:
+        """Somebody set the machine's clock; monotonic time does not notice."""
+        self._offset = seconds - self._now
+
+    def pass_time(self, timeout: float | None) -> None:
+        """Called when nothing can run: take what threads brought back, else jump to the next timer."""
+        if self._arrived or any(has_work() for has_work in self.outside):
+            self._take_arrivals()
+        elif timeout is None:
+            raise Deadlock(f"Nothing can run, no timer is set: somebody waits for ever.\n{self.stacks()}")
+        elif time.monotonic() > self._give_up_at:
+            raise Deadlock(f"The test ran too long in real time; virtual time is {self._now:.1f}.\n{self.stacks()}")
+        else:
+            self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
+
+    def _take_arrivals(self) -> None:
+        if not self._arrived and not self._arrival.wait(OUTSIDE_S):
+            raise Deadlock(f"A thread did not come back within {OUTSIDE_S:.0f} real seconds.\n{self.stacks()}")
+        self._arrival.clear()
+        while self._arrived:
+            handle = self._arrived.popleft()
+            if not _belongs_to_the_dead(handle._context):  # type: ignore[attr-defined]
+                self._ready.append(handle)  # type: ignore[attr-defined]
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether a thread has brought something back that has not been looked at."""
+        return bool(self._arrived)
+
+    def give_up_after(self, real_seconds: float) -> None:
+        self._give_up_at = time.monotonic() + real_seconds
+
+    def leap(self, seconds: float) -> None:
+        """The machine was asleep: all clocks go on at once, and timers that were due meanwhile ring together."""
+        self._now += seconds
+
+    def stacks(self) -> str:
+        """What every task waits for."""
+        tasks = [task for task in asyncio.all_tasks(self) if not self.is_of_the_dead(task)]
+        return "\n".join(_stack(task) for task in sorted(tasks, key=lambda each: each.get_name()))
+
+    # What can be scheduled, and by whom
+
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+        context = contextvars.copy_context() if context is None else context
+        if _belongs_to_the_dead(context):
+            return _cancelled(asyncio.Handle(callback, args, self, context))
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+        context = contextvars.copy_context() if context is None else context
+        if _belongs_to_the_dead(context):
+            return _cancelled(asyncio.TimerHandle(when, callback, args, self, context))
+        return super().call_at(when, callback, *args, context=context)
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+        if threading.get_ident() == self._own_thread:
+            return self.call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)  # type: ignore[arg-type]
+        self._arrived.append(handle)
+        self._arrival.set()
+        return handle
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        future = self.create_future()
+        self.call_soon(_run_into, future, func, args)
+        return future
+
+    def kill(self, process: Process) -> None:
+        """Nothing of it ever runs again: no `finally`, no timer, no callback. Its peers see their connections break."""
+        process.is_dead = True
+        self._asyncgens.clear()  # type: ignore[attr-defined]
+        _IMMORTAL.append(process)
+        for queue in (self._ready, self._scheduled):  # type: ignore[attr-defined]
+            for handle in queue:
+                if _belongs_to_the_dead(handle._context):
+                    handle.cancel()
+        self.network.cut_off(process)
+
+    def is_of_the_dead(self, task: asyncio.Task[Any]) -> bool:
+        return any(task in process.tasks for process in _IMMORTAL)
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
+        process = PROCESS.get()
+        if process is not None:
+            process.signals[sig] = contextvars.copy_context().run(lambda: _bound(callback, args))
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        process = PROCESS.get()
+        return process is not None and process.signals.pop(sig, None) is not None
+
+    def send_signal(self, process: Process, sig: signal.Signals) -> None:
+        self.call_soon(process.signals[sig], context=process.context())
+
+    # Connections
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:
+        if more.get("ssl") or more.get("sock"):
+            raise NotImplementedError("in-memory connections are plain; test TLS and ready-made sockets with real ones")
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **more: Any) -> Any:
+        sock = more.get("sock")
+        address = sock.getsockname()[:2] if sock is not None else (host or "127.0.0.1", port or 0)
+        return self.network.listen(protocol_factory, address)
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        return self.network.resolve(host, port)
+
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
+        raise NotImplementedError("no files and no child processes here: stdio upstreams are tested as real processes")
+
+    async def subprocess_exec(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("no child processes here: stdio upstreams are tested as real processes")
+
+
+def _stack(task: asyncio.Task[Any]) -> str:
+    """Every coroutine on the way to what the task waits for, the innermost last."""
+    lines, waits = [f"Task {task.get_name()!r} waits:"], task.get_coro()
+    while waits is not None:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None) or getattr(waits, "ag_frame", None)
+        if frame is not None:
+            lines.append(f"  {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+        waits = (
+            getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None) or getattr(waits, "ag_await", None)
+        )
+    return "\n".join(lines)
+
+
+def _bound(callback: Any, args: tuple[Any, ...]) -> Callable[[], object]:
+    return lambda: callback(*args)
+
+
+def _belongs_to_the_dead(context: contextvars.Context) -> bool:
+    process = context.get(PROCESS)
+    return process is not None and process.is_dead
+
+
+def _cancelled(handle: Any) -> Any:
+    handle.cancel()
+    return handle
+
+
+def _run_into(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        value = func(*args)
+    except BaseException as error:
+        if not future.done():
+            future.set_exception(error)
+    else:
+        if not future.done():
+            future.set_result(value)
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> asyncio.Task[Any]:
+    task = asyncio.Task(coro, loop=loop, **more)
+    context = more.get("context")
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.tasks.append(task)
+        task.add_done_callback(process.tasks.remove)
+    return task
+
+
+_IMMORTAL: list[Process] = []
+"""Killed processes. Their suspended coroutines must never be collected: that would run their `finally` blocks."""

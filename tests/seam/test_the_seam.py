@@ -1,0 +1,170 @@
+"""The seam itself: its time, its order, its connections, and that it says clearly when a test can never end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+from tests.seam import EPOCH, Call, Deadlock, Gateway, Upstream, run, seam, the_loop, until, within
+
+from taskgate import clock
+
+
+@seam
+async def test_time_jumps_to_the_next_timer_and_stands_still_otherwise() -> None:
+    loop, real = the_loop(), time.monotonic()
+    began = clock.monotonic()
+    await asyncio.sleep(3600)
+    assert clock.monotonic() - began == pytest.approx(3600)
+    assert clock.wall() == pytest.approx(EPOCH + 3600)
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert loop.time() == began + 3600
+    assert time.monotonic() - real < 60
+
+
+@seam
+async def test_time_waits_for_a_thread_that_was_given_work() -> None:
+    loop, real = the_loop(), time.monotonic()
+    under_way = [True]
+    loop.outside.append(lambda: under_way[0])
+    came = asyncio.Event()
+
+    def work() -> None:
+        time.sleep(0.2)
+        loop.call_soon_threadsafe(lambda: (under_way.clear(), under_way.append(False), came.set()))
+
+    began = loop.time()
+    asyncio.get_running_loop().call_later(1, lambda: None)
+    threading.Thread(target=work, daemon=True).start()
+    await came.wait()
+    assert loop.time() == began
+    assert time.monotonic() - real >= 0.2
+
+
+def test_a_test_that_waits_for_ever_fails_with_the_stack_of_every_task() -> None:
+    async def waits_for_nobody() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock, match="waits_for_nobody"):
+        run(waits_for_nobody)
+
+
+def test_a_wait_beside_a_running_gateway_ends_as_well() -> None:
+    async def main() -> None:
+        async with Gateway() as gate:
+            caller = await gate.caller("2025")
+            await until(lambda: caller is None, "what never is", seconds=5)
+
+    with pytest.raises(Deadlock, match="what never is: not within 5 virtual seconds"):
+        run(main)
+
+
+def test_a_test_cannot_run_on_for_ever_in_virtual_time() -> None:
+    async def main() -> None:
+        the_loop().give_up_after(0.2)
+        async with Gateway():
+            await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock, match="too long in real time"):
+        run(main)
+
+
+async def _conversation() -> list[Any]:
+    """Something of everything: ids, jitter, commits, a question, a crash."""
+    server = Upstream("2025")
+
+    @server.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(60)
+        answer = await call.elicit("Which?")
+        return json.dumps(answer)
+
+    seen: list[Any] = []
+    async with Gateway({}, {"notes": server}) as gate:
+        caller = await gate.caller("2025")
+        seen.append((await caller.call("notes__slow")).last)
+        seen.append(await caller.told("list_tasks"))
+        await gate.advance(30)
+        seen.append(await caller.told("get_elicitations"))
+        gate.crash()
+        await gate.start()
+        again = await gate.caller("2025")
+        seen += [again.headers, await again.told("list_tasks"), the_loop().time(), len(gate.log)]
+        seen += [line.event for line in gate.log]
+    return seen
+
+
+def test_the_same_seed_gives_the_same_conversation_and_another_seed_another_one() -> None:
+    first = run(_conversation, seed=5)
+    assert json.dumps(first) == json.dumps(run(_conversation, seed=5))
+    assert json.dumps(first) != json.dumps(run(_conversation, seed=6))
+
+
+@seam
+async def test_a_killed_gateway_does_nothing_more_and_its_store_is_what_was_committed() -> None:
+    server = Upstream("2025")
+    ended = []
+
+    @server.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(100)
+        ended.append(call)
+        return "done"
+
+    async with Gateway({"servers": {"notes": {"tools": {"slow": {"class": "once"}}}}}, {"notes": server}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__slow")
+        call = caller.begin_call("notes__slow")
+        await gate.advance(1)
+        lines = len(gate.log)
+        gate.crash()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await call.done()
+        await gate.advance(300)
+        assert len(gate.log) == lines
+        assert gate.life.house.gateway.stopping is False
+        await gate.start()
+        (task,) = (await gate.operator("GET", "/api/tasks")).json()
+        assert server.count("slow") == 2
+        assert len(ended) == 2
+        # A tool that may run only once is not run again: what became of it is not known.
+        assert task["state"] == "outcome_unknown", task
+
+
+@seam
+async def test_a_writer_is_paused_while_its_reader_does_not_read() -> None:
+    loop, reached = the_loop(), dict[str, Any]()
+    loop.network.receive_bytes = 1000
+
+    async def slow_reader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        transport: Any = writer.transport
+        transport.pause_reading()
+        await asyncio.sleep(10)
+        transport.resume_reading()
+        reached["bytes"] = await reader.read(-1)
+        writer.close()
+
+    await asyncio.start_server(slow_reader, "10.1.1.1", 80)
+    reader, writer = await asyncio.open_connection("10.1.1.1", 80)
+    began = loop.time()
+    writer.write(bytes(200_000))
+    await writer.drain()
+    assert loop.time() - began == pytest.approx(10)
+    writer.write_eof()
+    assert await within(reader.read(), "the end") == b""
+    assert len(reached["bytes"]) == 200_000
+
+
+@seam
+async def test_who_is_not_there_refuses_and_who_is_silent_does_not_answer() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("10.1.1.1", 80)
+    the_loop().network.fall_silent(("10.1.1.1", 80))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(20):
+            await asyncio.open_connection("10.1.1.1", 80)
