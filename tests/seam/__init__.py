@@ -53,7 +53,8 @@ from tests.seam.gateway import Gateway
 from tests.seam.http11 import Reply
 from tests.seam.loop import EPOCH, Deadlock, VirtualLoop
 from tests.seam.run import run, seam
-from tests.seam.upstream import Call, Failure, Ran, Upstream, text
+from tests.seam.upstream import Ran, Upstream, text
+from tests.seam.upstream_call import Call, Failure
 from tests.seam.waiting import settle, the_loop, until, within
 
 __all__ = [

@@ -11,34 +11,18 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import httptools
 from tests.seam.callers import META, STATEFUL, STATELESS
 from tests.seam.network import End, Listener
+from tests.seam.upstream_call import Asks, Call, Failure
+from tests.seam.upstream_http import HttpConnection, HttpReply
+from tests.seam.upstream_tasks import OwnTasks
 from tests.seam.waiting import the_loop
 
 Wire = dict[str, Any]
-Handler = Callable[["Call"], Awaitable[Any]]
-
-
-class Failure(Exception):
-    """Raise in a tool to answer with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.error: Wire = {"code": code, "message": message}
-        if data is not None:
-            self.error["data"] = data
-
-
-class _Asks(Exception):
-    """A tool of 2026 has a question: its call is answered by `input_required` and comes again."""
-
-    def __init__(self, key: str, question: Wire) -> None:
-        super().__init__(key)
-        self.key, self.question = key, question
+Handler = Callable[[Call], Awaitable[Any]]
 
 
 @dataclass(slots=True)
@@ -60,137 +44,9 @@ class _Tool:
     as_task: bool = False
 
 
-@dataclass(slots=True)
-class _Task:
-    id: str
-    run: asyncio.Task[Any]
-    session: str
-    inputs: dict[str, Wire] = field(default_factory=dict)
-    answers: dict[str, asyncio.Future[Wire]] = field(default_factory=dict)
-
-
 def text(said: str, **more: Any) -> Wire:
     """A tool's result that is one text."""
     return {"content": [{"type": "text", "text": said}], **more}
-
-
-class Call:
-    """One request to the upstream, as its tool sees it."""
-
-    def __init__(self, upstream: Upstream, message: Wire, headers: dict[str, str], reply: _HttpReply) -> None:
-        self.upstream = upstream
-        self.message = message
-        self.params: Wire = message.get("params") or {}
-        self.arguments: Wire = self.params.get("arguments") or {}
-        self.meta: Wire = self.params.get("_meta") or {}
-        self.headers = headers
-        self.session = headers.get("mcp-session-id", "")
-        self.task: _Task | None = None
-        self.reply = reply
-        self._questions = itertools.count(1)
-
-    @property
-    def stateless(self) -> bool:
-        return f"{META}protocolVersion" in self.meta
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def notify(self, method: str, params: Wire) -> None:
-        """A notification on the stream of this call."""
-        self.reply.event({"jsonrpc": "2.0", "method": method, "params": params})
-
-    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Nothing happens if the gateway did not ask for progress."""
-        token = self.meta.get("progressToken")
-        if token is not None:
-            given = {"progressToken": token, "progress": done, "total": total, "message": message}
-            self.notify("notifications/progress", {key: value for key, value in given.items() if value is not None})
-
-    async def ask(self, method: str, params: Wire, key: str | None = None) -> Wire:
-        """The answer to a question. In 2026 the tool runs again from its beginning with every answer it got."""
-        key = key or f"question-{next(self._questions)}"
-        if self.task is not None and self.stateless:
-            return await self.upstream.ask_in_task(self.task, key, {"method": method, "params": params})
-        if not self.stateless:
-            return await self.upstream.ask(self.reply, method, params)
-        given: Wire = self.params.get("inputResponses") or {}
-        state = json.loads(self.params.get("requestState") or "{}")
-        known = {**state, **given}
-        if key not in known:
-            raise _Asks(key, {"method": method, "params": params})
-        found: Wire = known[key]
-        return found
-
-    async def elicit(self, message: str, schema: Wire | None = None) -> Wire:
-        form = schema or {"type": "object", "properties": {"value": {"type": "string"}}}
-        return await self.ask("elicitation/create", {"message": message, "requestedSchema": form})
-
-
-class _HttpReply:
-    """The answer to one HTTP request: JSON by default, a stream once something is said before the result."""
-
-    def __init__(self, end: End) -> None:
-        self.end = end
-        self.status = 200
-        self.headers: dict[str, str] = {}
-        self.is_stream = False
-        self.over = False
-        self._left: int | None = None
-
-    def cut_after(self, count: int) -> None:
-        """Break the connection once this many more bytes of the answer, its head included, have been sent."""
-        self._left = count
-
-    def write(self, data: bytes) -> None:
-        """Any bytes at all."""
-        if self._left is not None and len(data) >= self._left:
-            self.end.write(data[: self._left])
-            self.over = True
-            self.end.close()
-            return
-        if self._left is not None:
-            self._left -= len(data)
-        if not self.end.is_closing():
-            self.end.write(data)
-
-    def send(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
-        """A whole answer with this status."""
-        if self.over:
-            return
-        self.over = True
-        lines = {"content-length": str(len(body)), **self.headers, **(headers or {})}
-        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        self.write(f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + body)
-
-    def open_stream(self) -> None:
-        if not self.is_stream and not self.over:
-            self.is_stream = True
-            lines = {"content-type": "text/event-stream", "transfer-encoding": "chunked", **self.headers}
-            head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-            self.write(f"HTTP/1.1 200 OK\r\n{head}\r\n".encode())
-
-    def event(self, message: Wire, *, event_id: str | None = None) -> None:
-        self.open_stream()
-        if not self.over:
-            name = f"id: {event_id}\n" if event_id is not None else ""
-            self.chunk(f"{name}data: {json.dumps(message)}\n\n".encode())
-
-    def chunk(self, data: bytes) -> None:
-        self.write(b"%x\r\n%b\r\n" % (len(data), data))
-
-    def end_stream(self) -> None:
-        if not self.over:
-            self.over = True
-            self.write(b"0\r\n\r\n")
-
-    def answer(self, message: Wire) -> None:
-        """The response, in whatever form this answer has by now."""
-        if self.is_stream:
-            self.event(message)
-            self.end_stream()
-        else:
-            self.send(self.status, json.dumps(message).encode(), {"content-type": "application/json"})
 
 
 class Upstream:
@@ -214,9 +70,9 @@ class Upstream:
         self.name = ""
         self._tools: dict[str, _Tool] = {}
         self._methods: dict[str, Handler] = {}
-        self._streams: list[tuple[_HttpReply, Wire]] = []
+        self._streams: list[tuple[HttpReply, Wire]] = []
         self._asked: dict[str, asyncio.Future[Wire]] = {}
-        self._tasks: dict[str, _Task] = {}
+        self._tasks = OwnTasks("", self.stateless)
         self._numbers = itertools.count(1)
         self._running: dict[tuple[str, Any], asyncio.Task[None]] = {}
         self._listener: Listener | None = None
@@ -272,11 +128,11 @@ class Upstream:
 
     async def start(self, name: str = "") -> None:
         """Listen. After `stop`, again at the same address."""
-        self.name = name or self.name
+        self.name = self._tasks.name = name or self.name
         if not self._address[1]:
             self._address = (f"10.0.0.{len(the_loop().network.names) + 1}", 8000)
             the_loop().network.name(f"{self.name}.test", self._address[0])
-        self._listener = the_loop().network.listen(lambda: _Connection(self), self._address)
+        self._listener = the_loop().network.listen(lambda: HttpConnection(self._opened, self._request), self._address)
 
     async def stop(self) -> None:
         """Refuse new connections and break those that are open. What runs goes on running."""
@@ -309,8 +165,9 @@ class Upstream:
 
     async def close(self) -> None:
         await self.stop()
-        for task in (*self._running.values(), *(each.run for each in self._tasks.values())):
-            task.cancel()
+        self._tasks.cancel_all()
+        for running in list(self._running.values()):
+            running.cancel()
 
     # What it says unasked
 
@@ -320,7 +177,7 @@ class Upstream:
             given = {**(params or {}), "_meta": meta} if meta else params or {}
             stream.event({"jsonrpc": "2.0", "method": method, "params": given})
 
-    async def ask(self, stream: _HttpReply, method: str, params: Wire) -> Wire:
+    async def _ask(self, stream: HttpReply, method: str, params: Wire) -> Wire:
         number = f"ask-{next(self._numbers)}"
         answer = self._asked[number] = the_loop().create_future()
         stream.event({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
@@ -329,17 +186,12 @@ class Upstream:
         finally:
             del self._asked[number]
 
-    async def ask_in_task(self, task: _Task, key: str, question: Wire) -> Wire:
-        task.inputs[key] = question
-        answer = task.answers[key] = the_loop().create_future()
-        return await answer
-
     # What comes in
 
-    def opened(self, end: End) -> None:
+    def _opened(self, end: End) -> None:
         self._ends = [each for each in self._ends if not each.is_closing()] + [end]
 
-    def request(self, method: str, headers: dict[str, str], body: bytes, reply: _HttpReply) -> None:
+    def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
         session = headers.get("mcp-session-id", "")
         if session and session not in self.sessions:
             reply.send(404)
@@ -351,14 +203,14 @@ class Upstream:
         else:
             self._posted(json.loads(body), headers, reply)
 
-    def _open_get_stream(self, reply: _HttpReply) -> None:
+    def _open_get_stream(self, reply: HttpReply) -> None:
         if self.stateless:
             reply.send(405)
         else:
             reply.open_stream()
             self._streams.append((reply, {}))
 
-    def _posted(self, message: Wire, headers: dict[str, str], reply: _HttpReply) -> None:
+    def _posted(self, message: Wire, headers: dict[str, str], reply: HttpReply) -> None:
         self.received.append(message)
         if "method" not in message:
             asked = self._asked.get(str(message.get("id")))
@@ -369,7 +221,7 @@ class Upstream:
             self._notified(message)
             reply.send(202)
         else:
-            call = Call(self, message, headers, reply)
+            call = Call(message, headers, reply, self._ask)
             running = the_loop().create_task(self._answer(call), name=f"{self.name}: {message['method']}")
             key = (call.session, message["id"])
             self._running[key] = running
@@ -388,7 +240,7 @@ class Upstream:
             result = await self._result(call)
         except Failure as failure:
             call.reply.answer({**message, "error": failure.error})
-        except _Asks as asks:
+        except Asks as asks:
             state = json.loads(call.params.get("requestState") or "{}") | (call.params.get("inputResponses") or {})
             asked = {"inputRequests": {asks.key: asks.question}, "requestState": json.dumps(state)}
             call.reply.answer({**message, "result": {"resultType": "input_required", **asked}})
@@ -405,7 +257,7 @@ class Upstream:
         if method == "tools/call":
             return await self._call_tool(call)
         if method.startswith("tasks/"):
-            return await self._about_task(method, call)
+            return await self._tasks.answer(method, call)
         if method == "initialize" and not self.stateless:
             return self._initialized(call)
         if method == "server/discover" and self.stateless:
@@ -443,15 +295,10 @@ class Upstream:
         tool = self._tools.get(call.params.get("name", ""))
         if tool is None:
             raise Failure(-32602, f"there is no tool {call.params.get('name')!r}")
-        if tool.as_task and self._wants_task(call):
-            task = self._begin_task(tool, call)
-            shown = self._shown(task)
+        if tool.as_task and self._tasks.wanted(call):
+            shown = self._tasks.shown(self._tasks.begin(self._run(tool, call), call))
             return {**shown, "resultType": "task"} if self.stateless else {"task": shown}
         return await self._run(tool, call)
-
-    def _wants_task(self, call: Call) -> bool:
-        declared = call.meta.get(f"{META}clientCapabilities") or {}
-        return f"{META}tasks" in (declared.get("extensions") or {}) if self.stateless else "task" in call.params
 
     async def _run(self, tool: _Tool, call: Call) -> Any:
         ran = Ran(tool.description["name"], call.arguments, the_loop().time())
@@ -461,7 +308,7 @@ class Upstream:
         except asyncio.CancelledError:
             ran.how = "cancelled"
             raise
-        except _Asks:
+        except Asks:
             # The tool has only asked; it is executed when it runs to its end.
             self.ran.remove(ran)
             raise
@@ -474,79 +321,9 @@ class Upstream:
         finally:
             ran.ended = the_loop().time()
 
-    def _begin_task(self, tool: _Tool, call: Call) -> _Task:
-        task_id = f"{self.name}-task-{next(self._numbers)}"
-        run = the_loop().create_task(self._run(tool, call), name=f"{self.name}: {task_id}")
-        run.add_done_callback(lambda done: done.cancelled() or done.exception())
-        task = self._tasks[task_id] = call.task = _Task(task_id, run, call.session)
-        return task
-
-    def _shown(self, task: _Task) -> Wire:
-        run, now = task.run, "2026-01-01T00:00:00Z"
-        status = "working"
-        if run.done():
-            status = "cancelled" if run.cancelled() else "failed" if run.exception() else "completed"
-        ttl, interval = ("ttlMs", "pollIntervalMs") if self.stateless else ("ttl", "pollInterval")
-        shown: Wire = {"taskId": task.id, "status": status, "createdAt": now, "lastUpdatedAt": now}
-        shown |= {ttl: None, interval: 1000}
-        if self.stateless and status == "completed":
-            shown["result"] = run.result()
-        elif self.stateless and status == "working" and task.inputs:
-            shown |= {"status": "input_required", "inputRequests": dict(task.inputs)}
-        return shown
-
-    async def _about_task(self, method: str, call: Call) -> Any:
-        if method == "tasks/list":
-            return {"tasks": [self._shown(task) for task in self._tasks.values() if task.session == call.session]}
-        task = self._tasks.get(call.params.get("taskId", ""))
-        if task is None or task.session != call.session:
-            raise Failure(-32602, "there is no such task")
-        if method == "tasks/get":
-            return self._shown(task)
-        if method == "tasks/cancel":
-            task.run.cancel()
-            await asyncio.wait([task.run])
-            return {} if self.stateless else self._shown(task)
-        if method == "tasks/update":
-            for key, answer in (call.params.get("inputResponses") or {}).items():
-                if task.inputs.pop(key, None) is not None:
-                    task.answers[key].set_result(answer)
-            return {}
-        return await asyncio.shield(task.run)
-
 
 _STAYS_OPEN = object()
 
 
 async def _echo(call: Call) -> str:
     return json.dumps(call.arguments)
-
-
-class _Connection(asyncio.Protocol):
-    """One HTTP connection of the upstream; requests on it are answered one after the other."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-
-    def connection_made(self, transport: Any) -> None:
-        self._end: End = transport
-        self._upstream.opened(transport)
-        self._parser = httptools.HttpRequestParser(self)
-        self._body, self._headers = b"", dict[str, str]()
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_message_begin(self) -> None:
-        self._body, self._headers = b"", {}
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode().lower()] = value.decode("latin-1")
-
-    def on_body(self, data: bytes) -> None:
-        self._body += data
-
-    def on_message_complete(self) -> None:
-        method = self._parser.get_method().decode()
-        reply = _HttpReply(self._end)
-        self._upstream.request(method, self._headers, self._body, reply)
