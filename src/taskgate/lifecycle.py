@@ -111,7 +111,7 @@ class Lifecycle:
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.house.gateway
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        gateway.approvals.base_url = f"http://{shown}:{port}"
+        gateway.address.listening_at(f"http://{shown}:{port}")
         self.dashboard = Dashboard(
             gateway,
             self.house.keys.secret,
@@ -305,7 +305,6 @@ def _stop_signals() -> tuple[asyncio.Task[object], asyncio.Event]:
 async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
     """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
     house = open_stdio_house(loaded)
-    house.gateway.guests.local = True
     name = scope or house.gateway.default_scope
     if not house.gateway.has_scope(name):
         raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")

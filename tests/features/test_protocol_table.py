@@ -90,8 +90,8 @@ async def test_the_table_agrees_with_what_the_gateway_answers(tmp_path: Path) ->
     store = open_store(tmp_path / "table.db")
     try:
         gateway = build(LoadedConfig(GatewayFile()), store).gateway
-        assert set(gateway._stateful) == REQUESTS_2025 - {"initialize"}
-        assert set(gateway._stateless) == REQUESTS_2026
+        assert set(gateway.stateful) == REQUESTS_2025 - {"initialize"}
+        assert set(gateway.stateless) == REQUESTS_2026
         assert set(gateway.vendor.methods) == {name.partition(" ")[0] for name in VENDOR}
     finally:
         await store.close()

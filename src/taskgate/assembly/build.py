@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.plan import build_plan
@@ -26,8 +26,9 @@ from taskgate.doors.operator import house_secret, operator_token, stored_passphr
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.guests import NewServer
 from taskgate.gateway.plan import Limits, Plan
+from taskgate.gateway.wiring import wire_gateway
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Link, LinkKey
+from taskgate.ports.upstream import Link, LinkKey, Listener
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.metrics import Metrics
@@ -37,31 +38,48 @@ from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 from taskgate.upstreams.stdio.reaper import Reaper
 
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
 MOST_STDIO_STORES = 64
 
 
-class Ears:
-    """Upstreams exist before the gateway that listens to them; this is where the two are joined."""
-
-    def __init__(self) -> None:
-        self.gateway: Gateway | None = None
+class Unheard:
+    """A listener for servers that are only looked at: nobody is there to be told or asked."""
 
     def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
-        if self.gateway is not None:
-            self.gateway.news.on_notification(link, method, params)
+        return None
 
     async def on_question(self, link: Link, question: Question) -> Answer:
-        if self.gateway is None:
-            return not_supported(question.method)
-        return await self.gateway.news.on_question(link, question)
+        return not_supported(question.method)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
-        if self.gateway is not None:
-            self.gateway.news.on_closed(link, reason)
+        return None
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
-        if self.gateway is not None:
-            self.gateway.news.on_server(server, kind, data, key)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFactory:
+    """Makes upstreams of configured servers and of those that callers bring along, all over the same means."""
+
+    specs: Mapping[str, ServerSpec]
+    http: HttpClient
+    reaper: Reaper
+    intake: Intake
+    servers: dict[str, Server] = field(default_factory=dict)
+    """Those of the configuration that have been made."""
+
+    def configured(self, listener: Listener) -> dict[str, Server]:
+        self.servers.update({name: self.make(spec, listener) for name, spec in self.specs.items()})
+        return self.servers
+
+    def added(self, new: NewServer, listener: Listener) -> Server:
+        return self.make(guest_spec(new), listener)
+
+    def make(self, spec: ServerSpec, listener: Listener) -> Server:
+        return Server(spec, listener, self.http, self.reaper, self.intake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +107,6 @@ class House:
     servers: dict[str, Server]
     http: HttpClient
     reaper: Reaper
-    ears: Ears
     guard: Guard
     doorkeeper: Doorkeeper
     store: Store
@@ -104,7 +121,7 @@ class House:
         plan = build_plan(loaded, self.plan)
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
-            channels = build_channels(loaded.root, self.gateway.approvals.public_base(plan), self.outbound)
+            channels = build_channels(loaded.root, self.gateway.address.base(plan), self.outbound)
         specs = server_specs(loaded.root)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
@@ -113,7 +130,7 @@ class House:
             if known is not None and known.spec == spec:
                 fresh[name] = known
             else:
-                fresh[name] = Server(spec, self.ears, self.http, self.reaper, self.intake)
+                fresh[name] = Server(spec, self.gateway.news, self.http, self.reaper, self.intake)
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
@@ -128,7 +145,7 @@ class House:
 
     def open_channels(self) -> None:
         """Once the address is known under which answers may come back."""
-        base = self.gateway.approvals.public_base(self.plan)
+        base = self.gateway.address.base()
         self.gateway.approvals.announcer.adopt(build_channels(self.loaded.root, base, self.outbound))
 
     async def close_retired(self) -> None:
@@ -137,26 +154,30 @@ class House:
             await server.close()
 
 
-def build(loaded: LoadedConfig, store: Store, keys: Keys | None = None) -> House:
+def build(
+    loaded: LoadedConfig,
+    store: Store,
+    keys: Keys | None = None,
+    *,
+    tracing: Tracing | None = None,
+    local: bool = False,
+) -> House:
+    """`local`: the only caller is whoever started this gateway."""
     keys = keys or fresh_keys()
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper = Reaper()
-    ears = Ears()
     intake = intake_within(plan.limits)
-    servers = {name: Server(spec, ears, http, reaper, intake) for name, spec in server_specs(loaded.root).items()}
     metrics = Metrics()
-    gateway = Gateway(plan, servers, store, metrics, keys.secret)
-    ears.gateway = gateway
-    gateway.guests.make = lambda new: Server(guest_spec(new), ears, http, reaper, intake)
+    factory = ServerFactory(server_specs(loaded.root), http, reaper, intake)
+    gateway = wire_gateway(plan, factory, store, metrics, seal_key=keys.secret, tracing=tracing, local=local)
     return House(
         loaded,
         plan,
         gateway,
-        servers,
+        factory.servers,
         http,
         reaper,
-        ears,
         guard(loaded.root),
         doorkeeper(loaded.root, keys),
         store,
@@ -241,26 +262,22 @@ def keys_in(state_dir: Path) -> Keys:
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
 
 
-def open_house(loaded: LoadedConfig) -> House:
+def open_house(loaded: LoadedConfig, *, local: bool = False) -> House:
     """Build on the configured store. This takes the store's lock: only one process may have it."""
     store = open_store(store_path(loaded))
-    house = build(loaded, store, keys_in(loaded.state_dir))
-    house.gateway.trace(build_tracing(loaded.root))
-    return house
+    return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=local)
 
 
 def open_stdio_house(loaded: LoadedConfig) -> House:
     """The same for a gateway that a client starts: several may run at once, so each takes the first store that is free."""
     if loaded.root.store is not None:
-        return open_house(loaded)
+        return open_house(loaded, local=True)
     for number in range(1, MOST_STDIO_STORES + 1):
         try:
             store = open_store(loaded.state_dir / f"stdio-{number}.db")
         except StoreInUse:
             continue
-        house = build(loaded, store, keys_in(loaded.state_dir))
-        house.gateway.trace(build_tracing(loaded.root))
-        return house
+        return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=True)
     raise GatewayFault(
         "store_unavailable", f"{MOST_STDIO_STORES} gateways of this kind are running already; stop some."
     )

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from taskgate.assembly.build import Ears, intake_within, server_specs
+from taskgate.assembly.build import Unheard, intake_within, server_specs
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.entry import EntryKind
@@ -23,7 +23,7 @@ from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
-from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.catalogs import listed_only
 from taskgate.gateway.plan import Plan
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.server import Server
@@ -85,10 +85,10 @@ async def _listed(
 ) -> tuple[dict[str, list[str]], dict[str, Exclusion]]:
     """The tools of every server in the subset; a server that fails is noted and does not affect the others."""
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
-    reaper, ears, intake = Reaper(), Ears(), intake_within(plan.limits)
+    reaper, listener, intake = Reaper(), Unheard(), intake_within(plan.limits)
     specs = server_specs(loaded.root)
-    servers = {name: Server(specs[name], ears, http, reaper, intake) for name in subset.servers if name in specs}
-    catalogs = Catalogs(servers, plan.limits, lambda _server, _kinds: None)
+    servers = {name: Server(specs[name], listener, http, reaper, intake) for name in subset.servers if name in specs}
+    catalogs = listed_only(servers, plan.limits)
     try:
         await catalogs.ready(servers)
         tools: dict[str, list[str]] = {}

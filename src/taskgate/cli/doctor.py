@@ -132,7 +132,7 @@ def _port(loaded: LoadedConfig) -> Finding:
 
 async def _servers(loaded: LoadedConfig) -> list[Finding]:
     """Each server is really connected to, as `serve` would, and let go again."""
-    from taskgate.assembly.build import Ears, intake_within, server_specs
+    from taskgate.assembly.build import Unheard, intake_within, server_specs
     from taskgate.assembly.plan import build_limits
     from taskgate.upstreams.http.client import HttpClient
     from taskgate.upstreams.server import Server
@@ -140,8 +140,8 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
 
     limits = build_limits(loaded.root)
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
-    reaper, ears, intake = Reaper(), Ears(), intake_within(limits)
-    servers = [Server(spec, ears, http, reaper, intake) for spec in server_specs(loaded.root).values()]
+    reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
+    servers = [Server(spec, listener, http, reaper, intake) for spec in server_specs(loaded.root).values()]
     try:
         found = list(await asyncio.gather(*(_reach(server) for server in servers)))
         if loaded.root.validate_arguments != "off":
@@ -159,11 +159,11 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
 async def _schemas(servers: Mapping[str, Server], *, enforced: bool) -> list[Finding]:
     """Tools whose schemas cannot be used: what they take cannot be called where that is enforced, what they give is not checked."""
     from taskgate.core.catalog.entry import EntryKind
-    from taskgate.gateway.catalogs import Catalogs
+    from taskgate.gateway.catalogs import listed_only
     from taskgate.gateway.plan import Limits
     from taskgate.gateway.validate import unusable_schemas
 
-    catalogs = Catalogs(servers, Limits(), lambda _server, _kinds: None)
+    catalogs = listed_only(servers, Limits())
     await catalogs.ready(servers)
     offers = {server: catalogs.offer(server) for server in servers}
     entries = [e for offer in offers.values() if offer is not None for e in offer.entries.get(EntryKind.TOOL, ())]

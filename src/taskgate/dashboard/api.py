@@ -145,7 +145,7 @@ class Api:
 
     async def _follow(self, task: Task) -> AsyncIterator[bytes]:
         """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
-        board = self._gateway.tasks.board
+        board = self._gateway.tasks.desk.board
         last: dict[str, Any] | None = None
         while True:
             shown = status_event(task)

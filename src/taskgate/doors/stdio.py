@@ -55,8 +55,15 @@ class StdoutOutlet:
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self._transport.abort()
 
+    def hold_open(self) -> None:
+        """A pipe stays open by itself."""
+
     async def finish(self, _status: int, body: bytes) -> None:
         self.send(body)
+
+    @property
+    def followed(self) -> bool:
+        return True
 
     @property
     def still_there(self) -> bool:

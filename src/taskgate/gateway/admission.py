@@ -8,13 +8,12 @@ has become a task counts no longer: its caller has an answer, and tasks have lim
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.telemetry.logs import log
-from taskgate.telemetry.metrics import Gauge
+from taskgate.telemetry.metrics import Gauge, Metrics
 
 if TYPE_CHECKING:
     from taskgate.gateway.plan import Limits
@@ -38,9 +37,9 @@ class TooBusy(GatewayFault):
 
 
 class Admission:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self.inside: set[Request] = set()
-        self.refused: Callable[[str], None] = lambda _why: None
+        self._metrics = metrics
         self._told_at = 0.0
         self._untold = 0
         self.adopt(limits)
@@ -56,11 +55,10 @@ class Admission:
             raise self._refuse("late")
         if len(self.inside) >= self._most:
             raise self._refuse("full")
-        self.inside.add(request)
-        request.counted_in = self.inside
+        request.count_in(self.inside)
 
     def _refuse(self, why: str) -> TooBusy:
-        self.refused(why)
+        self._metrics.denied.add(f"overloaded_{why}")
         self._untold += 1
         now = clock.monotonic()
         if now - self._told_at >= QUIET_S:

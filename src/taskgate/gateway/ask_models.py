@@ -26,7 +26,9 @@ from taskgate.core.sampling.conversation import SamplingRequest, Text
 from taskgate.core.sampling.problem import SamplingError, SamplingProblem
 from taskgate.core.sampling.read_request import read_request
 from taskgate.gateway.activity.inbox import Inbox
-from taskgate.gateway.features import Features, ModelSource
+from taskgate.gateway.features import ModelSource
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
 
 MAX_OPEN: Final = 32
 MAX_SHOWN: Final = 4_000
@@ -43,8 +45,8 @@ class Refused(TaskgateError):
 
 
 class Models:
-    def __init__(self, features: Callable[[], Features], review: Review, record: Callable[[Entry], None]) -> None:
-        self._features = features
+    def __init__(self, plan: Live[Plan], review: Review, record: Callable[[Entry], None]) -> None:
+        self._plan = plan
         self._review = review
         self._record = record
         self._ledgers: dict[str, SpendLedger] = {}
@@ -52,7 +54,7 @@ class Models:
 
     def answer_for(self, question: Question) -> bool:
         """Whether a model may answer this."""
-        features = self._features()
+        features = self._plan.value.features
         return question.method == SAMPLE and bool(features.models) and question.server in features.model_servers
 
     async def answer(self, question: Question, principal: str) -> Answer:
@@ -82,12 +84,12 @@ class Models:
     def _told(self, problem: TaskgateError) -> bytes:
         if problem.retry_after_s is not None:
             problem.data.setdefault("retry_after_s", round(problem.retry_after_s, 1))
-        legacy = self._features().legacy_numbers
+        legacy = self._plan.value.features.legacy_numbers
         return error_object(problem, Generation.STATEFUL, secrets.token_hex(8), legacy_numbers=legacy)
 
     async def _ask(self, question: Question) -> tuple[dict[str, Any], str]:
         request = read_request(question.decoded())
-        sources = {source.provider.name: source for source in self._features().models}
+        sources = {source.provider.name: source for source in self._plan.value.features.models}
         models = [model for source in sources.values() for model in source.provider.available_models()]
         model = choose_model(models, request)
         source = sources[model.provider]
@@ -126,7 +128,7 @@ class Models:
         return ledger
 
     async def close(self) -> None:
-        await self._features().close_models()
+        await self._plan.value.features.close_models()
 
 
 def _question_text(server: str, model: Model, request: SamplingRequest) -> str:

@@ -18,6 +18,9 @@ from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.subset import Reason
 from taskgate.core.wire import Members, Raw
+from taskgate.gateway.events.events import ListsChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Limits
 from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Upstream, UpstreamRequest
 from taskgate.telemetry.logs import log
@@ -47,6 +50,32 @@ class Offer:
     notes: tuple[str, ...] = ()
 
 
+Inspect = Callable[[str, Offer], None]
+"""Looks at every list that arrives, before anybody sees it."""
+
+
+def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
+    """For commands that show the operator what servers list, without serving it to anybody."""
+    return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), Metrics(), EventHub())
+
+
+def _not_inspected(_server: str, _offer: Offer) -> None:
+    return None
+
+
+class Quarantine:
+    """Tools, as (server, tool) pairs, whose definition must be accepted by a person before callers see them."""
+
+    def __init__(self) -> None:
+        self.tools: frozenset[tuple[str, str]] = frozenset()
+        self.revision = 0
+
+    def replace(self, tools: frozenset[tuple[str, str]]) -> None:
+        if tools != self.tools:
+            self.tools = tools
+            self.revision += 1
+
+
 @dataclass(slots=True)
 class Failure:
     until: float
@@ -56,20 +85,20 @@ class Failure:
 class Catalogs:
     def __init__(
         self,
-        upstreams: Mapping[str, Upstream],
+        upstreams: Live[Mapping[str, Upstream]],
         limits: Limits,
-        on_change: Callable[[str, frozenset[EntryKind]], None],
-        metrics: Metrics | None = None,
+        inspect: Inspect,
+        quarantine: Quarantine,
+        metrics: Metrics,
+        events: EventHub,
     ) -> None:
-        self.revision = 1
-        self.quarantined: frozenset[tuple[str, str]] = frozenset()
-        """(server, tool) pairs whose definition must be accepted by a person first."""
-        self.inspect: Callable[[str, Offer], None] = lambda _server, _offer: None
-        """Looks at every list that arrives, before anybody sees it."""
-        self._metrics = metrics or Metrics()
+        self._inspect = inspect
+        self._quarantine = quarantine
+        self._metrics = metrics
         self._upstreams = upstreams
         self._limits = limits
-        self._on_change = on_change
+        self._events = events
+        self._revision = 1
         self._offers: dict[str, Offer] = {}
         self._failures: dict[str, Failure] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
@@ -78,6 +107,18 @@ class Catalogs:
         self._owed: set[str] = set()
         """Servers without whose lists somebody has been answered: when they come, that is news."""
 
+    @property
+    def revision(self) -> int:
+        """Grows whenever what callers are shown of the lists may be different."""
+        return self._revision + self._quarantine.revision
+
+    @property
+    def quarantined(self) -> frozenset[tuple[str, str]]:
+        return self._quarantine.tools
+
+    def offers(self) -> Mapping[str, Offer]:
+        return self._offers
+
     def offer(self, server: str) -> Offer | None:
         return self._offers.get(server)
 
@@ -85,17 +126,17 @@ class Catalogs:
         failure = self._failures.get(server)
         return failure.reason if failure is not None else None
 
-    def adopt(self, upstreams: Mapping[str, Upstream], changed: Iterable[str], limits: Limits) -> None:
+    def adopt(self, changed: Iterable[str], limits: Limits) -> None:
         """After a reload: forget those that are gone or are no longer the same; lists cut by other limits are asked for again."""
         before, self._limits = self._limits, limits
-        self._upstreams = upstreams
+        upstreams = self._upstreams.value
         if (before.list_pages, before.tools_per_upstream) != (limits.list_pages, limits.tools_per_upstream):
             self._stale.update(self._offers)
         for server in (*changed, *(known for known in list(self._offers) if known not in upstreams)):
             self._offers.pop(server, None)
             self._failures.pop(server, None)
             self._owed.discard(server)
-        self.revision += 1
+        self._revision += 1
 
     async def ready(self, servers: Iterable[str]) -> None:
         """Make sure that every one of these has been listed or has failed to; in parallel, each within its time."""
@@ -107,7 +148,7 @@ class Catalogs:
         return not any(self._needs_fetch(server) for server in servers)
 
     def _needs_fetch(self, server: str) -> bool:
-        if server not in self._upstreams:
+        if server not in self._upstreams.value:
             return False
         failure = self._failures.get(server)
         if failure is not None and clock.monotonic() < failure.until:
@@ -121,7 +162,7 @@ class Catalogs:
         """The upstream says that a list changed: fetch again soon, once for a burst of such news."""
         self._announced.setdefault(server, set()).update(kinds)
         asked_for = server in self._offers or server in self._owed
-        if server in self._upstreams and asked_for and server not in self._stale:
+        if server in self._upstreams.value and asked_for and server not in self._stale:
             self._stale.add(server)
             self._fetch(server, COALESCE_S)
 
@@ -147,7 +188,7 @@ class Catalogs:
         began = clock.monotonic()
         try:
             async with asyncio.timeout(self._limits.list_timeout_s):
-                link = await self._upstreams[server].listening_link()
+                link = await self._upstreams.value[server].listening_link()
                 offer = await self._ask(link)
         except TimeoutError:
             self._failed(server, UpstreamError("upstream_timeout", f"The server {server} took too long to list."))
@@ -170,13 +211,13 @@ class Catalogs:
     def _arrived(self, server: str, offer: Offer) -> None:
         self._failures.pop(server, None)
         before = self._offers.get(server)
-        self.inspect(server, offer)
+        self._inspect(server, offer)
         self._offers[server] = offer
         different = _difference(before, offer) | frozenset(self._announced.pop(server, ()))
         if different or before is None:
-            self.revision += 1
+            self._revision += 1
         if different and (before is not None or server in self._owed):
-            self._on_change(server, different)
+            self._events.publish(ListsChanged(server, different))
         self._owed.discard(server)
 
     async def _ask(self, link: Link) -> Offer:
@@ -189,7 +230,7 @@ class Catalogs:
         expires = None
         if ttls and not _announces_changes(link.capabilities):
             expires = clock.monotonic() + max(LEAST_TTL_S, min(ttls) / 1000)
-        return Offer(entries, link.capabilities, getattr(link, "instructions", None), expires, tuple(notes))
+        return Offer(entries, link.capabilities, link.instructions, expires, tuple(notes))
 
     async def _pages(
         self, link: Link, kind: EntryKind, method: str, key: str, ttls: list[float], notes: list[str]

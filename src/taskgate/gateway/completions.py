@@ -13,6 +13,8 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core.completion.memory import Place, Usage, UsageMemory
 from taskgate.core.completion.rank import CandidateIndex
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
 
 MAX_NOTES: Final = 1_000
 MAX_NOTED_BYTES: Final = 4_096
@@ -24,8 +26,8 @@ _Note = tuple[str, str, str, Mapping[str, Any], float]
 
 
 class Completions:
-    def __init__(self, learn: Callable[[], bool]) -> None:
-        self._learn = learn
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
         self._memory = UsageMemory()
         self._notes: deque[_Note] = deque(maxlen=MAX_NOTES)
         self._indexes: OrderedDict[Hashable, tuple[object, CandidateIndex]] = OrderedDict()
@@ -37,7 +39,7 @@ class Completions:
 
     def digest(self) -> None:
         """Read the notes."""
-        learn = self._learn()
+        learn = self._plan.value.features.learn
         if learn is not self._memory.enabled:
             self._memory.switch(learn)
         while self._notes:

@@ -14,6 +14,7 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.guests import Guests
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.relay import Relay
 from taskgate.gateway.request import Request
@@ -26,10 +27,10 @@ from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    plan: Plan
-    upstreams: Mapping[str, Upstream]
+    live_plan: Live[Plan]
+    live_upstreams: Live[Mapping[str, Upstream]]
     catalogs: Catalogs
     views: Views
     relay: Relay
@@ -46,6 +47,14 @@ class Context:
     completions: Completions
     guests: Guests
     guests_changed: Callable[[str], None]
+
+    @property
+    def plan(self) -> Plan:
+        return self.live_plan.value
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        return self.live_upstreams.value
 
     def view_of(self, request: Request) -> View:
         """The view a request was found in; only to be asked for after the view was built."""

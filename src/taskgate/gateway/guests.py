@@ -43,15 +43,15 @@ class Guest:
 
 
 class Guests:
-    def __init__(self) -> None:
-        self.make: Callable[[NewServer], Upstream] | None = None
-        self.local = False
-        """The only caller is the one who started this gateway."""
+    def __init__(self, make: Callable[[NewServer], Upstream], *, local: bool) -> None:
+        """`local`: the only caller is the one who started this gateway."""
+        self._make = make
+        self._local = local
         self._guests: dict[str, Guest] = {}
 
     def allowed(self, plan: Plan) -> bool:
-        mode = plan.add_server or ("session" if self.local else "off")
-        return mode == "on" or (mode == "session" and self.local)
+        mode = plan.add_server or ("session" if self._local else "off")
+        return mode == "on" or (mode == "session" and self._local)
 
     def check(self, plan: Plan, new: NewServer) -> None:
         """May this server be added? Raises with what to do if not."""
@@ -61,9 +61,9 @@ class Guests:
             )
         if (new.url is None) == (new.command is None):
             raise CallerError("invalid_params", "Give either url (an address) or command (a program to start).")
-        if new.command is not None and not self.local:
+        if new.command is not None and not self._local:
             raise CallerError("invalid_params", "Programs are started for local callers only; give a url.")
-        if new.url is not None and not self.local:
+        if new.url is not None and not self._local:
             check_peer_url(new.url)
         if new.name in plan.registry.records:
             raise CallerError("invalid_params", f"There is a server {new.name[:80]!r} already; choose another name.")
@@ -72,14 +72,13 @@ class Guests:
 
     async def add(self, plan: Plan, scope: str, new: NewServer) -> None:
         """Connect to it, and keep it if that works."""
-        assert self.make is not None
         kind = TransportKind.STDIO if new.command is not None else TransportKind.HTTP
         record = RegistryRecord(new.name, kind, new.name, PatternSet.of(("*",)))
         problems = Registry.build([*plan.registry.records.values(), record]).problems
         bad = next((problem for problem in problems if problem.server == new.name), None)
         if bad is not None:
             raise CallerError("invalid_params", f"The name {new.name[:80]!r} cannot be used: {bad.message}")
-        upstream = self.make(new)
+        upstream = self._make(new)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await upstream.listening_link()

@@ -25,7 +25,7 @@ UseCase = Callable[[Request], Awaitable[bytes]]
 
 
 class MethodTables:
-    def __init__(self, context: Callable[[], Context], subscriptions: Subscriptions, tasks: TaskEngine) -> None:
+    def __init__(self, context: Context, subscriptions: Subscriptions, tasks: TaskEngine) -> None:
         self._context = context
         self._subscriptions = subscriptions
         self._tasks = tasks
@@ -70,7 +70,7 @@ class MethodTables:
         }
 
     def _call_tool(self, request: Request) -> Awaitable[bytes]:
-        context = self._context()
+        context = self._context
         if may_be_own(request.params.get("name")):
             return self._call_own(context, request)
         return self._call_theirs(context, request)
@@ -88,14 +88,15 @@ class MethodTables:
         return call_tool(context, request)
 
     async def _read_resource(self, request: Request) -> bytes:
-        own = await read_own_resource(self._context(), request)
-        return own if own is not None else await read_resource(self._context(), request)
+        own = await read_own_resource(self._context, request)
+        return own if own is not None else await read_resource(self._context, request)
 
     def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
-        return lambda request: use_case(self._context(), request)
+        context = self._context
+        return lambda request: use_case(context, request)
 
     async def _discover(self, request: Request) -> bytes:
-        context = self._context()
+        context = self._context
         subset = context.views.subset(context.plan, request.caller.scope, request.narrowing)
         return await discover_result(context, request.caller.scope, subset.servers)
 
@@ -104,7 +105,7 @@ class MethodTables:
         assert session is not None
         level = request.params.get("level")
         session.set_log_level(level if type(level) is str else "")
-        for link in links_of(self._context(), session):
+        for link in links_of(self._context, session):
             await link.set_log_level(session.log_level or "info")
         return b"{}"
 

@@ -20,6 +20,8 @@ from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately
 from taskgate.core.questions import ELICIT, NO_STATE, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Raw
 from taskgate.gateway.errand import Errand
+from taskgate.gateway.events.events import ElicitationCompleted
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.progress import readdressed
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
@@ -49,21 +51,32 @@ Asker = Callable[[Request, Question], Awaitable[Answer]]
 
 
 class Relay:
-    def __init__(self, seal: Seal, suspended: SuspendedCalls, ask: Asker, ask_otherwise: Asker) -> None:
+    def __init__(
+        self,
+        seal: Seal,
+        suspended: SuspendedCalls,
+        urls: UrlElicitations,
+        *,
+        ask: Asker,
+        ask_otherwise: Asker,
+        waterfall: Waterfall,
+        tracing: Tracing | None,
+        events: EventHub,
+    ) -> None:
         self._seal = seal
         self._suspended = suspended
-        self.tracing: Tracing | None = None
-        self.urls: UrlElicitations | None = None
-        self.elicitation_over: Callable[[str, Raw | None, Request], None] = lambda _server, _params, _request: None
+        self._urls = urls
         self._ask = ask
         self._ask_otherwise = ask_otherwise
-        self.waterfall = Waterfall()
+        self._waterfall = waterfall
+        self._tracing = tracing
+        self._events = events
 
     def carry(self, request: Request, errand: Errand) -> Awaitable[bytes]:
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
-        if self.tracing is None:
+        if self._tracing is None:
             return self._carry(request, errand)
-        return carry_traced(self.tracing, request, errand, self._carry)
+        return carry_traced(self._tracing, request, errand, self._carry)
 
     async def _carry(self, request: Request, errand: Errand) -> bytes:
         if request.generation is Generation.STATELESS and "requestState" in errand.params:
@@ -89,7 +102,7 @@ class Relay:
     async def _recorded(self, request: Request, errand: Errand, call: Awaitable[Reply]) -> Reply:
         """Note in the waterfall when the call to the upstream began and ended."""
         parent = request.span.number if request.span is not None else 0
-        span = self.waterfall.begin(
+        span = self._waterfall.begin(
             "upstream", errand.method, errand.name, errand.upstream.id, request.caller.principal, clock.wall(), parent
         )
         state = "error"
@@ -122,7 +135,7 @@ class Relay:
 
     def _heard(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:
-            self.elicitation_over(server, params, request)
+            self._events.publish(ElicitationCompleted(server, params, request))
         else:
             heard(request, method, params)
 
@@ -138,15 +151,15 @@ class Relay:
         return unwrap(reply)
 
     def _judge_error(self, request: Request, errand: Errand, reply: Reply) -> None:
-        if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and self.urls is not None:
-            self.urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, request.session)
+        if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED:
+            self._urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, request.session)
 
     def _pass_questions(self, request: Request, errand: Errand, reply: InputRequired) -> bytes:
         """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
-        if self.urls is not None and b'"url"' in reply.raw:
+        if b'"url"' in reply.raw:
             asked = (question_in(raw, errand.upstream.id) for raw in reply.requests.values())
             urls = [question.decoded() for question in asked if question.method == ELICIT]
-            self.urls.admit_all(
+            self._urls.admit_all(
                 request.caller.principal, errand.upstream.id, [u for u in urls if u.get("mode") == "url"]
             )
         if reply.state is None:
@@ -232,8 +245,7 @@ class Relay:
 
     def _url_first(self, request: Request, errand: Errand, reply: ErrorReply) -> bytes:
         """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
-        if self.urls is not None:
-            self.urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, None)
+        self._urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, None)
         error = wire.parse_strictly(reply.raw)
         asked = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
         if type(asked) is not list or not asked:

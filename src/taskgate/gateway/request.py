@@ -160,6 +160,10 @@ class Request:
         finally:
             self.settled(self.outlet.still_there)
 
+    def count_in(self, inside: set[Request]) -> None:
+        inside.add(self)
+        self.counted_in = inside
+
     def count_out(self) -> None:
         """It is answered: somebody else may come in."""
         if self.counted_in is not None:

@@ -6,45 +6,82 @@ has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Mapping
 
-from taskgate.gateway.context import Context
-from taskgate.gateway.sessions import Session
+from taskgate.core.errors import TaskgateError
+from taskgate.gateway.events.events import ConversationIdle, SessionEnded
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
+from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.subscriptions import Subscriptions
-from taskgate.gateway.tasks.conversation import RESUMED
+from taskgate.gateway.tasks.conversation import RESUMED, Conversations
+from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.logs import log
 
 
 class SessionEnds:
-    def __init__(self, context: Callable[[], Context], subscriptions: Subscriptions) -> None:
-        self._context = context
+    def __init__(
+        self,
+        sessions: SessionTable,
+        subscriptions: Subscriptions,
+        conversations: Conversations,
+        upstreams: Live[Mapping[str, Upstream]],
+        events: EventHub,
+    ) -> None:
+        self._sessions = sessions
         self._subscriptions = subscriptions
-        self._told: list[Callable[[Session], None]] = []
+        self._conversations = conversations
+        self._upstreams = upstreams
+        self._events = events
         self._outlived: set[str] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._closing = False
+        events.subscribe(ConversationIdle, self._idle)
 
-    def tell(self, hook: Callable[[Session], None]) -> None:
-        self._told.append(hook)
-
-    async def ended(self, session: Session) -> None:
-        for hook in self._told:
-            hook(session)
-        await self._subscriptions.release(self._context(), session)
-        if self._context().tasks.runs.uses(session.id):
+    async def end(self, session: Session) -> None:
+        if not self._sessions.remove(session):
+            return
+        self._events.publish(SessionEnded(session))
+        await self._subscriptions.release(self._upstreams.value, session)
+        if self._conversations.in_use(session.id):
             self._outlived.add(session.id)
         else:
             await self._let_go(session.id)
 
-    async def last_task_ended(self, session_id: str) -> None:
-        """If the session of a conversation is gone, the conversation may go too."""
-        if session_id in self._outlived or session_id.startswith(RESUMED):
-            self._outlived.discard(session_id)
-            await self._let_go(session_id)
+    async def reap(self, now: float) -> None:
+        """End what was idle too long."""
+        for session in self._sessions.idle(now):
+            await self.end(session)
 
     def end_streams(self) -> None:
-        """Long-lived streams of sessions end now; the sessions themselves are told by the closing gateway."""
-        for session in self._context().sessions:
-            for hook in self._told:
-                hook(session)
+        """The gateway goes down, and every session with it: their long-lived streams end now."""
+        for session in self._sessions:
+            self._events.publish(SessionEnded(session))
+
+    async def close(self) -> None:
+        self._closing = True
+        releasing = list(self._releasing)
+        for job in releasing:
+            job.cancel()
+        await asyncio.gather(*releasing, return_exceptions=True)
+
+    def _idle(self, event: ConversationIdle) -> None:
+        """If the session of a conversation is gone, the conversation may go too."""
+        session_id = event.session_id
+        if self._closing or not (session_id in self._outlived or session_id.startswith(RESUMED)):
+            return
+        self._outlived.discard(session_id)
+        job = asyncio.get_running_loop().create_task(self._release(session_id))
+        self._releasing.add(job)
+        job.add_done_callback(self._releasing.discard)
+
+    async def _release(self, session_id: str) -> None:
+        try:
+            await self._let_go(session_id)
+        except TaskgateError as problem:
+            log.info("an upstream could not be told", why=problem.message)
 
     async def _let_go(self, session_id: str) -> None:
-        for upstream in self._context().upstreams.values():
+        for upstream in list(self._upstreams.value.values()):
             await upstream.release(session_id)

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,9 @@ from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, spe
 from taskgate.core.questions import Answer
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
-from taskgate.ports.outlet import Outlet
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
+from taskgate.ports.outlet import Outlet, SessionOutlet
 from taskgate.ports.upstream import CallerFace, LinkKey
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -50,7 +52,7 @@ class Session:
         self.url_elicitations: dict[tuple[str, str], float] = {}
         """Addresses that this caller was given to open, by server and id, and until when they are good."""
         self.cancelled: deque[bytes] = deque(maxlen=100)
-        self.outlet: Outlet | None = None
+        self.outlet: SessionOutlet | None = None
         self.last_used = 0.0
         self.open_requests = 0
         self.closed = False
@@ -81,6 +83,12 @@ class Session:
         """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
         task = self.in_flight.pop(message_id, None)
         return task.cancel() if task is not None else False
+
+    def close(self) -> None:
+        """Nothing goes to its caller any more, and what it has in flight is cancelled."""
+        self.closed = True
+        for task in list(self.in_flight.values()):
+            task.cancel()
 
     def remember_cancelled(self, message_id: bytes) -> None:
         """So that asking for the same cancel again gets the same answer."""
@@ -129,17 +137,11 @@ class Session:
 
 
 class SessionTable:
-    """All sessions of a gateway, with a limit and an idle reaper."""
+    """All sessions of a gateway, within a limit."""
 
-    def __init__(self, limit: int, idle_s: float, on_end: Callable[[Session], Awaitable[None]]) -> None:
-        self._limit = limit
-        self._idle_s = idle_s
-        self._on_end = on_end
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
         self._sessions: dict[str, Session] = {}
-
-    def adopt(self, limit: int, idle_s: float) -> None:
-        """A reload: other limits hold from now on. Sessions beyond a smaller one stay until they end."""
-        self._limit, self._idle_s = limit, idle_s
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -148,7 +150,7 @@ class SessionTable:
         return iter(list(self._sessions.values()))
 
     def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
-        if len(self._sessions) >= self._limit:
+        if len(self._sessions) >= self._plan.value.limits.sessions:
             raise GatewayFault("overloaded", "The gateway has too many sessions; try again later.", retry_after_s=30)
         session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
         session.last_used = now
@@ -166,23 +168,21 @@ class SessionTable:
     def get(self, session_id: str) -> Session | None:
         return self._sessions.get(session_id)
 
-    async def end(self, session: Session) -> None:
-        if self._sessions.pop(session.id, None) is not None:
-            session.closed = True
-            for task in list(session.in_flight.values()):
-                task.cancel()
-            await self._on_end(session)
+    def remove(self, session: Session) -> bool:
+        """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
+        if self._sessions.pop(session.id, None) is None:
+            return False
+        session.close()
+        return True
 
-    async def reap(self, now: float) -> int:
-        """End what was idle too long. An open call or stream keeps a session alive however long it takes."""
-        idle = [
+    def idle(self, now: float) -> list[Session]:
+        """Those not used for too long. An open call or stream keeps a session alive however long it takes."""
+        idle_s = self._plan.value.limits.session_idle_s
+        return [
             session
             for session in self._sessions.values()
-            if not session.in_flight and not session.open_requests and now - session.last_used > self._idle_s
+            if not session.in_flight and not session.open_requests and now - session.last_used > idle_s
         ]
-        for session in idle:
-            await self.end(session)
-        return len(idle)
 
 
 def passes_log_level(level: str, least: str | None) -> bool:

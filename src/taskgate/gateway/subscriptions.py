@@ -7,7 +7,7 @@ own with a stateful server subscribes over that one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from taskgate.gateway.errand import Errand
 from taskgate.gateway.read_things import agreed, owner_of
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
+from taskgate.ports.upstream import Upstream
 
 MAX_LISTENS: Final = 10_000
 MAX_URIS: Final = 1000
@@ -96,10 +97,10 @@ class Subscriptions:
             await upstream.unwatch(uri)
         return b"{}"
 
-    async def release(self, context: Context, session: Session) -> None:
+    async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
         """A session ended: what was followed only for it over a shared link is let go."""
         for uri, server in session.subscriptions.items():
-            upstream = context.upstreams.get(server)
+            upstream = upstreams.get(server)
             if upstream is not None and upstream.status().generation is Generation.STATELESS:
                 await upstream.unwatch(uri)
 

@@ -16,11 +16,14 @@ from typing import Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer, not_supported
+from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Raw
 from taskgate.gateway.request import Request, StandIn
 from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamRequest
+
+AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
+"""Answers what the caller itself cannot be asked."""
 
 HOLD_S: Final = 600.0
 MAX_HELD: Final = 10_000
@@ -41,10 +44,9 @@ class HeldCall:
 
 
 class SuspendedCalls:
-    def __init__(self) -> None:
-        self.otherwise: Callable[[Request, Question], Awaitable[Answer]] = _refuse
-        """Asked what the caller itself cannot answer."""
-        self.urls: UrlElicitations | None = None
+    def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise) -> None:
+        self._urls = urls
+        self._ask_otherwise = ask_otherwise
         self._held: dict[str, HeldCall] = {}
 
     def __len__(self) -> int:
@@ -86,8 +88,8 @@ class SuspendedCalls:
             # The call became a task while it ran: its questions are the task's now.
             return await stand_in.ask(question)
         if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
-            return await self.otherwise(request, question)
-        refused = self.urls.refusal(held.principal, question) if self.urls is not None else None
+            return await self._ask_otherwise(request, question)
+        refused = self._urls.refusal(held.principal, question)
         if refused is not None:
             return refused
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -168,10 +170,6 @@ async def _hand_over(stand_in: StandIn, question: Question, answer: asyncio.Futu
 
 def _embedded(question: Question) -> dict[str, object]:
     return {"method": question.method, "params": bare_params(question.params, drop=("elicitationId",))}
-
-
-async def _refuse(_request: Request, question: Question) -> Answer:
-    return not_supported(question.method)
 
 
 def _consume(work: asyncio.Task[Reply]) -> None:

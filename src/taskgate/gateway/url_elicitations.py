@@ -20,7 +20,8 @@ from taskgate.core.generations.error_codes import error_object
 from taskgate.core.peer_url import check_peer_url
 from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
-from taskgate.gateway.features import Features
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
 from taskgate.gateway.sessions import Session
 
 COMPLETE: Final = "notifications/elicitation/complete"
@@ -31,8 +32,8 @@ _MINUTE_S: Final = 60.0
 
 
 class UrlElicitations:
-    def __init__(self, features: Callable[[], Features], record: Callable[[Entry], None]) -> None:
-        self._features = features
+    def __init__(self, plan: Live[Plan], record: Callable[[Entry], None]) -> None:
+        self._plan = plan
         self._record = record
         self._asked: dict[str, deque[float]] = {}
 
@@ -54,7 +55,7 @@ class UrlElicitations:
 
     def admit(self, principal: str, server: str, params: Mapping[str, Any]) -> None:
         """Judge, count and write down one address. Raises UnsafeUrl or a CallerError."""
-        features = self._features()
+        features = self._plan.value.features
         url, outcome = params.get("url"), "shown"
         try:
             shown = check_peer_url(url if type(url) is str else "", allow_loopback=features.loopback_urls)
@@ -90,7 +91,7 @@ class UrlElicitations:
         """A page of ours that the caller asked for counts as well. Raises a CallerError beyond the limit."""
         outcome = "shown"
         try:
-            self._count(principal, self._features().urls_per_minute)
+            self._count(principal, self._plan.value.features.urls_per_minute)
         except CallerError as problem:
             outcome = problem.error_type
             raise
@@ -124,7 +125,7 @@ class UrlElicitations:
         if type(name) is str and name:
             known = session.url_elicitations
             known.pop((server, name), None)
-            known[server, name] = clock.monotonic() + self._features().url_expiry_s
+            known[server, name] = clock.monotonic() + self._plan.value.features.url_expiry_s
             if len(known) > MAX_KNOWN:
                 del known[next(iter(known))]
 

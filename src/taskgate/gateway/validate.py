@@ -23,6 +23,8 @@ from taskgate.core.catalog.schema_check import (
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
 from taskgate.gateway.features import Validate
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
 from taskgate.telemetry.logs import log
 
 QUIET_S: Final = 60.0
@@ -59,19 +61,23 @@ def unusable_schemas(entry: Entry) -> list[tuple[str, str]]:
 
 
 class Validation:
-    def __init__(self, mode: Callable[[], Validate], count: Callable[[str], None]) -> None:
-        self._mode = mode
+    def __init__(self, plan: Live[Plan], count: Callable[[str], None]) -> None:
+        self._plan = plan
         self._count = count
         self._checks: dict[tuple[str, str], Checks] = {}
         self._looked: dict[tuple[str, str], str] = {}
 
     @property
+    def _mode(self) -> Validate:
+        return self._plan.value.features.validate
+
+    @property
     def on(self) -> bool:
-        return self._mode() is not Validate.OFF
+        return self._mode is not Validate.OFF
 
     def look(self, entries: Iterable[Entry]) -> None:
         """New lists have come: where checking is enforced, say at once which tools' output will not be checked."""
-        if self._mode() is not Validate.ENFORCE:
+        if self._mode is not Validate.ENFORCE:
             return
         for entry in entries:
             tool = (entry.server, entry.name)
@@ -98,7 +104,7 @@ class Validation:
                 raise InvalidArguments(shown, violations)
         except (InvalidArguments, UnusableSchema) as problem:
             self._found(checks, shown, problem)
-            if self._mode() is Validate.ENFORCE:
+            if self._mode is Validate.ENFORCE:
                 raise
 
     def output(self, entry: Entry, shown: str, result: bytes) -> None:
@@ -119,7 +125,7 @@ class Validation:
                 raise InvalidOutput(shown, violations)
         except InvalidOutput as problem:
             self._found(checks, shown, problem)
-            if self._mode() is Validate.ENFORCE:
+            if self._mode is Validate.ENFORCE:
                 raise
         except UnusableSchema as problem:
             # The tool has run; what it gave is not withheld because its server describes it badly.

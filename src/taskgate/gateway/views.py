@@ -7,7 +7,7 @@ taken when the view is built, by the same function that a call goes through, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ from taskgate.core.scoping.subset import Subset, compose
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.plan import Plan
+from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.telemetry.logs import log
 
 MAX_VIEWS: Final = 2000
 Quarantined = frozenset[tuple[str, str]]
@@ -164,10 +166,6 @@ class View:
                 yield bytes(entry.raw)
 
 
-def _nobody_told(_subset: Subset) -> None:
-    return None
-
-
 def _policy(plan: Plan, scope: str) -> ScopePolicy:
     """The scope in force; one that a reload took away shows nothing to the sessions that are still open in it."""
     return plan.scopes.get(scope) or ScopePolicy(scope, enabled=False)
@@ -176,12 +174,9 @@ def _policy(plan: Plan, scope: str) -> ScopePolicy:
 class Views:
     """The views in use, each rebuilt when what it was built from has changed."""
 
-    def __init__(
-        self, catalogs: Catalogs, note: Callable[[str], None], composed: Callable[[Subset], None] = _nobody_told
-    ) -> None:
+    def __init__(self, catalogs: Catalogs, scope_record: ScopeRecord) -> None:
         self._catalogs = catalogs
-        self._note = note
-        self._composed = composed
+        self._scope_record = scope_record
         self._views: dict[tuple[str, SessionRequest], tuple[int, int, View]] = {}
         self._whole: dict[str, tuple[int, int, View]] = {}
         """The views of callers who do not narrow their scope, which is most: found without comparing any wishes."""
@@ -199,7 +194,7 @@ class Views:
         self._subsets[key] = (plan.revision, subset)
         other = self._subsets.get((scope, narrowing, not asking))
         if other is None or other[0] != plan.revision:
-            self._composed(subset)
+            self._scope_record.composed(subset)
         return subset
 
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
@@ -229,7 +224,7 @@ class Views:
             else:
                 self._views[caller.scope, narrowing] = fresh
             for note in view.notes:
-                self._note(note)
+                log.warning("catalog", note=note)
         return view
 
 

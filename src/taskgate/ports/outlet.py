@@ -11,8 +11,21 @@ class Outlet(Protocol):
         ...
 
 
+class SessionOutlet(Outlet, Protocol):
+    """The way to a session outside any request."""
+
+    @property
+    def followed(self) -> bool:
+        """Whether somebody reads it just now; what is sent meanwhile is kept within limits."""
+        ...
+
+
 class ReplyOutlet(Outlet, Protocol):
     """The way back to whoever made one request: what comes before the reply, and the reply."""
+
+    def hold_open(self) -> None:
+        """The reply takes long: begin whatever keeps the connection alive until it comes."""
+        ...
 
     async def finish(self, status: int, body: bytes) -> None: ...
 

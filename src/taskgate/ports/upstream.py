@@ -133,6 +133,11 @@ class Link(Protocol):
     def capabilities(self) -> Mapping[str, Any]: ...
 
     @property
+    def instructions(self) -> str | None:
+        """What the server says about how to use it."""
+        ...
+
+    @property
     def session_id(self) -> str | None: ...
 
     @property

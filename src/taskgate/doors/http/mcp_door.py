@@ -15,6 +15,7 @@ from taskgate.doors.http.event_stream import EventStream, StreamShelf
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.posts import PRIMING_REVISION, Posts
 from taskgate.doors.identity import Doorkeeper
+from taskgate.gateway.events.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan import Limits
 from taskgate.gateway.sessions import Session
@@ -26,7 +27,7 @@ class McpDoor:
         self.entrance = Entrance(gateway, guard, doorkeeper)
         self._shelves: dict[str, StreamShelf] = {}
         self.posts = Posts(gateway, self.entrance, self._shelves, reader)
-        gateway.session_ends.tell(self._forget)
+        gateway.events.subscribe(SessionEnded, lambda event: self._forget(event.session))
 
     def limits(self) -> Limits:
         """Those that are in force now: a reload changes them."""

@@ -171,6 +171,10 @@ class Post:
     def send(self, message: bytes) -> None:
         self._stream().send(message)
 
+    def hold_open(self) -> None:
+        """The answer becomes an event stream now, whose pings keep proxies and clients from giving up on it."""
+        self._stream()
+
     def prime(self, retry_ms: int | None) -> None:
         """The upstream gave its stream a point to resume from: so do we, with the same pause between attempts."""
         if self.primed and self._streamed is None:

@@ -202,6 +202,9 @@ class _Together:
     def send(self, message: bytes) -> None:
         self._post.send(message)
 
+    def hold_open(self) -> None:
+        self._post.hold_open()
+
     async def finish(self, _status: int, body: bytes) -> None:
         self.bodies.append(body)
 

@@ -7,7 +7,7 @@ feed is told nothing and costs nothing: its durable events are in the store, for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from taskgate import clock
@@ -16,15 +16,19 @@ from taskgate.core.activity.event_log import EventLog
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.activity.inbox import Inbox
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.events.events import SessionEnded, TaskChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Limits, Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.ports.store import Store
+from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
 MAX_FEEDS: Final = 10_000
@@ -34,15 +38,24 @@ PROGRESS: Final = "notifications/progress"
 
 
 class Activity:
-    def __init__(self, store: Store, limits: Limits) -> None:
-        self.inbox = Inbox(self.tell)
+    def __init__(
+        self,
+        store: Store,
+        plan: Live[Plan],
+        upstreams: Live[Mapping[str, Upstream]],
+        address: PublicAddress,
+        events: EventHub,
+    ) -> None:
+        self.inbox = Inbox(self.tell, plan, address)
         self._store = store
-        self._limits = limits
+        self._upstreams = upstreams
+        self._closing = False
         self._feeds: dict[str, Feed] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self.unwatch: Callable[[str, str], Coroutine[Any, Any, None]] = _nobody_watches
-        self.adopt(limits)
+        self.adopt(plan.value.limits)
+        events.subscribe(TaskChanged, self._task_changed)
+        events.subscribe(SessionEnded, lambda event: self._forget_session(event.session))
 
     def adopt(self, limits: Limits) -> None:
         """How many events are kept, and how long: here and in the store."""
@@ -143,15 +156,15 @@ class Activity:
             if type(uri) is str and feed.watched.get(uri) == server:
                 self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
 
-    def task_changed(self, task: Task) -> None:
-        feed = self._feeds.get(task.caller)
+    def _task_changed(self, event: TaskChanged) -> None:
+        feed = self._feeds.get(event.task.caller)
         if feed is not None:
-            feed.task_changed(task)
+            feed.task_changed(event.task)
 
     def feeds(self) -> Iterable[Feed]:
         return list(self._feeds.values())
 
-    def forget_session(self, session: Session) -> None:
+    def _forget_session(self, session: Session) -> None:
         """What belonged to a session only goes with it; what belongs to a principal stays."""
         if session.caller.anonymous:
             self._drop(f"session:{session.id}")
@@ -161,8 +174,13 @@ class Activity:
         feed = self._feeds.pop(caller, None)
         if feed is not None:
             feed.close()
-            for uri, server in feed.watched.items():
-                self.spawn(self.unwatch(server, uri))
+            for uri, server in feed.watched.items() if not self._closing else ():
+                self.spawn(self._unwatch(server, uri))
+
+    async def _unwatch(self, server: str, uri: str) -> None:
+        upstream = self._upstreams.value.get(server)
+        if upstream is not None:
+            await upstream.unwatch(uri)
 
     def reap(self, now: float) -> None:
         """Feeds that nobody has used for long go; their durable events stay in the store."""
@@ -171,15 +189,12 @@ class Activity:
                 self._drop(caller)
 
     async def close(self) -> None:
+        self._closing = True
         self.inbox.close()
         under_way = [*self._loading.values(), *self._background]
         await asyncio.gather(*under_way, return_exceptions=True)
         for caller in list(self._feeds):
             self._drop(caller)
-
-
-async def _nobody_watches(_server: str, _uri: str) -> None:
-    return None
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:

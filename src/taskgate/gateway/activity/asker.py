@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
-from taskgate.gateway.activity.inbox import ANSWERABLE, Inbox
+from taskgate.gateway.activity.activity import Activity
+from taskgate.gateway.activity.inbox import ANSWERABLE
 from taskgate.gateway.ask_models import Models
 from taskgate.gateway.asking import ask_session
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
@@ -16,12 +16,11 @@ from taskgate.gateway.url_elicitations import UrlElicitations
 
 
 class Asker:
-    def __init__(self, inbox: Inbox, plan: Callable[[], Plan]) -> None:
-        self.models: Models | None = None
-        self.urls: UrlElicitations | None = None
-        self.attended: Callable[[str], bool] = lambda _caller: True
-        """Whether somebody looks into this inbox: a caller that never asked for news does not."""
-        self._inbox = inbox
+    def __init__(self, activity: Activity, models: Models, urls: UrlElicitations, plan: Live[Plan]) -> None:
+        self._activity = activity
+        self._inbox = activity.inbox
+        self._models = models
+        self._urls = urls
         self._plan = plan
 
     async def ask_caller(self, request: Request, question: Question) -> Answer:
@@ -36,11 +35,11 @@ class Asker:
     async def otherwise(self, request: Request, question: Question) -> Answer:
         """The caller cannot be asked natively."""
         caller, waits = caller_key(request), request.inbox and self.may_wait(question)
-        if self.models is not None and self.models.answer_for(question) and not (waits and self.attended(caller)):
-            return await self.models.answer(question, request.caller.principal)
+        if self._models.answer_for(question) and not (waits and self.attended(caller)):
+            return await self._models.answer(question, request.caller.principal)
         if not waits:
             return not_supported(question.method)
-        refused = self.urls.refusal(request.caller.principal, question) if self.urls is not None else None
+        refused = self._urls.refusal(request.caller.principal, question)
         return refused or await self._inbox.ask(caller, question, request)
 
     async def ask_sessions(self, sessions: list[Session], question: Question) -> Answer:
@@ -57,24 +56,28 @@ class Asker:
                 return answer
         for session in sessions:
             if session.face.inbox and self.may_wait(question):
-                refused = self.urls.refusal(session.caller.principal, question) if self.urls is not None else None
+                refused = self._urls.refusal(session.caller.principal, question)
                 return refused or await self._inbox.ask(session_key(session), question)
         return not_supported(question.method)
 
     def _url_refusal(self, session: Session, question: Question) -> Answer | None:
-        return self.urls.refusal(session.caller.principal, question, session) if self.urls is not None else None
+        return self._urls.refusal(session.caller.principal, question, session)
+
+    def attended(self, caller: str) -> bool:
+        """Whether somebody looks into this inbox: a caller that never asked for news does not."""
+        return self._activity.find(caller) is not None
 
     def patience(self, question: Question) -> float:
         """An address is good for a shorter time than a form."""
-        plan = self._plan()
+        plan = self._plan.value
         whole = plan.limits.question_timeout_s
         return min(whole, plan.features.url_expiry_s) if question.is_url else whole
 
     def refuses(self, question: Question) -> bool:
-        return question.method == SAMPLE and question.server in self._plan().refuse_sampling
+        return question.method == SAMPLE and question.server in self._plan.value.refuse_sampling
 
     def may_wait(self, question: Question) -> bool:
-        plan = self._plan()
+        plan = self._plan.value
         if question.method not in ANSWERABLE or question.server in plan.refuse_questions:
             return False
         return not self.refuses(question)

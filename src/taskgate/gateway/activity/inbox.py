@@ -24,11 +24,12 @@ from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
 
-EXPIRY_S: Final = 600.0
-PER_SERVER: Final = 100
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000
 FORMS: Final = (ELICIT, ROOTS)
@@ -105,14 +106,10 @@ class Waiting:
 
 
 class Inbox:
-    def __init__(self, tell: Tell) -> None:
-        self.expiry_s = EXPIRY_S
-        self.url_expiry_s = EXPIRY_S
-        """An address is good for a shorter time than a form."""
-        self.per_server = PER_SERVER
-        """Questions of one server that may wait for one caller."""
-        self.page_url: Callable[[str], str] | None = None
+    def __init__(self, tell: Tell, plan: Live[Plan], address: PublicAddress) -> None:
         self._tell = tell
+        self._plan = plan
+        self._address = address
         self._waiting: dict[str, dict[str, Waiting]] = {}
         self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
 
@@ -149,13 +146,13 @@ class Inbox:
         """Put a question into an inbox; None if that server has asked too much already."""
         own = self._waiting.setdefault(caller, {})
         of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
-        if of_server >= self.per_server or len(own) >= MAX_PER_CALLER:
+        if of_server >= self._plan.value.limits.questions_per_server or len(own) >= MAX_PER_CALLER:
             if not own:
                 del self._waiting[caller]
             return None
         now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
-        expiry_s = min(self.expiry_s, self.url_expiry_s) if question.is_url else self.expiry_s
+        expiry_s = self._expiry_s(question)
         asked = bytes(bare_params(question.params, drop))
         waiting = Waiting(
             question.shown_as or _new_id(now, task_id, question.key, asked),
@@ -170,8 +167,8 @@ class Inbox:
             task_id,
             key=question.key,
         )
-        if question.is_url and self.page_url is not None:
-            waiting.page = self.page_url(waiting.id)
+        if question.is_url:
+            waiting.page = self._address.elicitation(waiting.id)
         own[waiting.id] = waiting
         if request is not None:
             request.open_question = waiting.sentence
@@ -180,6 +177,12 @@ class Inbox:
         if not question.restored:
             self._tell(caller, kind, waiting.server, _told(waiting))
         return waiting
+
+    def _expiry_s(self, question: Question) -> float:
+        """An address is good for a shorter time than a form."""
+        plan = self._plan.value
+        whole = plan.limits.question_timeout_s
+        return min(whole, plan.features.url_expiry_s) if question.is_url else whole
 
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
         """Take a question out; its timer goes with it. Does nothing for one that has been settled."""

@@ -16,26 +16,29 @@ from taskgate.gateway.activity.asker import Asker
 from taskgate.gateway.activity.inbox import Waiting
 from taskgate.gateway.ask_models import Models
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.questions import asked_message, stored_question
 
 
 class TaskInbox:
-    def __init__(self, activity: Activity, asker: Asker, tasks: TaskEngine) -> None:
+    def __init__(
+        self, activity: Activity, asker: Asker, models: Models, desk: TaskDesk, conversations: Conversations
+    ) -> None:
         self._activity = activity
         self._asker = asker
-        self._tasks = tasks
-        tasks.questions.keep = self.keep
-        tasks.questions.adopt = self.adopt
+        self._models = models
+        self._desk = desk
+        self._conversations = conversations
 
     def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
         """Show a task's question in the inbox, unless its caller sees it natively."""
-        declared = self._tasks.runs.declared(task.id)
+        declared = self._conversations.declared(task.id)
         if _sees_it_natively(task, declared, question):
             return _nothing
-        models, waits = self._asker.models, self._asker.may_wait(question)
-        if models is not None and models.answer_for(question) and not (waits and self._asker.attended(task.caller)):
-            self._activity.spawn(self._by_model(models, task, question, answered))
+        waits = self._asker.may_wait(question)
+        if self._models.answer_for(question) and not (waits and self._asker.attended(task.caller)):
+            self._activity.spawn(self._by_model(task, question, answered))
             return _nothing
         if not waits:
             return _nothing
@@ -43,10 +46,8 @@ class TaskInbox:
         waiting = inbox.put(task.caller, question, answered, task_id=task.id)
         return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
 
-    async def _by_model(
-        self, models: Models, task: Task, question: Question, answered: Callable[[Answer], bool]
-    ) -> None:
-        answered(await models.answer(question, task.principal))
+    async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:
+        answered(await self._models.answer(question, task.principal))
 
     async def adopt(self, task: Task, request: Request) -> None:
         """The call became a task while questions of it waited: the task shows them from now on."""
@@ -56,16 +57,15 @@ class TaskInbox:
 
     async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
-        desk = self._tasks.desk
         key = waiting.key or waiting.id
-        stored = stored_question(key, question, desk.store.now_ms())
+        stored = stored_question(key, question, self._desk.store.now_ms())
         happening = InputAsked((key,), asked_message(question), state)
-        if await desk.advance(task.id, happening, questions=(stored,)) is not None:
+        if await self._desk.advance(task.id, happening, questions=(stored,)) is not None:
             self._activity.spawn(self._settle(task, key, waiting))
 
     async def _settle(self, task: Task, key: str, waiting: Waiting) -> None:
         await waiting.over.wait()
-        await self._tasks.desk.advance(task.id, InputSettled((key,)))
+        await self._desk.advance(task.id, InputSettled((key,)))
 
 
 def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:

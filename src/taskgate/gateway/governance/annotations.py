@@ -6,24 +6,25 @@ Also warns where a policy expects other arguments than a tool declares. Nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
 from taskgate.core.catalog.annotate import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.gateway.catalogs import Catalogs, Offer
+from taskgate.gateway.catalogs import Offer, Quarantine
 from taskgate.gateway.governance.last_look import schema_of
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 
 
 class Annotations:
-    def __init__(self, plan: Callable[[], Plan], catalogs: Catalogs, metrics: Metrics) -> None:
+    def __init__(self, plan: Live[Plan], quarantine: Quarantine, metrics: Metrics) -> None:
         self._plan = plan
-        self._catalogs = catalogs
+        self._quarantine = quarantine
         self._lines: dict[tuple[str, str], str] = {}
         self._shown: dict[tuple[str, str], str] = {}
         self._tasks: dict[str, tuple[bool, bool]] = {}
@@ -37,7 +38,7 @@ class Annotations:
         )
 
     def look(self, server: str, offer: Offer) -> None:
-        plan = self._plan()
+        plan = self._plan.value
         tasks, status = supports_tasks(offer.capabilities), sends_task_status(offer.capabilities)
         if self._tasks.get(server) != (tasks, status):
             self._tasks[server] = (tasks, status)
@@ -53,9 +54,7 @@ class Annotations:
             self._note(plan, entry, tasks)
 
     def _note(self, plan: Plan, entry: Entry, upstream_tasks: bool) -> None:
-        decision = decide(
-            plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._catalogs.quarantined
-        )
+        decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
         action = action_of(decision)
         forced = plan.gates.rules.forced(entry.server, entry.name)
         shown = shown_support(
@@ -75,12 +74,11 @@ class Annotations:
                 for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
                     log.warning("policy and schema disagree", detail=warning)
 
-    def adopt(self) -> None:
+    def adopt(self, offers: Mapping[str, Offer]) -> None:
         """After a reload: every tool is judged by the new rules."""
-        for server in self._plan().registry.records:
-            offer = self._catalogs.offer(server)
-            if offer is not None:
-                self.look(server, offer)
+        for server in self._plan.value.registry.records:
+            if server in offers:
+                self.look(server, offers[server])
 
     def _counts(self) -> Iterable[tuple[Labels, float]]:
         counts = Counter(self._shown.values())

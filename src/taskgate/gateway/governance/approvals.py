@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from typing import Final
 
-from taskgate.core.audit import Entry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import (
@@ -34,15 +32,20 @@ from taskgate.core.governance.recheck import REQUEST_DRIFT
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
+from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, DefinitionChanged, TaskChanged
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.announce import Announcer
 from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
-from taskgate.gateway.governance.question import audit_of, question, value_of
+from taskgate.gateway.governance.question import question, value_of
 from taskgate.gateway.governance.ruling import GrantWish, Ruling, accepted_text, refused_text
 from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import ExecuteOn, Plan
-from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.telemetry.logs import log
@@ -50,30 +53,41 @@ from taskgate.telemetry.metrics import Metrics
 
 PREFIX: Final = "ap_"
 PAGE: Final = 200
-DEFAULT_BASE: Final = "http://127.0.0.1:7467"
 
 
 class Approvals:
-    def __init__(self, tasks: TaskEngine, plan: Callable[[], Plan], metrics: Metrics) -> None:
-        self._tasks = tasks
-        self._store = tasks.store
+    def __init__(
+        self,
+        desk: TaskDesk,
+        runs: Runs,
+        followers: Followers,
+        *,
+        plan: Live[Plan],
+        grants: StandingGrants,
+        address: PublicAddress,
+        metrics: Metrics,
+        events: EventHub,
+    ) -> None:
+        self.grants = grants
+        self.announcer = Announcer(desk.store, self.card_of)
+        self._desk = desk
+        self._runs = runs
+        self._followers = followers
+        self._store = desk.store
         self._plan = plan
+        self._address = address
         self._metrics = metrics
+        self._events = events
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self.grants = StandingGrants(self._store, plan)
-        self.base_url = DEFAULT_BASE
-        self.when_opened: Callable[[Task | None, ApprovalRequest, Request], None] = lambda _task, _asked, _request: None
-        self.when_over: Callable[[str], None] = lambda _approval_id: None
-        self.announcer = Announcer(self._store, self.card_of)
-        tasks.on_held = self.opened
-        tasks.audit_of = self.audit_of
-        tasks.recovery.approval_due = self.time_passed
-        tasks.board.listeners.append(self._task_changed)
+        self._jobs: set[asyncio.Task[None]] = set()
+        events.subscribe(ApprovalOpened, self._opened)
+        events.subscribe(TaskChanged, self._task_changed)
+        events.subscribe(DefinitionChanged, self._definition_changed)
 
     async def start(self) -> None:
         """At start: know the standing grants, open the channels, and announce what was left open, once."""
         await self.grants.load()
-        warn_of_loose_ends(self._plan().gates, self._store)
+        warn_of_loose_ends(self._plan.value.gates, self._store)
         await self.announcer.start(self.hear)
         if any(self.announcer.channels.values()):
             await self._announce_again()
@@ -89,6 +103,7 @@ class Approvals:
             after = page.after
 
     async def close(self) -> None:
+        await asyncio.gather(*self._jobs, return_exceptions=True)
         await self.announcer.close()
         for futures in self._waiting.values():
             for future in futures:
@@ -99,10 +114,7 @@ class Approvals:
     def request(self, asked: Asked, needs: NeedsApproval, caller: str, wire_name: str) -> ApprovalRequest:
         """The question about one call."""
         approval_id = PREFIX + ids.ulid(self._store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
-        return question(self._plan(), approval_id, asked, needs, caller, wire_name)
-
-    def audit_of(self, asked: ApprovalRequest, task_id: str = "") -> Entry:
-        return audit_of(self._plan(), asked, task_id)
+        return question(self._plan.value, approval_id, asked, needs, caller, wire_name)
 
     def run_on(self) -> RunOn:
         """What starts a task whose caller went away with a handle."""
@@ -110,9 +122,10 @@ class Approvals:
             ExecuteOn.DEMAND: RunOn.DEMAND,
             ExecuteOn.APPROVAL: RunOn.ONCE_ALLOWED,
             ExecuteOn.RESULT: RunOn.RESULT,
-        }[self._plan().calls.execute_on]
+        }[self._plan.value.calls.execute_on]
 
-    def opened(self, task: Task | None, asked: ApprovalRequest, request: Request) -> None:
+    def _opened(self, event: ApprovalOpened) -> None:
+        asked = event.approval
         self._metrics.approvals.add("asked")
         log.info(
             "approval asked",
@@ -123,13 +136,12 @@ class Approvals:
             rule=asked.rule,
         )
         self.announcer.announce(asked.id, asked.workflow.name)
-        self.when_opened(task, asked, request)
 
     # Deciding
 
     async def hear(self, said: Said) -> Heard:
         """A word from a channel: the person is who the channel says, and may do what the configuration says."""
-        who = self._plan().governing.approvers.get(said.who, Approver(said.who))
+        who = self._plan.value.governing.approvers.get(said.who, Approver(said.who))
         ruling = await self.decide(
             who, said.approval_id, said.verdict, reason=said.reason, channel=said.channel, digest=said.arguments_digest
         )
@@ -185,6 +197,21 @@ class Approvals:
                 log.warning("approved by silence", approval=approval_id, workflow=workflow.name)
             self._consequences(held.approval, answer)
 
+    def _definition_changed(self, event: DefinitionChanged) -> None:
+        job = asyncio.get_running_loop().create_task(self._end_questions(event))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    async def _end_questions(self, event: DefinitionChanged) -> None:
+        """Around one background job: what is not ended here is stopped by the recheck before it is sent."""
+        try:
+            ended = await self.definition_changed(event.server, event.tool, event.digest)
+        except Exception as fault:  # nobody awaits this job
+            log.error("approvals of a changed tool could not be ended", tool=event.tool, exc_info=fault)
+            return
+        if ended:
+            log.warning("approvals ended, the definition changed", server=event.server, tool=event.tool, count=ended)
+
     async def definition_changed(self, server: str, tool: str, digest: str) -> int:
         """Open questions about the old definition die: nobody agreed to the new one."""
         count, after = 0, None
@@ -215,18 +242,19 @@ class Approvals:
             self._metrics.approvals.add(after.state.value)
             self._wake(after.id)
         if answer.change is not None:
-            self._tasks.desk.moved(answer.change.task)
+            self._desk.moved(answer.change.task)
             self._start_if_wanted(answer.change.task)
         self.announcer.changed(after.id)
 
     def _start_if_wanted(self, task: Task) -> None:
         if task.state is not TaskState.APPROVED:
             return
-        followed = task.run_on is RunOn.DEMAND and self._tasks.followers.listeners(task.id)
+        followed = task.run_on is RunOn.DEMAND and self._followers.is_listened_to(task.id)
         if task.run_on is RunOn.ONCE_ALLOWED or followed:
-            self._tasks.runs.start(task)
+            self._runs.start(task)
 
-    def _task_changed(self, task: Task) -> None:
+    def _task_changed(self, event: TaskChanged) -> None:
+        task = event.task
         if task.approval_id is not None and task.state.is_terminal:
             self._wake(task.approval_id)
             self.announcer.changed(task.approval_id)
@@ -253,7 +281,7 @@ class Approvals:
         return await self._store.held(approval_id)
 
     def _wake(self, approval_id: str) -> None:
-        self.when_over(approval_id)
+        self._events.publish(ApprovalOver(approval_id))
         for future in self._waiting.get(approval_id, ()):
             if not future.done():
                 future.set_result(None)
@@ -273,17 +301,13 @@ class Approvals:
             rules.as_of(held.approval, workflow, self._store.now_ms()),
             workflow,
             value_of(held.arguments),
-            self._plan().governing.redaction(workflow.name),
+            self._plan.value.governing.redaction(workflow.name),
             last_approved=value_of(before.arguments) if before is not None else None,
             url=self.page_url(held.approval.id),
         )
 
     def page_url(self, approval_id: str) -> str:
-        return f"{self.public_base(self._plan())}/approvals/{approval_id}"
-
-    def public_base(self, plan: Plan) -> str:
-        """The address under which people reach this gateway."""
-        return plan.governing.public_url or self.base_url
+        return self._address.approval(approval_id)
 
     def workflow(self, name: str) -> Workflow:
-        return workflow_named(self._plan().gates, name)
+        return workflow_named(self._plan.value.gates, name)

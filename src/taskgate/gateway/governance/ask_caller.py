@@ -7,7 +7,7 @@ that waits for its result. It is an extra way to an answer: the inbox has the ap
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Final
 
 from taskgate.core import wire
@@ -16,31 +16,38 @@ from taskgate.core.questions import ELICIT, Answer, Question, can_answer
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.asking import ask_session
+from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, ResultAwaited
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.own_answer import form_of, may_answer_itself, own_answer, url_of
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.followers import Followers
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 
 MAX_LATER: Final = 10_000
 
 
 class AskCaller:
-    def __init__(self, approvals: Approvals, tasks: TaskEngine, plan: Callable[[], Plan]) -> None:
+    def __init__(
+        self, approvals: Approvals, followers: Followers, store: Store, plan: Live[Plan], events: EventHub
+    ) -> None:
         self._approvals = approvals
-        self._tasks = tasks
+        self._followers = followers
+        self._store = store
         self._plan = plan
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._later: dict[str, tuple[Task, ApprovalRequest, Question]] = {}
-        self._told = tasks.methods.on_waiting
-        tasks.methods.on_waiting = self._somebody_waits
-        approvals.when_opened = self.opened
-        approvals.when_over = self.over
+        events.subscribe(ApprovalOpened, self._opened)
+        events.subscribe(ApprovalOver, self._over)
+        events.subscribe(ResultAwaited, self._somebody_waits)
 
-    def opened(self, task: Task | None, approval: ApprovalRequest, request: Request) -> None:
-        if request.session is None or approval.workflow.name not in self._plan().governing.elicits:
+    def _opened(self, event: ApprovalOpened) -> None:
+        task, approval, request = event.task, event.approval, event.request
+        if request.session is None or approval.workflow.name not in self._plan.value.governing.elicits:
             return
         question = self._question(approval, request)
         if question is None:
@@ -52,7 +59,7 @@ class AskCaller:
 
     def _ask_about_task(self, task: Task, approval: ApprovalRequest, question: Question) -> None:
         """Over a stream that somebody follows, else with the first request that waits for the task."""
-        pushed = self._tasks.followers.push(task, question)
+        pushed = self._followers.push(task, question)
         if pushed is not None and not pushed[1]():
             self._begin(approval, pushed[0])
             return
@@ -61,13 +68,13 @@ class AskCaller:
         if len(self._later) < MAX_LATER:
             self._later[approval.id] = (task, approval, question)
 
-    def _somebody_waits(self, task_id: str, request: Request, begin: bool) -> None:
+    def _somebody_waits(self, event: ResultAwaited) -> None:
         """A request waits for a task's result: its stream can carry the question."""
-        self._told(task_id, request, begin)
-        if not begin or request.session is None:
+        request = event.request
+        if request.session is None:
             return
         for approval_id, (task, approval, question) in list(self._later.items()):
-            if task.id == task_id:
+            if task.id == event.task_id:
                 del self._later[approval_id]
                 self._begin(approval, ask_session(request.session, question, request))
 
@@ -75,17 +82,17 @@ class AskCaller:
         job = self._asking[approval.id] = asyncio.get_running_loop().create_task(self._ask(approval, answering))
         job.add_done_callback(lambda _: self._asking.pop(approval.id, None))
 
-    def over(self, approval_id: str) -> None:
+    def _over(self, event: ApprovalOver) -> None:
         """Decided elsewhere: nobody needs this answer any more."""
-        self._later.pop(approval_id, None)
-        asking = self._asking.get(approval_id)
+        self._later.pop(event.approval_id, None)
+        asking = self._asking.get(event.approval_id)
         if asking is not None and asking is not asyncio.current_task():
             asking.cancel()
 
     def _question(self, approval: ApprovalRequest, request: Request) -> Question | None:
         assert request.session is not None
         params = url_of(approval, self._approvals.page_url(approval.id))
-        if may_answer_itself(self._plan(), approval):
+        if may_answer_itself(self._plan.value, approval):
             params = form_of(approval)
         if not can_answer(request.session.capabilities, ELICIT, params):
             return None
@@ -97,8 +104,8 @@ class AskCaller:
             answer = await answering
             if answer.result is None:
                 return
-            held = await self._tasks.store.held(approval.id)
-            word = own_answer(self._plan(), held, wire.parse_strictly(answer.result)) if held is not None else None
+            held = await self._store.held(approval.id)
+            word = own_answer(self._plan.value, held, wire.parse_strictly(answer.result)) if held is not None else None
             if word is not None:
                 await self._approvals.decide(
                     word.who, approval.id, word.verdict, reason=word.reason, channel="elicitation"

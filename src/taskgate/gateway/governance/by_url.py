@@ -6,7 +6,6 @@ people have decided. Where the workflow lets the caller answer its own question,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -18,6 +17,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.own_answer import form_of, may_answer_itself, own_answer, url_of
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal, text_of
@@ -31,7 +31,7 @@ KEY: Final = "approval"
 
 
 class ByUrl:
-    def __init__(self, seal: Seal, approvals: Approvals, tasks: TaskEngine, plan: Callable[[], Plan]) -> None:
+    def __init__(self, seal: Seal, approvals: Approvals, tasks: TaskEngine, plan: Live[Plan]) -> None:
         self._seal = seal
         self._approvals = approvals
         self._tasks = tasks
@@ -42,7 +42,7 @@ class ByUrl:
         envelope = request.envelope
         if envelope is None or envelope.wants_tasks:
             return None
-        if may_answer_itself(self._plan(), approval) and can_answer(envelope.capabilities, ELICIT, {}):
+        if may_answer_itself(self._plan.value, approval) and can_answer(envelope.capabilities, ELICIT, {}):
             return form_of(approval)
         question = url_of(approval, self._approvals.page_url(approval.id))
         return question if can_answer(envelope.capabilities, ELICIT, question) else None
@@ -92,7 +92,7 @@ class ByUrl:
             await self._tasks.methods.cancel_task(task, "the caller declined to ask for approval")
             return
         held = await self._tasks.store.held(task.approval_id)
-        word = own_answer(self._plan(), held, answer) if held is not None else None
+        word = own_answer(self._plan.value, held, answer) if held is not None else None
         if word is not None:
             await self._approvals.decide(
                 word.who, task.approval_id, word.verdict, reason=word.reason, channel="elicitation"

@@ -6,7 +6,6 @@ or a refusal, raised as the caller will read it: without a word about rules, pol
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NoReturn
 
 from taskgate.core.audit import Entry, revisions
@@ -14,18 +13,17 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
 from taskgate.core.patterns import PatternKind
-from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.judge import Asked, judge, tell_note
 from taskgate.gateway.governance.last_look import LastLook, schema_of
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import arguments_digest, caller_key
-from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.views import ToolRef, Views
+from taskgate.gateway.views import ToolRef
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -38,21 +36,13 @@ _UNKNOWN = {
 
 class Governor:
     def __init__(
-        self,
-        tasks: TaskEngine,
-        catalogs: Catalogs,
-        plan: Callable[[], Plan],
-        metrics: Metrics,
-        approvals: Approvals,
-        views: Views,
+        self, store: Store, plan: Live[Plan], approvals: Approvals, recheck: LastLook, metrics: Metrics
     ) -> None:
         self.approvals = approvals
-        self.look = LastLook(plan, catalogs, lambda: approvals.grants.current, views)
-        self._store = tasks.store
-        self._catalogs = catalogs
+        self.look = recheck
+        self._store = store
         self._plan = plan
         self._metrics = metrics
-        tasks.runs.look_with(self.look, self._up_to_date)
 
     def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """The approval that this call must be held for, or None if it may go."""
@@ -60,7 +50,7 @@ class Governor:
         return self.settle(request, asked, tool.decision, tool.wire)
 
     def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
-        settled = judge(self._plan(), asked, decision, self.approvals.grants.current, self._store.now_ms())
+        settled = judge(self._plan.value, asked, decision, self.approvals.grants.current, self._store.now_ms())
         if isinstance(settled, Denied):
             self._refuse(asked, settled, shown)
         if isinstance(settled, NeedsApproval):
@@ -93,16 +83,9 @@ class Governor:
             arguments_digest(asked.arguments),
             rule=rule,
             decision=decision,
-            policy_revision=revisions(self._plan().gates.revision, asked.scope_revision),
+            policy_revision=revisions(self._plan.value.gates.revision, asked.scope_revision),
             reason=reason,
         )
-
-    async def _up_to_date(self, task: Task) -> None:
-        """A call that people approved is compared with the tool as it is now, not as it was listed a while ago."""
-        if task.approval_id is not None and task.attempts == 0:
-            await self._catalogs.refresh(task.server)
-        else:
-            await self._catalogs.ready([task.server])
 
 
 def refusal(denied: Denied, kind: PatternKind, shown: str) -> TaskgateError:

@@ -6,16 +6,19 @@ meanwhile, and the same request, asked again, waits for the same answer or uses 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from taskgate import clock
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.governance.approval import Changed, Dispatched, State
 from taskgate.core.governance.decision import Decision, Forward
+from taskgate.gateway.events.events import ApprovalOpened
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.judge import Asked
+from taskgate.gateway.governance.question import audit_of
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -28,11 +31,12 @@ MAX_REMEMBERED: Final = 10_000
 
 
 class HeldReadings:
-    def __init__(self, governor: Governor, tasks: TaskEngine, plan: Callable[[], Plan]) -> None:
+    def __init__(self, governor: Governor, tasks: TaskEngine, plan: Live[Plan], events: EventHub) -> None:
         self._governor = governor
         self._approvals: Approvals = governor.approvals
         self._tasks = tasks
         self._store = tasks.store
+        self._events = events
         self._plan = plan
         self._open: dict[tuple[str, ...], str] = {}
 
@@ -66,8 +70,8 @@ class HeldReadings:
         return known if held is not None and held.approval.state in (State.OPEN, State.APPROVED) else None
 
     async def _ask(self, request: Request, approval: ApprovalRequest, key: tuple[str, ...]) -> str:
-        limit = self._plan().limits.pending_approvals_per_caller
-        held = await self._store.hold(approval, pending_limit=limit, audit=self._approvals.audit_of(approval))
+        limit = self._plan.value.limits.pending_approvals_per_caller
+        held = await self._store.hold(approval, pending_limit=limit, audit=audit_of(self._plan.value, approval))
         if isinstance(held, TooManyOpen):
             text = f"You have {held.limit} {held.what} already, which is the limit. Wait for some to be decided."
             raise GatewayFault("overloaded", text, retry_after_s=15)
@@ -76,12 +80,12 @@ class HeldReadings:
         if len(self._open) >= MAX_REMEMBERED:
             self._open.clear()
         self._open[key] = approval.id
-        self._approvals.opened(None, approval, request)
+        self._events.publish(ApprovalOpened(None, approval, request))
         return approval.id
 
     async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
         rung = self._tasks.rung(request)
-        settings = self._plan().calls.delivery
+        settings = self._plan.value.calls.delivery
         wait_s = rung.wait_s if rung.wait_s is not None else settings.hold_s
         beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
         beat.start()
@@ -94,9 +98,8 @@ class HeldReadings:
                     raise CallerError("approval_expired", "The approval is no longer kept; ask again.", gate="approval")
                 if held.approval.state is not State.OPEN or left <= 0 or self._tasks.draining:
                     return held
-                hold = getattr(request.outlet, "begin", None)
-                if hold is not None and left > KEEP_ALIVE_S:
-                    hold()
+                if left > KEEP_ALIVE_S:
+                    request.outlet.hold_open()
         finally:
             beat.stop()
 
@@ -106,7 +109,7 @@ class HeldReadings:
         if approval.state is State.DENIED:
             said = f": {approval.reason}" if approval.reason else "."
             raise CallerError("approval_rejected", f"The request was denied{said}", gate="approval")
-        plan, now = self._plan(), self._store.now_ms()
+        plan, now = self._plan.value, self._store.now_ms()
         stopped = self._governor.look.recheck(plan, approval, asked, self._governor.look.judged(plan, asked, now), now)
         if stopped is not None:
             raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")

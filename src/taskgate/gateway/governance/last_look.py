@@ -6,7 +6,7 @@ lists of the servers, the standing grants. Whatever differs from what people agr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from taskgate.core.catalog.entry import Entry, EntryKind
@@ -22,7 +22,6 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.decision import Denied, Gate, NeedsApproval, Settled
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
-from taskgate.core.governance.grants import Grant
 from taskgate.core.governance.pipeline import REFUSED, decide, workflow_named
 from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
 from taskgate.core.patterns import PatternKind
@@ -33,6 +32,8 @@ from taskgate.core.tasks.happening import Happening
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.governance.judge import Asked, judge
+from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.views import Views
 
@@ -40,13 +41,18 @@ _NOT_RUN = "The call was not executed."
 
 
 class LastLook:
-    def __init__(
-        self, plan: Callable[[], Plan], catalogs: Catalogs, grants: Callable[[], Iterable[Grant]], views: Views
-    ) -> None:
+    def __init__(self, plan: Live[Plan], catalogs: Catalogs, grants: StandingGrants, views: Views) -> None:
         self._views = views
         self._plan = plan
         self._catalogs = catalogs
         self._grants = grants
+
+    async def prepare(self, task: Task) -> None:
+        """A call that people approved is compared with the tool as it is now, not as it was listed a while ago."""
+        if task.approval_id is not None and task.attempts == 0:
+            await self._catalogs.refresh(task.server)
+        else:
+            await self._catalogs.ready([task.server])
 
     def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
         """None lets the call go; otherwise what ends it."""
@@ -58,7 +64,7 @@ class LastLook:
         return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
 
     def _why_not(self, task: Task, approval: Approval | None, now_ms: int) -> Stopped | None:
-        plan = self._plan()
+        plan = self._plan.value
         asked = Asked(
             task.principal,
             plan.governing.roles.get(task.principal, frozenset()),
@@ -79,7 +85,7 @@ class LastLook:
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
         decision = decide(plan.gates, asked.kind, asked.server, asked.name, quarantined=self._catalogs.quarantined)
         try:
-            return judge(plan, asked, decision, self._grants(), now_ms)
+            return judge(plan, asked, decision, self._grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 

@@ -7,7 +7,7 @@ definition, because nobody agreed to the new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,8 +15,10 @@ from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
 from taskgate.core.governance.difference import Difference, difference
-from taskgate.gateway.catalogs import Catalogs, Offer
-from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.catalogs import Offer, Quarantine
+from taskgate.gateway.events.events import DefinitionChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
@@ -39,11 +41,11 @@ class Unaccepted:
 
 
 class Pins:
-    def __init__(self, store: Store, catalogs: Catalogs, plan: Callable[[], Plan], approvals: Approvals) -> None:
+    def __init__(self, store: Store, plan: Live[Plan], quarantine: Quarantine, events: EventHub) -> None:
         self._store = store
-        self._catalogs = catalogs
         self._plan = plan
-        self._approvals = approvals
+        self._quarantine = quarantine
+        self._events = events
         self._pinned: dict[Tool, Pin] = {}
         self._unaccepted: dict[Tool, Unaccepted] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -53,10 +55,10 @@ class Pins:
 
     def inspect(self, server: str, offer: Offer) -> None:
         """A server's list has arrived. Returns before anybody is shown it."""
-        governing = self._plan().governing
+        governing = self._plan.value.governing
         if governing.pins is PinMode.OFF:
             return
-        others = [name for name in self._plan().registry.records if name != server]
+        others = [name for name in self._plan.value.registry.records if name != server]
         known = any(tool[0] == server for tool in self._pinned)
         for entry in offer.entries.get(EntryKind.TOOL, ()):
             self._compare(governing.pins, governing.pin_new_tools, entry, others, known)
@@ -110,33 +112,24 @@ class Pins:
             where=[change.path for change in found.changes.changes[:20]],
         )
         self._run(self._store.record_now(_entry("tool_changed", tool, found.digest)))
-        self._run(self._end_questions(tool, found.digest))
-
-    async def _end_questions(self, tool: Tool, digest: str) -> None:
-        ended = await self._approvals.definition_changed(*tool, digest)
-        if ended:
-            log.warning("approvals ended, the definition changed", server=tool[0], tool=tool[1], count=ended)
+        self._events.publish(DefinitionChanged(*tool, found.digest))
 
     def _keep(self, tool: Tool, what: Unaccepted) -> None:
         if tool in self._unaccepted or len(self._unaccepted) < MAX_CHANGED:
             self._unaccepted[tool] = what
 
     def _refresh_quarantine(self) -> None:
-        quarantined = frozenset(tool for tool, what in self._unaccepted.items() if what.quarantined)
-        if quarantined != self._catalogs.quarantined:
-            self._catalogs.quarantined = quarantined
-            self._catalogs.revision += 1
+        self._quarantine.replace(frozenset(tool for tool, what in self._unaccepted.items() if what.quarantined))
 
-    def adopt(self) -> None:
+    def adopt(self, offers: Mapping[str, Offer]) -> None:
         """A reload may have changed the mode: look at everything again."""
         self._unaccepted.clear()
-        if self._plan().governing.pins is PinMode.OFF:
+        if self._plan.value.governing.pins is PinMode.OFF:
             self._refresh_quarantine()
             return
-        for server in self._plan().registry.records:
-            offer = self._catalogs.offer(server)
-            if offer is not None:
-                self.inspect(server, offer)
+        for server in self._plan.value.registry.records:
+            if server in offers:
+                self.inspect(server, offers[server])
         self._refresh_quarantine()
 
     async def accept(self, server: str, tool: str, digest: str, by: str) -> bool:

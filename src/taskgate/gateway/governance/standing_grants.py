@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import Final
 
 from taskgate.core.errors import CallerError
@@ -11,6 +10,7 @@ from taskgate.core.governance.approval import Approval, Approver, State
 from taskgate.core.governance.grants import Grant, NoGrant, grant_from
 from taskgate.core.tasks import ids
 from taskgate.gateway.governance.ruling import GrantWish
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.ports.store import Store
 
@@ -18,7 +18,7 @@ PREFIX: Final = "gr_"
 
 
 class StandingGrants:
-    def __init__(self, store: Store, plan: Callable[[], Plan]) -> None:
+    def __init__(self, store: Store, plan: Live[Plan]) -> None:
         self._store = store
         self._plan = plan
         self.current: tuple[Grant, ...] = ()
@@ -28,7 +28,7 @@ class StandingGrants:
 
     def check(self, wish: GrantWish) -> None:
         """Refuse a wish before anything is decided by it."""
-        governing = self._plan().governing
+        governing = self._plan.value.governing
         if not governing.grants:
             raise CallerError("invalid_params", "Grants are switched off in this configuration.")
         if not 0 < wish.for_ms <= governing.longest_grant_ms:

@@ -75,11 +75,11 @@ async def get_task_result(context: Context, request: Request, given: dict[str, A
     methods = context.tasks.methods
     beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"Waiting for {task.wire_name}")
     beat.start()
-    methods.on_waiting(task.id, request, True)
+    context.tasks.followers.waits(task.id, request)
     try:
         task = await methods.wait(request, task, limit)
     finally:
-        methods.on_waiting(task.id, request, False)
+        context.tasks.followers.waits_no_more(task.id, request)
         beat.stop()
     now = context.tasks.store.now_ms()
     shown = tool_face.task_object(task, now)

@@ -9,31 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
+from taskgate.core.governance.approval import Approval
 from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.happening import AttemptVoided, Noted, UpstreamTaskKnown
+from taskgate.core.tasks.happening import AttemptVoided, Happening, UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import MayNotRepeat, may_send
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.budgets import Line
+from taskgate.gateway.budgets import Budgets
+from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, TaskLogged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
 from taskgate.gateway.relay import MAX_ROUNDS, question_in
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import TaskDesk, sent_params
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.replies import progress_note, record_reply, usable
+from taskgate.gateway.tasks.replies import TaskResults, progress_note, usable
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.traced import Headers, run_traced
 from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.ports.store_answers import Intended, Stopped
-from taskgate.ports.task_store import LastLook, just_go
 from taskgate.ports.upstream import (
     CallerFace,
     ErrorReply,
@@ -57,26 +60,47 @@ _DECLINED: Final = ErrorReply(
 )
 
 
+class Recheck(Protocol):
+    """The last check before a task's call is sent: would the gates still say what they said?"""
+
+    async def prepare(self, task: Task) -> None:
+        """Bring up to date what the check will look at. Raises UpstreamError if the server cannot be asked."""
+        ...
+
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+        """Runs inside the transaction that writes the intent. None lets the call go; otherwise what ends it."""
+        ...
+
+
 class Attempts:
     def __init__(
-        self, desk: TaskDesk, questions: TaskQuestions, upstreams: Callable[[], Mapping[str, Upstream]]
+        self,
+        desk: TaskDesk,
+        questions: TaskQuestions,
+        results: TaskResults,
+        following: UpstreamTasks,
+        *,
+        recheck: Recheck,
+        upstreams: Live[Mapping[str, Upstream]],
+        budgets: Budgets,
+        waterfall: Waterfall,
+        tracing: Tracing | None,
+        events: EventHub,
     ) -> None:
-        self.look: LastLook = just_go
-        self.prepare: Callable[[Task], Awaitable[None]] | None = None
-        self.line_of: Callable[[str], Line | None] = lambda _server: None
-        self.on_progress: Callable[[str, Noted], None] = lambda _task_id, _noted: None
-        self.on_log: Callable[[str, Raw], None] = lambda _task_id, _params: None
-        self.elicitation_over: Callable[[str, Raw | None], None] = lambda _server, _params: None
-        self.waterfall = Waterfall()
-        self.tracing: Tracing | None = None
-        self.following = UpstreamTasks(desk, questions)
+        self.following = following
         self._desk = desk
         self._questions = questions
+        self._results = results
+        self._recheck = recheck
         self._upstreams = upstreams
+        self._budgets = budgets
+        self._waterfall = waterfall
+        self._tracing = tracing
+        self._events = events
 
     async def execute(self, task: Task, conversation: Conversation) -> None:
         """In its turn, if its server takes only so many at a time."""
-        line = self.line_of(task.server)
+        line = self._budgets.lines.get(task.server)
         if line is None:
             await self._try_repeatedly(task, conversation)
             return
@@ -102,12 +126,11 @@ class Attempts:
 
     async def _attempt(self, task: Task, conversation: Conversation) -> UpstreamError | None:
         """One try. Returns what went wrong if it may be tried again; None when the task has moved on."""
-        upstream = self._upstreams().get(task.server)
+        upstream = self._upstreams.value.get(task.server)
         if upstream is None:
             return UpstreamError("upstream_unreachable", f"The server {task.server} is not configured any more.")
         try:
-            if self.prepare is not None:
-                await self.prepare(task)
+            await self._recheck.prepare(task)
             link = await upstream.link(conversation.key, conversation.face)
         except UpstreamError as problem:
             return problem
@@ -119,7 +142,7 @@ class Attempts:
         """The task with its intent synced, or None if nothing may be sent."""
         body_hash = hashlib.sha256(wire.join(params)).hexdigest()
         intended = await self._desk.patiently(
-            lambda: self._desk.store.intend(task.id, byte_hash=body_hash, upstream=task.server, look=self.look)
+            lambda: self._desk.store.intend(task.id, byte_hash=body_hash, upstream=task.server, look=self._recheck)
         )
         match intended:
             case Intended(task=sent):
@@ -144,16 +167,16 @@ class Attempts:
             await self._follow_new(task, link, handle, conversation)
             return None
         if isinstance(reply, Result):
-            reply = Result(self._desk.cut(task.server, reply.raw))
-        await record_reply(self._desk, task.id, reply)
+            reply = Result(self._results.cut(task.server, reply.raw))
+        await self._results.record(task.id, reply)
         return None
 
     async def _answered(self, task: Task, link: Link, params: Members, face: CallerFace) -> Reply:
-        if self.tracing is None:
+        if self._tracing is None:
             return await self._rounds(task, link, params, face)
         # What was intended is what the caller asked; the trace context is our own addition, new with each attempt.
         return await run_traced(
-            self.tracing, task, params, lambda sent, trace: self._rounds(task, link, sent, face, trace)
+            self._tracing, task, params, lambda sent, trace: self._rounds(task, link, sent, face, trace)
         )
 
     async def _rounds(self, task: Task, link: Link, params: Members, face: CallerFace, trace: Headers = ()) -> Reply:
@@ -189,7 +212,7 @@ class Attempts:
 
     async def go_on(self, task: Task, conversation: Conversation) -> None:
         """A stateless upstream waits for answers whose first asker did not live to bring them: ask, then continue."""
-        upstream = self._upstreams().get(task.server)
+        upstream = self._upstreams.value.get(task.server)
         answers = await self._questions.take_up(task)
         current = await self._desk.store.get(task.id)
         if upstream is None or current is None or current.state.is_terminal:
@@ -207,7 +230,7 @@ class Attempts:
             await self._give_up(current, problem_left)
 
     async def _recorded(self, task: Task, call: Awaitable[Reply]) -> Reply:
-        span = self.waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, clock.wall())
+        span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, clock.wall())
         state = "error"
         try:
             reply = await call
@@ -237,11 +260,11 @@ class Attempts:
         noted = progress_note(method, raw)
         if noted is not None:
             self._desk.store.note(task.id, noted)
-            self.on_progress(task.id, noted)
+            self._events.publish(ProgressMade(task.id, noted))
         elif method == "notifications/message" and raw is not None:
-            self.on_log(task.id, raw)
+            self._events.publish(TaskLogged(task.id, raw))
         elif method == COMPLETE:
-            self.elicitation_over(task.server, raw)
+            self._events.publish(ElicitationCompleted(task.server, raw))
 
     async def _after_failure(self, task: Task, problem: UpstreamError) -> UpstreamError | None:
         current = await self._desk.store.get(task.id)
@@ -270,7 +293,7 @@ class Attempts:
 
     async def follow(self, task: Task, conversation: Conversation, link: Link | None = None) -> None:
         """To the end of the upstream's own task; where the upstream has forgotten it, by the class of the tool."""
-        upstream = self._upstreams().get(task.server)
+        upstream = self._upstreams.value.get(task.server)
         if upstream is None:
             await self._give_up(task, UpstreamError("upstream_unreachable", "The server is not configured any more."))
             return

@@ -6,22 +6,22 @@ Nothing is kept here. The store is the truth; the board only saves everyone from
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from taskgate.core.tasks.task import Task
+from taskgate.gateway.events.events import TaskChanged
+from taskgate.gateway.events.hub import EventHub
 
 
 class TaskBoard:
-    def __init__(self) -> None:
-        self.listeners: list[Callable[[Task], None]] = []
+    def __init__(self, events: EventHub) -> None:
+        self._events = events
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def changed(self, task: Task) -> None:
         for future in self._waiting.pop(task.id, ()):
             if not future.done():
                 future.set_result(None)
-        for listener in self.listeners:
-            listener(task)
+        self._events.publish(TaskChanged(task))
 
     def wake_all(self) -> None:
         """Everybody who waits looks again, though nothing changed."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.tasks.task import Task
+from taskgate.gateway.events.events import ConversationIdle
+from taskgate.gateway.events.hub import EventHub
 from taskgate.ports.upstream import CallerFace, LinkKey
 
 RESUMED: Final = "resume-"
@@ -28,3 +31,46 @@ def stored_conversation(task: Task) -> Conversation:
         return Conversation(LinkKey(task.principal), EVERYTHING)
     key = LinkKey(task.principal, RESUMED + handle.session_id, resumes=handle.session_id)
     return Conversation(key, EVERYTHING)
+
+
+class Conversations:
+    """Which conversation each open task has with its upstream, and which sessions' conversations must therefore stay."""
+
+    def __init__(self, events: EventHub) -> None:
+        self._events = events
+        self._of_task: dict[str, Conversation] = {}
+        self._in_use: Counter[str] = Counter()
+
+    def remember(self, task_id: str, conversation: Conversation) -> None:
+        if task_id not in self._of_task:
+            self._of_task[task_id] = conversation
+            self.hold(conversation)
+
+    def of(self, task: Task) -> Conversation:
+        self.remember(task.id, self._of_task.get(task.id) or stored_conversation(task))
+        return self._of_task[task.id]
+
+    def declared(self, task_id: str) -> Mapping[str, Any] | None:
+        """What the caller of a task said it can do; None where nobody knows."""
+        conversation = self._of_task.get(task_id)
+        return conversation.declared if conversation is not None else None
+
+    def in_use(self, session_id: str) -> bool:
+        """Whether this session's upstream conversations must stay: a task runs in them, or is still to run."""
+        return self._in_use[session_id] > 0
+
+    def forget(self, task_id: str) -> None:
+        known = self._of_task.pop(task_id, None)
+        if known is not None:
+            self.let_go(known)
+
+    def hold(self, conversation: Conversation) -> None:
+        self._in_use[conversation.key.session] += 1
+
+    def let_go(self, conversation: Conversation) -> None:
+        session = conversation.key.session
+        self._in_use[session] -= 1
+        if self._in_use[session] <= 0:
+            del self._in_use[session]
+            if session:
+                self._events.publish(ConversationIdle(session))

@@ -15,18 +15,21 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.caller import ANONYMOUS
-from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
+from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import PROGRESS_TOKEN
-from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS
+from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS, complete
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
 from taskgate.core.meta import meta_of, with_meta
-from taskgate.core.tasks import expiry, ids
+from taskgate.core.tasks import expiry, ids, stateless_face
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.happening import Happening
-from taskgate.core.tasks.poll_interval import FASTEST_FOR_APPROVAL_MS, FASTEST_MS, poll_interval_ms
-from taskgate.core.tasks.task import RunOn, Task
+from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.wire import Members, Raw
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.board import TaskBoard
 from taskgate.ports.approval_store import ApprovalRequest
@@ -63,19 +66,11 @@ class NewCall:
 
 
 class TaskDesk:
-    def __init__(self, store: Store, board: TaskBoard, limits: Callable[[], AcceptLimits]) -> None:
+    def __init__(self, store: Store, board: TaskBoard, plan: Live[Plan]) -> None:
         self.store = store
         self.board = board
-        self.limits = limits
         self.open_tasks = 0
-        self.pace: Callable[[], tuple[int, int]] = lambda: (FASTEST_MS, FASTEST_FOR_APPROVAL_MS)
-        """How soon callers may look again: at a run, and at a wait for people."""
-        self.cut: Callable[[str, bytes], bytes] = lambda _server, result: result
-        """What is kept of a result: no more than its server's budget."""
-        self.check: Callable[[Task, bytes], bytes] | None = None
-        """Looks at what a tool gave before it is kept."""
-        self.check_error: Callable[[Task, bytes], TaskgateError | None] | None = None
-        """Looks at the addresses that an error wants opened; what is returned is told instead of it."""
+        self._plan = plan
 
     async def accept(
         self,
@@ -90,7 +85,7 @@ class TaskDesk:
     ) -> tuple[Task, bool]:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
         draft = self._draft(request, call, task_id or self.new_id())
-        limits = self.limits() if sent is None else AcceptLimits()
+        limits = self._limits() if sent is None else AcceptLimits()
         accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
         match accepted:
             case Change(task):
@@ -120,6 +115,14 @@ class TaskDesk:
                 raise GatewayFault("store_unavailable", "Another process has taken over the store.")
             case _:
                 raise GatewayFault("internal", "The task could not be made; please try again.")
+
+    def _limits(self) -> AcceptLimits:
+        limits = self._plan.value.limits
+        return AcceptLimits(limits.open_tasks_per_caller, limits.pending_approvals_per_caller)
+
+    def recount(self, open_tasks: int) -> None:
+        """How many tasks are open, by the store's own count."""
+        self.open_tasks = open_tasks
 
     def new_id(self) -> str:
         return ids.task_id(self.store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
@@ -190,7 +193,8 @@ class TaskDesk:
         return task
 
     def poll_ms(self, task: Task) -> int:
-        return poll_interval_ms(task.state, self.open_tasks, *self.pace())
+        calls = self._plan.value.calls
+        return poll_interval_ms(task.state, self.open_tasks, calls.poll_ms, calls.approval_poll_ms)
 
     async def result_bytes(self, task: Task) -> bytes | None:
         if task.outcome is None:
@@ -198,6 +202,16 @@ class TaskDesk:
         if task.outcome.body is not None:
             return task.outcome.body
         return await self.store.result_bytes(task.id)
+
+    async def detailed(self, task: Task) -> dict[str, Any]:
+        """The task as `tasks/get` of the stateless generation shows it: with its outcome or its open questions."""
+        outcome = await self.result_bytes(task) if task.state.is_terminal else None
+        if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
+            outcome = complete(outcome)
+        questions = {}
+        if task.state is TaskState.INPUT_REQUIRED:
+            questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}
+        return stateless_face.get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
 
 
 def arguments_digest(arguments: bytes) -> str:

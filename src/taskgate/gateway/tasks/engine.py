@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from taskgate.core import wire
@@ -12,20 +13,18 @@ from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.meta import with_meta
-from taskgate.core.questions import Question
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.happening import UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.wire import Raw
+from taskgate.gateway.events.events import ApprovalOpened
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.request import Request
-from taskgate.gateway.seal import Seal
-from taskgate.gateway.tasks.board import TaskBoard
-from taskgate.gateway.tasks.conversation import Conversation
+from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.desk import NewCall, TaskDesk
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.foreign import ForeignTasks
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.patience import Patience
@@ -33,65 +32,38 @@ from taskgate.gateway.tasks.promote import Ladder, Promotion, handed_over, task_
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
-from taskgate.ports.task_store import AcceptLimits
-from taskgate.ports.upstream import Upstream
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class TaskEngine:
-    def __init__(self, store: Store, plan: Callable[[], Plan], upstreams: Callable[[], Mapping[str, Upstream]]) -> None:
-        self._plan = plan
-        self.store = store
-        self.board = TaskBoard()
-        self.patience = Patience()
-        self._usual: tuple[DeliverySettings, Delivery] | None = None
-        self.desk = TaskDesk(store, self.board, self._limits)
-        self.desk.pace = lambda: (plan().calls.poll_ms, plan().calls.approval_poll_ms)
-        self.questions = TaskQuestions(self.desk)
-        self.runs = Runs(self.desk, self.questions, upstreams)
-        self.ladder = Ladder(self.desk, self.runs, self.questions)
-        self.foreign = ForeignTasks(upstreams)
-        self.methods = TaskMethods(self.desk, self.runs, self.questions, self.foreign)
-        self.recovery = Recovery(self.desk, self.runs)
-        self.followers = Followers(self.desk, self.methods)
-        self.draining = False
+    plan: Live[Plan]
+    store: Store
+    events: EventHub
+    desk: TaskDesk
+    conversations: Conversations
+    questions: TaskQuestions
+    runs: Runs
+    ladder: Ladder
+    methods: TaskMethods
+    recovery: Recovery
+    followers: Followers
+    audit_approval: Callable[[ApprovalRequest, str], Entry]
+    """The audit record of an approval that is asked for together with a task."""
+    patience: Patience = field(default_factory=Patience)
+    _usual: tuple[DeliverySettings, Delivery] | None = None
+
+    @property
+    def draining(self) -> bool:
         """The gateway is going down: replies are not held any longer, and nothing is cancelled because of it."""
-        self.on_held: Callable[[Task, ApprovalRequest, Request], None] = lambda _task, _approval, _request: None
-        self.audit_of: Callable[[ApprovalRequest, str], Entry] | None = None
-        self.questions.push = self.followers.push
-        self.methods.on_waiting = self.followers.waiting
-        self.followers.on_stream = self.questions.offer
-        self.runs.tell(self.followers.progressed, self.followers.logged)
-        self.board.listeners.append(self.followers.changed)
-        self.board.listeners.append(self.foreign.noticed)
-
-    def sign_with(self, seal: Seal) -> None:
-        """What callers carry for us between requests is signed."""
-        self.methods.seal = self.foreign.seal = seal
-
-    def judge_urls(
-        self, urls: UrlElicitations, patience: Callable[[Question], float], over: Callable[[str, Raw | None], None]
-    ) -> None:
-        """Addresses that servers ask for inside tasks are judged, counted and followed like those of plain calls."""
-        self.questions.refusal = urls.refusal
-        self.questions.expiry_s = patience
-        self.followers.given = urls.given
-        self.runs.tell_elicitation_over(over)
-        self.desk.check_error = lambda task, raw: urls.unfit(
-            task.principal, task.server, raw, self.followers.origin(task.id)
-        )
-
-    def _limits(self) -> AcceptLimits:
-        limits = self._plan().limits
-        return AcceptLimits(limits.open_tasks_per_caller, limits.pending_approvals_per_caller)
+        return self.methods.draining
 
     def rung(self, request: Request) -> Delivery:
         """Which rung of the ladder this request stands on."""
         if request.rung is not None:
             return request.rung
-        settings, has_token = self._plan().calls.delivery, request.progress_token is not None
+        settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
         wants_tasks = request.envelope is not None and request.envelope.wants_tasks
         if has_token or wants_tasks:
             return delivery(
@@ -111,7 +83,7 @@ class TaskEngine:
         """The ttl that a caller's `task` asks for, checked."""
         if type(task_member) is not dict:
             raise CallerError("invalid_params", '"task" must be an object, for example {"ttl": 600000}.')
-        settings = self._plan().calls
+        settings = self.plan.value.calls
         return expiry.read_ttl(task_member.get("ttl"), default_ms=settings.default_ttl_ms, max_ms=settings.max_ttl_ms)
 
     async def create(
@@ -124,17 +96,16 @@ class TaskEngine:
     async def _accepted(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
     ) -> Task:
-        task_id, audit = self.desk.new_id(), None
-        if approval is not None and self.audit_of is not None:
-            audit = self.audit_of(approval, task_id)
+        task_id = self.desk.new_id()
+        audit = self.audit_approval(approval, task_id) if approval is not None else None
         task, fresh = await self.desk.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
-            self.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
+            self.conversations.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
             self.followers.joined(task, request, held=held)
             if approval is None:
                 self.runs.start(task)
             else:
-                self.on_held(task, approval, request)
+                self.events.publish(ApprovalOpened(task, approval, request))
         return task
 
     async def hold(
@@ -154,7 +125,7 @@ class TaskEngine:
         """Hold the reply as long as this caller's rung allows: its result, or news of where to find it later."""
         rung = self.rung(request)
         text = f"Waiting for approval of {task.wire_name}" if waiting_for_people else f"Running {task.wire_name}"
-        beat = Heartbeat(request, self._plan().calls.delivery.heartbeat_s, text)
+        beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
         beat.start()
         wait_s = rung.wait_s if rung.wait_s is not None else LONGEST_RESULT_WAIT_S
         try:
@@ -194,14 +165,13 @@ class TaskEngine:
             task, _ = await self.desk.accept(request, call, sent=sent)
         except GatewayFault as fault:
             raise GatewayFault(fault.error_type, fault.message, executed=Executed.MAYBE) from None
-        self.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
+        self.conversations.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
         known = await self.desk.conclude(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
         return wire.encode(task_handle(request, task, self.desk))
 
     def drain(self) -> None:
-        self.draining = self.methods.draining = True
-        self.board.wake_all()
+        self.methods.drain()
 
     async def close(self) -> None:
         await self.runs.close()

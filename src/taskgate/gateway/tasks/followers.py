@@ -7,9 +7,9 @@ Stateful sessions get status and progress notifications and the task's questions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
@@ -18,33 +18,50 @@ from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks import stateful_face
-from taskgate.core.tasks.happening import Noted
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.asking import ask_session
+from taskgate.gateway.events.events import ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.progress import PacedProgress
 from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.tasks.desk import TaskDesk
-from taskgate.gateway.tasks.methods import TaskMethods
-from taskgate.ports.outlet import Outlet
+from taskgate.gateway.url_elicitations import UrlElicitations
+from taskgate.ports.outlet import SessionOutlet
+
+
+class Listening(Protocol):
+    """An open `subscriptions/listen`."""
+
+    def tell(self, method: str, params: bytes | None) -> None: ...
 
 
 class Followers:
-    def __init__(self, desk: TaskDesk, methods: TaskMethods) -> None:
+    def __init__(
+        self,
+        desk: TaskDesk,
+        sessions: SessionTable,
+        urls: UrlElicitations,
+        listens: Callable[[str], Sequence[Listening]],
+        events: EventHub,
+    ) -> None:
         self._desk = desk
-        self._methods = methods
+        self._sessions = sessions
+        self._urls = urls
+        self._listens = listens
+        self._events = events
         self._progress: dict[str, tuple[Raw, PacedProgress]] = {}
         self._origins: dict[str, Session] = {}
         self._waiting: dict[str, list[Request]] = {}
         self._telling: set[asyncio.Task[None]] = set()
-        self.sessions: Callable[[], Iterable[Session]] = lambda: ()
-        self.session: Callable[[str], Session | None] = lambda _session_id: None
-        self.on_stream: Callable[[str], None] = lambda _task_id: None
-        """Told that a stream was opened on which a task's questions can be asked."""
-        self.listeners: Callable[[str], list[Any]] = lambda _task_id: []
-        self.given: Callable[[Session, Question], None] = lambda _session, _question: None
-        """Told which session a question was put to."""
+        events.subscribe(TaskChanged, self._changed)
+        events.subscribe(ProgressMade, self._progressed)
+        events.subscribe(TaskLogged, self._logged)
+
+    def is_listened_to(self, task_id: str) -> bool:
+        """Whether a `subscriptions/listen` that names the task is open."""
+        return bool(self._listens(task_id))
 
     def joined(self, task: Task, request: Request, *, held: bool) -> None:
         """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
@@ -65,38 +82,40 @@ class Followers:
         if request.progress_token is not None and known is not None and known[1] is request.pace:
             del self._progress[task_id]
 
-    def waiting(self, task_id: str, request: Request, begin: bool) -> None:
+    def waits(self, task_id: str, request: Request) -> None:
         """A `tasks/result` is open: its stream can carry the task's questions."""
-        requests = self._waiting.setdefault(task_id, [])
-        if begin:
-            requests.append(request)
-            self.on_stream(task_id)
-        else:
-            requests.remove(request)
-            if not requests:
-                del self._waiting[task_id]
+        self._waiting.setdefault(task_id, []).append(request)
+        self._events.publish(TaskStreamOpened(task_id))
+        self._events.publish(ResultAwaited(task_id, request))
+
+    def waits_no_more(self, task_id: str, request: Request) -> None:
+        requests = self._waiting[task_id]
+        requests.remove(request)
+        if not requests:
+            del self._waiting[task_id]
 
     def _sessions_of(self, task: Task) -> list[Session]:
         if task.principal != ANONYMOUS:
-            return [session for session in self.sessions() if session.caller.principal == task.principal]
-        own = self.session(task.caller.removeprefix("session:"))
+            return [session for session in self._sessions if session.caller.principal == task.principal]
+        own = self._sessions.get(task.caller.removeprefix("session:"))
         return [own] if own is not None else []
 
     def push(self, task: Task, question: Question) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
             if request.session is not None and _able(request.session, question):
-                self.given(request.session, question)
+                self._urls.given(request.session, question)
                 return _asking(request.session, question, request), _heard
         for session in self._sessions_of(task):
             outlet = session.outlet
             if _able(session, question) and outlet is not None:
-                self.given(session, question)
+                self._urls.given(session, question)
                 # A stream that nobody follows keeps the question; another stream may come first.
                 return _asking(session, question), partial(_unread, outlet)
         return None
 
-    def progressed(self, task_id: str, noted: Noted) -> None:
+    def _progressed(self, event: ProgressMade) -> None:
+        task_id, noted = event.task_id, event.noted
         known = self._progress.get(task_id)
         if known is None or noted.progress is None:
             return
@@ -109,20 +128,21 @@ class Followers:
         params["_meta"] = {RELATED_TASK: {"taskId": task_id}}
         pace.offer(noted.progress, wire.encode(params))
 
-    def logged(self, task_id: str, params: Raw) -> None:
+    def _logged(self, event: TaskLogged) -> None:
         """A log line of a run belongs to the session that asked for the task."""
-        session = self._origins.get(task_id)
-        members = wire.members_of(params)
+        session = self._origins.get(event.task_id)
+        members = wire.members_of(event.params)
         level = wire.parse_strictly(bytes(members.get("level", Raw(b'"info"'))))
         if session is not None and session.wants_log(level if type(level) is str else "info"):
-            related = with_meta(members, {RELATED_TASK: wire.raw({"taskId": task_id})})
+            related = with_meta(members, {RELATED_TASK: wire.raw({"taskId": event.task_id})})
             session.notify("notifications/message", wire.join(related))
 
     def origin(self, task_id: str) -> Session | None:
         """The session that asked for the task, while both live."""
         return self._origins.get(task_id)
 
-    def changed(self, task: Task) -> None:
+    def _changed(self, event: TaskChanged) -> None:
+        task = event.task
         if task.state.is_terminal:
             self._origins.pop(task.id, None)
         ended = self._progress.pop(task.id, None) if task.state.is_terminal else None
@@ -133,16 +153,16 @@ class Followers:
             if speaks_tasks(session.version) and session.task_aware:
                 params = params or wire.encode(stateful_face.task_object(task, self._desk.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
-        if self.listeners(task.id):
+        if self.is_listened_to(task.id):
             telling = asyncio.get_running_loop().create_task(self._tell(task))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
 
     async def _tell(self, task: Task) -> None:
-        detailed = await self._methods.detailed(task, self._desk.poll_ms(task))
+        detailed = await self._desk.detailed(task)
         detailed.pop("resultType", None)
         params = wire.encode(detailed)
-        for listen in self.listeners(task.id):
+        for listen in self._listens(task.id):
             listen.tell("notifications/tasks", params)
 
 
@@ -150,8 +170,8 @@ def _asking(session: Session, question: Question, request: Request | None = None
     return asyncio.get_running_loop().create_task(ask_session(session, question, request))
 
 
-def _unread(outlet: Outlet) -> bool:
-    return not getattr(outlet, "followed", True)
+def _unread(outlet: SessionOutlet) -> bool:
+    return not outlet.followed
 
 
 def _heard() -> bool:

@@ -11,7 +11,7 @@ import base64
 import binascii
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,8 +19,10 @@ from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.meta import with_meta
-from taskgate.core.tasks.task import Task
 from taskgate.gateway.asking import ask_caller
+from taskgate.gateway.events.events import TaskChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.live import Live
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal
 from taskgate.gateway.tasks.desk import unknown_task
@@ -42,14 +44,15 @@ class ForeignPage:
 
 
 class ForeignTasks:
-    def __init__(self, upstreams: Callable[[], Mapping[str, Upstream]]) -> None:
-        self.seal: Seal | None = None
+    def __init__(self, upstreams: Live[Mapping[str, Upstream]], seal: Seal, events: EventHub) -> None:
         self._upstreams = upstreams
+        self._seal = seal
         self._own: OrderedDict[tuple[str, str], None] = OrderedDict()
+        events.subscribe(TaskChanged, self._noticed)
 
-    def noticed(self, task: Task) -> None:
+    def _noticed(self, event: TaskChanged) -> None:
         """A task of ours runs as a task upstream: that one is not to be listed a second time."""
-        handle = task.upstream_handle
+        handle = event.task.upstream_handle
         if handle is not None:
             self._own[handle.upstream, handle.task_id] = None
             if len(self._own) > MAX_OWN:
@@ -58,7 +61,7 @@ class ForeignTasks:
     def _links(self, request: Request) -> dict[str, Link]:
         """The caller's own conversations with upstreams that can list tasks, in a fixed order."""
         found = {}
-        for name, upstream in sorted(self._upstreams().items()):
+        for name, upstream in sorted(self._upstreams.value.items()):
             link = upstream.open_link(request.link_key)
             if link is None or link.generation is not Generation.STATEFUL or link.key != request.link_key:
                 continue
@@ -142,6 +145,6 @@ class ForeignTasks:
         return server, task_id
 
     def _mark(self, request: Request, server: str, task_id: str) -> str:
-        if self.seal is None or request.session is None:
+        if request.session is None:
             raise unknown_task()
-        return self.seal.mark(request.caller.principal, request.session.id, server, task_id)
+        return self._seal.mark(request.caller.principal, request.session.id, server, task_id)

@@ -8,16 +8,17 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, missing_capability, strip_result
+from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, missing_capability, strip_result
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import Answer
-from taskgate.core.tasks import stateful_face, stateless_face
+from taskgate.core.tasks import stateful_face
 from taskgate.core.tasks.happening import Cancelled
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal
 from taskgate.gateway.tasks.desk import TaskDesk, caller_key
+from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.foreign import ALIAS, ForeignTasks
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
@@ -33,15 +34,28 @@ PARTIAL_META: Final = "taskgate/partial"
 
 
 class TaskMethods:
-    def __init__(self, desk: TaskDesk, runs: Runs, questions: TaskQuestions, foreign: ForeignTasks) -> None:
+    def __init__(
+        self,
+        desk: TaskDesk,
+        runs: Runs,
+        questions: TaskQuestions,
+        foreign: ForeignTasks,
+        followers: Followers,
+        seal: Seal,
+    ) -> None:
+        self.draining = False
+        """The gateway is going down: replies are not held any longer."""
         self._desk = desk
         self._runs = runs
         self._questions = questions
         self._foreign = foreign
-        self.seal: Seal | None = None
-        self.draining = False
+        self._followers = followers
+        self._seal = seal
         self._polls: dict[str, tuple[float, float, int]] = {}
-        self.on_waiting: Any = lambda _task_id, _request, _begin: None
+
+    def drain(self) -> None:
+        self.draining = True
+        self._desk.board.wake_all()
 
     async def get(self, request: Request) -> bytes:
         self._check_extension(request)
@@ -54,19 +68,9 @@ class TaskMethods:
         return wire.encode(await self._shown(request, task))
 
     async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
-        poll = self._desk.poll_ms(task)
         if request.generation is Generation.STATEFUL:
-            return stateful_face.task_object(task, poll)
-        return await self.detailed(task, poll)
-
-    async def detailed(self, task: Task, poll: int) -> dict[str, Any]:
-        outcome = await self._desk.result_bytes(task) if task.state.is_terminal else None
-        if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
-            outcome = complete(outcome)
-        questions = {}
-        if task.state is TaskState.INPUT_REQUIRED:
-            questions = {asked.key: asked.request for asked in await self._desk.store.questions(task.id)}
-        return stateless_face.get_result(task, poll, outcome=outcome, questions=questions)
+            return stateful_face.task_object(task, self._desk.poll_ms(task))
+        return await self._desk.detailed(task)
 
     async def _held_if_early(self, request: Request, task: Task) -> Task:
         """A poll that comes earlier than it was told to is held until something changes or its time has come."""
@@ -109,11 +113,11 @@ class TaskMethods:
             return await self._foreign.relay(request, "tasks/result", request.params["taskId"])
         task = await self._desk.find(request, request.params.get("taskId"))
         self._demand(task, RunOn.RESULT)
-        self.on_waiting(task.id, request, True)
+        self._followers.waits(task.id, request)
         try:
             task = await self.wait(request, task, LONGEST_RESULT_WAIT_S)
         finally:
-            self.on_waiting(task.id, request, False)
+            self._followers.waits_no_more(task.id, request)
         if not task.state.is_terminal:
             raise GatewayFault("shutting_down", "The gateway is shutting down; ask again.", retry_after_s=5)
         return await self.final(request, task)
@@ -125,10 +129,8 @@ class TaskMethods:
             left = end - clock.monotonic()
             if left <= 0 or self.draining:
                 return task
-            if not await self._desk.board.next_change(task.id, min(left, KEEP_ALIVE_S)):
-                hold = getattr(request.outlet, "begin", None)
-                if hold is not None and left > KEEP_ALIVE_S:
-                    hold()
+            if not await self._desk.board.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
+                request.outlet.hold_open()
             task = await self._desk.find(request, task.id)
             self._demand(task, RunOn.RESULT)
         return task
@@ -206,16 +208,14 @@ class TaskMethods:
         return wire.encode(result)
 
     def _cursor(self, request: Request, server: str, after: str) -> str:
-        assert self.seal is not None
-        return self.seal.close("list", request.caller.principal, "tasks/list", caller_key(request), server, after)
+        return self._seal.close("list", request.caller.principal, "tasks/list", caller_key(request), server, after)
 
     def _position(self, request: Request) -> tuple[str, str]:
         cursor = request.params.get("cursor")
         if cursor is None:
             return "", ""
-        assert self.seal is not None
         try:
-            state = self.seal.open(cursor, request.caller.principal, "tasks/list", caller_key(request))
+            state = self._seal.open(cursor, request.caller.principal, "tasks/list", caller_key(request))
         except CallerError:
             text = "This cursor is not one of ours, or is too old; start again without a cursor."
             raise CallerError("invalid_cursor", text) from None

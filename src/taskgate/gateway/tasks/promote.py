@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,14 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import may_send
 from taskgate.core.wire import Raw
+from taskgate.gateway.events.events import ProgressMade
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.conversation import Conversation
+from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.desk import NewCall, TaskDesk
 from taskgate.gateway.tasks.patience import Line
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.replies import progress_note, record_reply
+from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
@@ -43,7 +45,12 @@ class Ladder:
 
     desk: TaskDesk
     runs: Runs
+    conversations: Conversations
     questions: TaskQuestions
+    results: TaskResults
+    events: EventHub
+    adopt_questions: Callable[[Task, Request], Awaitable[None]]
+    """The call became a task while questions of it were waiting: they are the task's now."""
 
 
 class Promotion:
@@ -85,12 +92,12 @@ class Promotion:
             log.warning("call not promoted", tool=call.wire_name, why=problem.message)
             return
         self.task = task
-        self._ladder.runs.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
+        self._ladder.conversations.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._ladder.runs.adopt(task, carrier)
-        request.stand_in = _StandIn(self._ladder.desk, self._ladder.questions, self._ladder.runs, task.id, request)
-        await self._ladder.questions.adopt(task, request)
+        request.stand_in = _StandIn(self._ladder, task.id, request)
+        await self._ladder.adopt_questions(task, request)
         await self._answer(task)
         if waits:
             # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.
@@ -129,7 +136,7 @@ class Promotion:
     async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
         """The call that became a task has its result; or the upstream's own task, which is followed from here on."""
         if handle is None:
-            await record_reply(self._ladder.desk, task.id, Result(result))
+            await self._ladder.results.record(task.id, Result(result))
             return
         known = await self._ladder.desk.conclude(task.id, UpstreamTaskKnown(handle))
         if known is not None:
@@ -138,7 +145,7 @@ class Promotion:
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
-            await record_reply(self._ladder.desk, task.id, ErrorReply(problem.raw, problem.code), judged=True)
+            await self._ladder.results.record(task.id, ErrorReply(problem.raw, problem.code), judged=True)
         elif isinstance(problem, UpstreamError):
             await self._again_or_lost(task, problem)
         elif isinstance(problem, TaskgateError):
@@ -173,10 +180,10 @@ class Promotion:
 class _StandIn:
     """Takes the caller's place once it has its reply."""
 
-    def __init__(self, desk: TaskDesk, questions: TaskQuestions, runs: Runs, task_id: str, request: Request) -> None:
-        self._desk = desk
-        self._questions = questions
-        self._runs = runs
+    def __init__(self, ladder: Ladder, task_id: str, request: Request) -> None:
+        self._desk = ladder.desk
+        self._questions = ladder.questions
+        self._events = ladder.events
         self._task_id = task_id
         self._request = request
 
@@ -184,7 +191,7 @@ class _StandIn:
         noted = progress_note(method, params)
         if noted is not None:
             self._desk.store.note(self._task_id, noted)
-            self._runs.progressed(self._task_id, noted)
+            self._events.publish(ProgressMade(self._task_id, noted))
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question, self._request.asked_state)

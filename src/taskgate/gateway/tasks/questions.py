@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -21,8 +21,10 @@ from taskgate.core.questions import ELICIT, Answer, Question, bare_params, not_s
 from taskgate.core.tasks.happening import InputAsked, InputSettled
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.request import Request
+from taskgate.gateway.events.events import TaskStreamOpened
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.store_answers import TaskQuestion
 
 EXPIRY_S: Final = 600.0
@@ -56,18 +58,25 @@ class _Put:
 
 
 class TaskQuestions:
-    def __init__(self, desk: TaskDesk) -> None:
-        self.push: Pusher = lambda _task, _question: None
-        self.keep: Keeper = lambda _task, _question, _answered: _nothing_kept
-        self.adopt: Callable[[Task, Request], Awaitable[None]] = _nothing_adopted
-        """A call became a task while questions of it were waiting: they are the task's now."""
-        self.refusal: Callable[[str, Question], Answer | None] = lambda _principal, _question: None
-        """Judges what may not be asked of this principal, and says what its server is told."""
-        self.expiry_s: Callable[[Question], float] = lambda _question: EXPIRY_S
+    def __init__(
+        self,
+        desk: TaskDesk,
+        urls: UrlElicitations,
+        events: EventHub,
+        *,
+        push: Pusher,
+        keep: Keeper,
+        expiry_s: Callable[[Question], float],
+    ) -> None:
         self._desk = desk
+        self._urls = urls
+        self._ask_on_stream = push
+        self._keep = keep
+        self._expiry_s = expiry_s
         self._open: Counter[str] = Counter()
         self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
         self._puts: dict[str, list[_Put]] = {}
+        events.subscribe(TaskStreamOpened, lambda event: self.offer(event.task_id))
 
     async def ask(self, task_id: str, question: Question, request_state: bytes | None = None) -> Answer:
         """Put one question and wait for its answer, a refusal, or the end of its time."""
@@ -99,7 +108,7 @@ class TaskQuestions:
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
         now_ms = self._desk.store.now_ms()
         stored = tuple(
-            stored_question(key, question, now_ms, self.expiry_s(question)) for key, question in asked.items()
+            stored_question(key, question, now_ms, self._expiry_s(question)) for key, question in asked.items()
         )
         message = asked_message(next(iter(asked.values())))
         try:
@@ -118,7 +127,7 @@ class TaskQuestions:
         task = await self._desk.store.get(task_id) if urls else None
         if task is None:
             return {}
-        judged = {key: self.refusal(task.principal, question) for key, question in urls.items()}
+        judged = {key: self._urls.refusal(task.principal, question) for key, question in urls.items()}
         return {key: answer for key, answer in judged.items() if answer is not None}
 
     async def take_up(self, task: Task) -> dict[str, Answer]:
@@ -142,7 +151,9 @@ class TaskQuestions:
         puts = [self._put(task, key, question) for key, question in asked.items()]
         answers: dict[str, Answer] = {}
         try:
-            async with asyncio.timeout(max((self.expiry_s(question) for question in asked.values()), default=EXPIRY_S)):
+            async with asyncio.timeout(
+                max((self._expiry_s(question) for question in asked.values()), default=EXPIRY_S)
+            ):
                 for key, future in futures.items():
                     answers[key] = await future
                     await self._settled(task.id, key, answers[key])
@@ -163,11 +174,11 @@ class TaskQuestions:
         put = _Put(task, key, question)
         self._push(put)
         if put.push is None:
-            put.kept = self.keep(task, replace(question, key=key), partial(self.answered, task.id, key))
+            put.kept = self._keep(task, replace(question, key=key), partial(self.answered, task.id, key))
         if question.is_url:
             loop = asyncio.get_running_loop()
             put.timer = loop.call_later(
-                self.expiry_s(question), self.answered, task.id, key, unanswered(question.method)
+                self._expiry_s(question), self.answered, task.id, key, unanswered(question.method)
             )
         self._puts.setdefault(task.id, []).append(put)
         return put
@@ -189,7 +200,7 @@ class TaskQuestions:
         before, put.push = put.push, None
         if before is not None:
             before.cancel()
-        pushed = self.push(put.task, related(put.question, put.task.id))
+        pushed = self._ask_on_stream(put.task, related(put.question, put.task.id))
         if pushed is not None:
             put.push, put.unheard = pushed
             put.push.add_done_callback(lambda done: self._pushed(put.task.id, put.key, done))
@@ -212,14 +223,6 @@ class TaskQuestions:
             return False
         future.set_result(answer)
         return True
-
-
-def _nothing_kept() -> None:
-    return None
-
-
-async def _nothing_adopted(_task: Task, _request: Request) -> None:
-    return None
 
 
 def related(question: Question, task_id: str) -> Question:

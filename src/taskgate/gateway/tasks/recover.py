@@ -25,11 +25,11 @@ PAGE: Final = 500
 
 
 class Recovery:
-    def __init__(self, desk: TaskDesk, runs: Runs) -> None:
+    def __init__(self, desk: TaskDesk, runs: Runs, approval_due: Callable[[str], Awaitable[None]]) -> None:
+        """`approval_due` carries out what the end of an approval's time means."""
         self._desk = desk
         self._runs = runs
-        self.approval_due: Callable[[str], Awaitable[None]] | None = None
-        """Who says what the end of an approval's time means; without one it is a no."""
+        self._approval_due = approval_due
 
     async def take_over(self) -> int:
         """At start: every open task of an owner that is gone is classified and moved on."""
@@ -40,7 +40,7 @@ class Recovery:
             # Together, so that the writes of a whole page share their commits.
             await asyncio.gather(*(self._move_on(task) for task in tasks))
             count, after = count + len(tasks), tasks[-1].id
-        self._desk.open_tasks = await store.open_count()
+        self._desk.recount(await store.open_count())
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
         return count
@@ -82,8 +82,8 @@ class Recovery:
         return await self._desk.conclude(task.id, InputSettled(task.question_keys)) or task
 
     async def expire(self, task: Task) -> None:
-        if self.approval_due is not None and task.approval_id is not None:
-            await self.approval_due(task.approval_id)
+        if task.approval_id is not None:
+            await self._approval_due(task.approval_id)
             return
         text = "Nobody approved this call in time. The tool was not run."
         if task.state is TaskState.APPROVED:
@@ -98,9 +98,8 @@ class Recovery:
             task = await self._desk.store.get(task_id)
             if task is not None:
                 await self.expire(task)
-        if self.approval_due is not None:
-            for approval_id in due.holds:
-                await self.approval_due(approval_id)
+        for approval_id in due.holds:
+            await self._approval_due(approval_id)
         for task_id in due.executions:
             task = await self._desk.store.get(task_id)
             if task is not None and not task.state.is_terminal:

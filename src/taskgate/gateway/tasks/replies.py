@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from taskgate.core import wire
@@ -9,36 +10,58 @@ from taskgate.core.errors import Executed
 from taskgate.core.questions import ELICIT, ROOTS, Answer, Question, bare_params
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
+from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.tasks.desk import TaskDesk
-from taskgate.gateway.url_elicitations import URL_REQUIRED
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.url_elicitations import URL_REQUIRED, UrlElicitations
 from taskgate.ports.upstream import ErrorReply, Reply
 
 
-async def record_reply(desk: TaskDesk, task_id: str, reply: Reply, *, judged: bool = False) -> None:
-    """The upstream's answer ends the task: its bytes are kept as they came, unless they may not be shown."""
-    if isinstance(reply, ErrorReply):
-        unfit = None if judged else await _unfit(desk, task_id, reply)
-        if unfit is not None:
-            await desk.conclude(task_id, unfit)
+class TaskResults:
+    """Keeps what an upstream answered as the end of a task. Every answer passes its checks here: none can be left out."""
+
+    def __init__(
+        self,
+        desk: TaskDesk,
+        followers: Followers,
+        urls: UrlElicitations,
+        *,
+        cut: Callable[[str, bytes], bytes],
+        check_output: Callable[[Task, bytes], bytes],
+    ) -> None:
+        self._desk = desk
+        self._followers = followers
+        self._urls = urls
+        self._cut = cut
+        self._check_output = check_output
+
+    def cut(self, server: str, result: bytes) -> bytes:
+        """What is kept of a result: no more than its server's budget."""
+        return self._cut(server, result)
+
+    async def record(self, task_id: str, reply: Reply, *, judged: bool = False) -> None:
+        """The upstream's answer ends the task: its bytes are kept as they came, unless they may not be shown."""
+        if isinstance(reply, ErrorReply):
+            unfit = None if judged else await self._unfit(task_id, reply)
+            ending = unfit or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
+            await self._desk.conclude(task_id, ending)
             return
-        await desk.conclude(task_id, ErrorCame(reply.raw, error_message(reply.raw), Executed.YES))
-    else:
         raw = reply.raw
-        task = await desk.store.get(task_id) if desk.check is not None else None
-        if task is not None and desk.check is not None:
-            raw = desk.check(task, raw)
+        task = await self._desk.store.get(task_id)
+        if task is not None:
+            raw = self._check_output(task, raw)
         failed = is_error(raw)
-        await desk.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
+        await self._desk.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
 
-
-async def _unfit(desk: TaskDesk, task_id: str, reply: ErrorReply) -> ErrorCame | None:
-    """What to keep instead of an error that wants an address opened which nobody may be shown."""
-    if reply.code != URL_REQUIRED or desk.check_error is None:
-        return None
-    task = await desk.store.get(task_id)
-    problem = desk.check_error(task, reply.raw) if task is not None else None
-    return endings.by_error(task, problem) if task is not None and problem is not None else None
+    async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
+        """What to keep instead of an error that wants an address opened which nobody may be shown."""
+        task = await self._desk.store.get(task_id) if reply.code == URL_REQUIRED else None
+        if task is None:
+            return None
+        origin = self._followers.origin(task.id)
+        problem = self._urls.unfit(task.principal, task.server, reply.raw, origin)
+        return endings.by_error(task, problem) if problem is not None else None
 
 
 def progress_note(method: str, raw: Raw | None) -> Noted | None:

@@ -23,11 +23,13 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import ErrorCame, Noted
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.wire import Members, Raw
+from taskgate.gateway.events.events import ElicitationCompleted, TaskLogged
+from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.relay import question_in
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.replies import error_message, is_error, record_reply, usable
+from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error, usable
 from taskgate.gateway.url_elicitations import COMPLETE
 from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
 
@@ -40,17 +42,25 @@ _UNKNOWN_TASK: Final = -32602
 
 
 class UpstreamTasks:
-    def __init__(self, desk: TaskDesk, questions: TaskQuestions) -> None:
+    def __init__(
+        self,
+        desk: TaskDesk,
+        questions: TaskQuestions,
+        results: TaskResults,
+        events: EventHub,
+        *,
+        can_be_task: Callable[[str, str], bool],
+    ) -> None:
         self._desk = desk
         self._questions = questions
-        self.supports: Callable[[str, str], bool] = lambda _server, _tool: False
-        self.elicitation_over: Callable[[str, Raw | None], None] = lambda _server, _params: None
-        self.on_log: Callable[[str, Raw], None] = lambda _task_id, _params: None
+        self._results = results
+        self._events = events
+        self._can_be_task = can_be_task
 
     def asked_for_task(self, task: Task, link: Link, params: Members) -> Members:
         """Ask a stateful upstream for a task of its own where the tool can be one."""
         able = link.generation is Generation.STATEFUL and supports_tasks(link.capabilities)
-        if able and self.supports(task.server, task.tool):
+        if able and self._can_be_task(task.server, task.tool):
             return {**params, "task": wire.raw({"ttl": task.ttl_ms})}
         return params
 
@@ -111,15 +121,15 @@ class UpstreamTasks:
         if isinstance(reply, ErrorReply):
             if not status:
                 return False
-            await record_reply(self._desk, task.id, reply)
+            await self._results.record(task.id, reply)
             return True
         message = status.get("statusMessage")
         said = message if type(message) is str and message else None
         if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(reply.raw):
             await self._failed(task, said or "The tool failed without saying why.")
             return True
-        body = self._desk.cut(task.server, wire.join(with_meta_dropped(reply.raw)))
-        await record_reply(self._desk, task.id, Result(body))
+        body = self._results.cut(task.server, wire.join(with_meta_dropped(reply.raw)))
+        await self._results.record(task.id, Result(body))
         return True
 
     async def _failed(self, task: Task, text: str, executed: Executed = Executed.YES) -> None:
@@ -156,8 +166,8 @@ class UpstreamTasks:
 
     async def _end_stateless(self, task: Task, members: Members, status: str) -> None:
         if status == "completed" and "result" in members:
-            body = self._desk.cut(task.server, bytes(members["result"]))
-            await record_reply(self._desk, task.id, Result(body))
+            body = self._results.cut(task.server, bytes(members["result"]))
+            await self._results.record(task.id, Result(body))
             return
         if status == "failed" and "error" in members:
             error = bytes(members["error"])
@@ -205,9 +215,9 @@ class UpstreamTasks:
     def _heard(self, task: Task, method: str, params: Raw | None) -> None:
         """Progress comes by the token of the call itself; what else is said while we wait are log lines, and about addresses."""
         if method == "notifications/message" and params is not None:
-            self.on_log(task.id, params)
+            self._events.publish(TaskLogged(task.id, params))
         elif method == COMPLETE:
-            self.elicitation_over(task.server, params)
+            self._events.publish(ElicitationCompleted(task.server, params))
 
     async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: Conversation) -> None:
         handle = task.upstream_handle

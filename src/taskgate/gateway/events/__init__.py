@@ -1,0 +1,1 @@
+"""What happened inside the gateway, told to whoever subscribed."""

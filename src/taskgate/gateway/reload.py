@@ -1,0 +1,71 @@
+"""Putting another plan in force while the gateway runs. The only place that replaces the plan and the upstreams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from taskgate.gateway.activity.activity import Activity
+from taskgate.gateway.admission import Admission
+from taskgate.gateway.budgets import Budgets
+from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.events.events import ScopesChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.governance.annotations import Annotations
+from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
+from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.guests import Guests
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.ports.store import Store
+from taskgate.ports.upstream import Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the operator's own configuration comes to, without servers that callers added."""
+
+    plan: Plan
+    upstreams: Mapping[str, Upstream]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Reload:
+    configured: Configured
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    guests: Guests
+    catalogs: Catalogs
+    activity: Activity
+    budgets: Budgets
+    admission: Admission
+    scope_record: ScopeRecord
+    pins: Pins
+    annotations: Annotations
+    store: Store
+    events: EventHub
+
+    def adopt(self, configured: Configured, changed: frozenset[str]) -> None:
+        """The new plan holds from the next request on; requests under way end under the old one."""
+        before = self.plan.value
+        self.configured = configured
+        plan, upstreams = self.guests.merged(configured.plan, configured.upstreams)
+        plan = replace(plan, revision=max(plan.revision, before.revision + 1))
+        self.plan.replace(plan)
+        self.upstreams.replace(upstreams)
+        self.catalogs.adopt(changed, plan.limits)
+        self.activity.adopt(plan.limits)
+        self.budgets.adopt(plan)
+        self.admission.adopt(plan.limits)
+        self.scope_record.start_over()
+        if before.gates is not plan.gates:
+            self.pins.adopt(self.catalogs.offers())
+            self.annotations.adopt(self.catalogs.offers())
+            warn_of_loose_ends(plan.gates, self.store)
+        if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
+            self.events.publish(ScopesChanged())
+
+    def guests_changed(self, name: str) -> None:
+        """A server was added or removed by a caller: everything else stays as the operator has it."""
+        self.adopt(self.configured, frozenset({name}))

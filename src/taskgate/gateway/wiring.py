@@ -1,0 +1,406 @@
+"""The composition of the gateway: every part is made here, from the bottom up, with everything it needs.
+
+A part gets its collaborators when it is made and never afterwards. What it must be told of later it subscribes to on the event
+hub; what a reload replaces it reads from a `Live` value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from taskgate.core.activity.waterfall import Waterfall
+from taskgate.core.audit import Entry
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.gateway.activity.activity import Activity
+from taskgate.gateway.activity.asker import Asker
+from taskgate.gateway.activity.task_questions import TaskInbox
+from taskgate.gateway.admission import Admission
+from taskgate.gateway.ask_models import Models, shown_to_operator
+from taskgate.gateway.budgets import Budgets
+from taskgate.gateway.catalogs import Catalogs, Offer, Quarantine
+from taskgate.gateway.completions import Completions
+from taskgate.gateway.context import Context
+from taskgate.gateway.elicitation_pages import ElicitationPages
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.governance.annotations import Annotations
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.ask_caller import AskCaller
+from taskgate.gateway.governance.by_url import ByUrl
+from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.held_readings import HeldReadings
+from taskgate.gateway.governance.last_look import LastLook
+from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.question import audit_of
+from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.guests import Guests, NewServer
+from taskgate.gateway.live import Live
+from taskgate.gateway.method_tables import MethodTables
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.relay import Relay
+from taskgate.gateway.reload import Configured, Reload
+from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.gateway.seal import Seal
+from taskgate.gateway.server_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.session_ends import SessionEnds
+from taskgate.gateway.sessions import SessionTable
+from taskgate.gateway.subscriptions import Subscriptions
+from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.tasks.attempts import Attempts
+from taskgate.gateway.tasks.board import TaskBoard
+from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.foreign import ForeignTasks
+from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.gateway.tasks.promote import Ladder
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.recover import Recovery
+from taskgate.gateway.tasks.replies import TaskResults
+from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
+from taskgate.gateway.tool_facts import ToolFacts
+from taskgate.gateway.upstream_news import UpstreamNews
+from taskgate.gateway.url_elicitations import UrlElicitations
+from taskgate.gateway.validate import Validation
+from taskgate.gateway.vendor_methods import VendorMethods
+from taskgate.gateway.views import Views
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import Store
+from taskgate.ports.upstream import Listener, Upstream
+from taskgate.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
+
+class Servers(Protocol):
+    """Makes upstreams. Their links tell the listener what servers say outside any request."""
+
+    def configured(self, listener: Listener) -> Mapping[str, Upstream]:
+        """All servers of the configuration."""
+        ...
+
+    def added(self, new: NewServer, listener: Listener) -> Upstream:
+        """One that a caller brings along."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Foundation:
+    """What almost every part needs."""
+
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    store: Store
+    metrics: Metrics
+    events: EventHub
+    seal: Seal
+    tracing: Tracing | None
+    waterfall: Waterfall
+    address: PublicAddress
+    budgets: Budgets
+    sessions: SessionTable
+    subscriptions: Subscriptions
+
+
+@dataclass(slots=True, eq=False)
+class Lists:
+    """What servers offer, what is made of it for each scope, and who looks at it first."""
+
+    validation: Validation
+    pins: Pins
+    annotations: Annotations
+    catalogs: Catalogs
+    scope_record: ScopeRecord
+    views: Views
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """Who answers what servers ask."""
+
+    activity: Activity
+    models: Models
+    urls: UrlElicitations
+    asker: Asker
+    pages: ElicitationPages
+    own_pages: OwnElicitations
+    server_pages: ServerElicitations
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """The runs of tasks, and everything below them."""
+
+    desk: TaskDesk
+    conversations: Conversations
+    followers: Followers
+    questions: TaskQuestions
+    results: TaskResults
+    task_inbox: TaskInbox
+    runs: Runs
+
+
+@dataclass(slots=True, eq=False)
+class Governed:
+    approvals: Approvals
+    ask_caller: AskCaller
+    governor: Governor
+
+
+def wire_gateway(
+    plan: Plan,
+    servers: Servers,
+    store: Store,
+    metrics: Metrics,
+    *,
+    seal_key: bytes,
+    tracing: Tracing | None,
+    local: bool,
+) -> Gateway:
+    """A whole gateway, ready to be started. `local`: its only caller is the one who started it."""
+    base = _foundation(plan, store, metrics, seal_key, tracing)
+    lists = _lists(base)
+    asking = _asking(base)
+    news = UpstreamNews(
+        base.plan,
+        lists.catalogs,
+        lists.views,
+        base.sessions,
+        base.subscriptions,
+        activity=asking.activity,
+        asker=asking.asker,
+        urls=asking.urls,
+        pages=asking.server_pages,
+        events=base.events,
+    )
+    # The listener of every link: from here on upstreams can be made.
+    base.upstreams.replace(servers.configured(news))
+    guests = Guests(partial(servers.added, listener=news), local=local)
+    grants = StandingGrants(store, base.plan)
+    recheck = LastLook(base.plan, lists.catalogs, grants, lists.views)
+    running = _running(base, lists, asking, recheck)
+    governed = _governed(base, running, grants, recheck)
+    tasks = _task_engine(base, running, governed.approvals)
+    reload = _reload(base, lists, asking, guests)
+    suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
+    relay = _relay(base, asking, suspended)
+    context = _context(base, lists, asking, tasks, governed, relay, reload)
+    tables = MethodTables(context, base.subscriptions, tasks)
+    return Gateway(
+        context=context,
+        tracing=tracing,
+        waterfall=base.waterfall,
+        address=base.address,
+        events=base.events,
+        subscriptions=base.subscriptions,
+        session_ends=SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events),
+        admission=reload.admission,
+        pins=lists.pins,
+        approvals=governed.approvals,
+        ask_caller=governed.ask_caller,
+        models=asking.models,
+        pages=asking.pages,
+        server_pages=asking.server_pages,
+        vendor=VendorMethods(context, asking.own_pages),
+        news=news,
+        reload=reload,
+        suspended=suspended,
+        stateful=tables.stateful(),
+        stateless=tables.stateless(),
+    )
+
+
+def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None) -> Foundation:
+    live = Live(plan)
+    budgets = Budgets(plan)
+    metrics.gauges += budgets.gauges()
+    return Foundation(
+        plan=live,
+        upstreams=Live({}),
+        store=store,
+        metrics=metrics,
+        events=EventHub(),
+        seal=Seal(seal_key),
+        tracing=tracing,
+        waterfall=Waterfall(),
+        address=PublicAddress(live),
+        budgets=budgets,
+        sessions=SessionTable(live),
+        subscriptions=Subscriptions(),
+    )
+
+
+def _lists(base: Foundation) -> Lists:
+    quarantine = Quarantine()
+    validation = Validation(base.plan, base.metrics.schema_violations.add)
+    pins = Pins(base.store, base.plan, quarantine, base.events)
+    annotations = Annotations(base.plan, quarantine, base.metrics)
+
+    def inspect(server: str, offer: Offer) -> None:
+        pins.inspect(server, offer)
+        annotations.look(server, offer)
+        validation.look(offer.entries.get(EntryKind.TOOL, ()))
+
+    limits = base.plan.value.limits
+    catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, base.metrics, base.events)
+    scope_record = ScopeRecord(base.store, base.metrics)
+    return Lists(validation, pins, annotations, catalogs, scope_record, Views(catalogs, scope_record))
+
+
+def _asking(base: Foundation) -> Asking:
+    activity = Activity(base.store, base.plan, base.upstreams, base.address, base.events)
+    models = Models(base.plan, shown_to_operator(activity.inbox), base.store.record)
+    urls = UrlElicitations(base.plan, base.store.record)
+    pages = ElicitationPages()
+    own_pages = OwnElicitations(base.plan, urls, pages, base.address)
+    return Asking(
+        activity,
+        models,
+        urls,
+        Asker(activity, models, urls, base.plan),
+        pages,
+        own_pages,
+        ServerElicitations(base.plan, own_pages),
+    )
+
+
+def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) -> Running:
+    events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation)
+    desk = TaskDesk(base.store, TaskBoard(events), base.plan)
+    conversations = Conversations(events)
+    followers = Followers(desk, base.sessions, urls, base.subscriptions.following, events)
+    task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, desk, conversations)
+    questions = TaskQuestions(
+        desk, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.patience
+    )
+    results = TaskResults(desk, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
+    following = UpstreamTasks(desk, questions, results, events, can_be_task=facts.can_be_upstream_task)
+    attempts = Attempts(
+        desk,
+        questions,
+        results,
+        following,
+        recheck=recheck,
+        upstreams=base.upstreams,
+        budgets=base.budgets,
+        waterfall=base.waterfall,
+        tracing=base.tracing,
+        events=events,
+    )
+    runs = Runs(desk, attempts, conversations, base.upstreams, events)
+    return Running(desk, conversations, followers, questions, results, task_inbox, runs)
+
+
+def _governed(base: Foundation, running: Running, grants: StandingGrants, recheck: LastLook) -> Governed:
+    approvals = Approvals(
+        running.desk,
+        running.runs,
+        running.followers,
+        plan=base.plan,
+        grants=grants,
+        address=base.address,
+        metrics=base.metrics,
+        events=base.events,
+    )
+    return Governed(
+        approvals,
+        AskCaller(approvals, running.followers, base.store, base.plan, base.events),
+        Governor(base.store, base.plan, approvals, recheck, base.metrics),
+    )
+
+
+def _task_engine(base: Foundation, running: Running, approvals: Approvals) -> TaskEngine:
+    desk, runs, questions, followers = running.desk, running.runs, running.questions, running.followers
+    foreign = ForeignTasks(base.upstreams, base.seal, base.events)
+
+    def audit_approval(approval: ApprovalRequest, task_id: str) -> Entry:
+        return audit_of(base.plan.value, approval, task_id)
+
+    return TaskEngine(
+        plan=base.plan,
+        store=base.store,
+        events=base.events,
+        desk=desk,
+        conversations=running.conversations,
+        questions=questions,
+        runs=runs,
+        ladder=Ladder(
+            desk, runs, running.conversations, questions, running.results, base.events, running.task_inbox.adopt
+        ),
+        methods=TaskMethods(desk, runs, questions, foreign, followers, base.seal),
+        recovery=Recovery(desk, runs, approvals.time_passed),
+        followers=followers,
+        audit_approval=audit_approval,
+    )
+
+
+def _reload(base: Foundation, lists: Lists, asking: Asking, guests: Guests) -> Reload:
+    admission = Admission(base.plan.value.limits, base.metrics)
+    base.metrics.gauges += admission.gauges()
+    return Reload(
+        configured=Configured(base.plan.value, base.upstreams.value),
+        plan=base.plan,
+        upstreams=base.upstreams,
+        guests=guests,
+        catalogs=lists.catalogs,
+        activity=asking.activity,
+        budgets=base.budgets,
+        admission=admission,
+        scope_record=lists.scope_record,
+        pins=lists.pins,
+        annotations=lists.annotations,
+        store=base.store,
+        events=base.events,
+    )
+
+
+def _relay(base: Foundation, asking: Asking, suspended: SuspendedCalls) -> Relay:
+    return Relay(
+        base.seal,
+        suspended,
+        asking.urls,
+        ask=asking.asker.ask_caller,
+        ask_otherwise=asking.asker.otherwise,
+        waterfall=base.waterfall,
+        tracing=base.tracing,
+        events=base.events,
+    )
+
+
+def _context(
+    base: Foundation,
+    lists: Lists,
+    asking: Asking,
+    tasks: TaskEngine,
+    governed: Governed,
+    relay: Relay,
+    reload: Reload,
+) -> Context:
+    return Context(
+        live_plan=base.plan,
+        live_upstreams=base.upstreams,
+        catalogs=lists.catalogs,
+        views=lists.views,
+        relay=relay,
+        sessions=base.sessions,
+        tasks=tasks,
+        metrics=base.metrics,
+        budgets=base.budgets,
+        activity=asking.activity,
+        governor=governed.governor,
+        by_url=ByUrl(base.seal, governed.approvals, tasks, base.plan),
+        held_readings=HeldReadings(governed.governor, tasks, base.plan, base.events),
+        call_log=CallLog(base.store),
+        validation=lists.validation,
+        completions=Completions(base.plan),
+        guests=reload.guests,
+        guests_changed=reload.guests_changed,
+    )
