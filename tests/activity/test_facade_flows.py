@@ -228,8 +228,21 @@ async def test_servers_and_tools_can_be_looked_at_and_filtered(caller: Caller) -
     (found,) = (await told(caller, "list_tools", tool="^slow"))["tools"]
     assert (found["server"], found["name"]) == ("files", "slow_report")
     assert (await told(caller, "list_tools", server="nobody"))["tools"] == []
-    for key in ("prompts", "resources", "resource_templates"):
+    for key in ("prompts", "resource_templates"):
         assert (await told(caller, f"list_{key}"))[key] == []
+
+
+async def test_a_caller_of_tools_can_read_the_gateways_own_resources(caller: Caller) -> None:
+    listed = (await told(caller, "list_resources"))["resources"]
+    assert {(row["server"], row["uri"]) for row in listed} >= {
+        ("taskgate", "taskgate://diagrams"),
+        ("taskgate", "taskgate://status"),
+    }
+    assert (await told(caller, "list_resources", server="files"))["resources"] == []
+    (drawn,) = (await told(caller, "read_resource", server="taskgate", uri="taskgate://diagrams"))["contents"]
+    assert "proxy_task_states" in drawn["text"]
+    (status,) = (await told(caller, "read_resource", server="taskgate", uri="taskgate://status"))["contents"]
+    assert '"tasks":' in status["text"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from tests.activity.callers import Caller, call, http_session, http_stateless, r
 from tests.harness.gateway import Gateway, running_gateway
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
-HURRIED = (str(Path(__file__).with_name("hurried_gateway.py")),)
-LATER = (str(Path(__file__).parent.parent / "chaos" / "doomed_gateway.py"), "clock+3600")
+TRAVELLER = str(Path(__file__).parent.parent / "chaos" / "doomed_gateway.py")
 CONFIG: dict[str, Any] = {
     "schema": 1,
     "servers": {"files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},
@@ -84,7 +83,8 @@ async def test_a_call_that_nobody_approved_in_time_is_expired_and_told_so(door: 
 
 async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path: Path) -> None:
     """TTL expiration: marked `expired`, and no result any more."""
-    async with running_gateway(CONFIG, tmp_path, launcher=HURRIED) as gateway, http_session(gateway) as caller:
+    config = {**CONFIG, "tasks": {**CONFIG["tasks"], "keep_result_ms": 2000}}
+    async with running_gateway(config, tmp_path) as gateway, http_session(gateway) as caller:
         task_id = await promoted(caller, "slow_report", seconds=1)
         assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
         task = {"status": "completed"}
@@ -100,7 +100,9 @@ async def test_what_is_no_longer_kept_is_expired_and_its_result_is_gone(tmp_path
         refused = await told(caller, "cancel_task", task_id=task_id)
         assert (refused["success"], "expired" in refused["message"]) == (False, True)
         rows = await told(caller, "list_tasks", include_completed=True)
-        assert [row["status"] for row in rows["tasks"]] in ([], ["expired"])
+        assert rows["tasks"] == []
+        rows = await told(caller, "list_tasks", status="expired")
+        assert [(row["task_id"], row["args"]) for row in rows["tasks"]] == [(task_id, {"seconds": 1})]
 
 
 async def test_what_was_swept_away_is_unknown_and_the_caller_is_told_what_to_do(tmp_path: Path) -> None:
@@ -111,7 +113,16 @@ async def test_what_was_swept_away_is_unknown_and_the_caller_is_told_what_to_do(
             task_id = await promoted(caller, "slow_report", seconds=1)
             assert "words in" in (await told(caller, "get_task_result", task_id=task_id))["text"]
         await gateway.stop()
-        gateway.launcher = LATER
+        gateway.launcher = (TRAVELLER, "clock+3600")
+        await gateway.start()
+        async with http_stateless(gateway, client="ann") as caller, asyncio.timeout(20):
+            kinds: list[str] = []
+            while "task_expired" not in kinds:
+                seen = await told(caller, "await_activity", timeout_ms=3000)
+                kinds += [event["type"] for group in seen["events"] for event in group["events"]]
+            assert (await told(caller, "get_task", task_id=task_id))["task"]["status"] == "expired"
+        await gateway.stop()
+        gateway.launcher = (TRAVELLER, "clock+10800")
         await gateway.start()
         async with http_stateless(gateway, client="ann") as caller, asyncio.timeout(20):
             while "task" in (shown := await told(caller, "get_task", task_id=task_id)):

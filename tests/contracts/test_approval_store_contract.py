@@ -21,6 +21,7 @@ from taskgate.core.governance.approval import (
     Workflow,
 )
 from taskgate.core.governance.grants import grant_from
+from taskgate.core.tasks import expiry
 from taskgate.core.tasks import happening as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
@@ -316,6 +317,8 @@ async def test_a_receipt_goes_with_its_approval(adapter: SqliteUnderTest) -> Non
     await store.sweep()
     assert len(await store.receipts()) == 1
     adapter.clock.turn(90 * 24 * 3_600_000)
+    await store.sweep()
+    adapter.clock.turn(expiry.SHOWN_AS_EXPIRED_MS)
     await store.sweep()
     await store.sweep()
     assert await store.receipts() == ()

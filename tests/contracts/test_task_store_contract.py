@@ -10,6 +10,7 @@ from task_steps import RESULT, accepted, dispatched, finished
 
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
+from taskgate.core.tasks import expiry
 from taskgate.core.tasks import happening as h
 from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.classes import ToolClass
@@ -102,7 +103,7 @@ async def test_a_large_result_is_kept_too_and_forgotten_with_its_task(adapter: S
     await store.close()
 
 
-async def test_a_task_that_is_no_longer_kept_can_still_be_named_until_it_is_swept(adapter: SqliteUnderTest) -> None:
+async def test_a_task_that_is_no_longer_kept_is_shown_as_gone_for_a_while(adapter: SqliteUnderTest) -> None:
     store = adapter.open()
     task = await finished(store)
     adapter.clock.turn(600_000)
@@ -111,6 +112,13 @@ async def test_a_task_that_is_no_longer_kept_can_still_be_named_until_it_is_swep
     assert gone is not None
     assert gone.id == task.id
     assert await store.result_bytes(task.id) is None
+    assert [expired.id for expired in (await store.sweep()).expired] == [task.id]
+    assert (await store.sweep()).expired == ()
+    assert [event.kind for event in (await store.events_after("carol", 0)).events][-1] == "task_expired"
+    assert (await store.page("carol")).tasks == ()
+    shown = (await store.page("carol", also_gone=True, arguments_up_to=4096)).tasks
+    assert [(seen.id, seen.arguments) for seen in shown] == [(task.id, task.arguments)]
+    adapter.clock.turn(expiry.SHOWN_AS_EXPIRED_MS)
     await store.sweep()
     assert await store.get(task.id, also_gone=True) is None
     await store.close()

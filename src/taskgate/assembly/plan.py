@@ -142,6 +142,7 @@ def _call_settings(root: GatewayFile) -> CallSettings:
         tasks.default_ttl_ms,
         tasks.max_ttl_ms,
         min(tasks.tool_face_default_ttl_ms, tasks.tool_face_max_ttl_ms),
+        tasks.keep_result_ms,
         root.errors.task_codes == "seed",
         tasks.poll_interval_ms,
         tasks.approval_poll_interval_ms,

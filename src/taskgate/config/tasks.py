@@ -16,6 +16,9 @@ class Tasks(Section):
         default=600_000, ge=1, description="How long a task is kept when the caller does not say."
     )
     max_ttl_ms: Milliseconds = Field(default=86_400_000, ge=1, description="The longest a caller may ask for.")
+    keep_result_ms: Milliseconds = Field(
+        default=300_000, ge=1, description="How long a result can be read from its end on, however short its ttl was."
+    )
     grace_ms: Milliseconds = Field(
         default=8_000, description="2026 callers: how long a reply is inline before it becomes a handle."
     )

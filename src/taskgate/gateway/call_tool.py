@@ -155,6 +155,7 @@ def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | No
         int(plan.timeout_of(tool.server) * 1000),
         ttl_ms if ttl_ms is not None else _usual_ttl_ms(context, request),
         scope_revision=tool.revision,
+        keep_result_ms=plan.calls.keep_result_ms,
     )
 
 

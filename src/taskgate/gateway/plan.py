@@ -82,6 +82,8 @@ class CallSettings:
     max_ttl_ms: int = 86_400_000
     facade_ttl_ms: int = 300_000
     """How long tasks made by the facade's tools are kept: their callers cannot say."""
+    keep_result_ms: int = 300_000
+    """How long a result can be read from the end of its task on, at the least."""
     seed_task_codes: bool = False
     poll_ms: int = 1_000
     approval_poll_ms: int = 15_000

@@ -130,6 +130,8 @@ class Swept(msgspec.Struct, frozen=True):
     """How much was forgotten because nobody may ask for it any more."""
 
     tasks: int = 0
+    expired: tuple[Task, ...] = ()
+    """Tasks whose results are gone since now, without their arguments."""
     events: int = 0
     keys: int = 0
     approvals: int = 0

@@ -143,8 +143,14 @@ class TaskStore(Protocol):
         limit: int = 50,
         server: str | None = None,
         states: frozenset[TaskState] | None = None,
+        also_gone: bool = False,
+        arguments_up_to: int = 0,
     ) -> TaskPage:
-        """One caller's tasks, newest first; None is for operators and shows everybody's."""
+        """One caller's tasks, newest first; None is for operators and shows everybody's.
+
+        `also_gone` adds those whose results are no longer kept. Arguments come along if they have at most so many
+        bytes; longer ones are left empty.
+        """
         ...
 
     async def open_count(self, caller: str | None = None) -> int:

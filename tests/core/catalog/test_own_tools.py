@@ -69,6 +69,11 @@ def test_what_does_not_fit_is_refused_with_what_would(arguments: Any, says: str)
     assert says in refusal.value.message
 
 
+@pytest.mark.parametrize(("given", "read"), [(5000, 5000), (5000.0, 5000), (1500.5, 1501)])
+def test_a_time_to_wait_is_any_number(given: float, read: int) -> None:
+    assert FACE.read({"text": "x", "timeout_ms": given})["timeout_ms"] == read
+
+
 def test_a_tool_without_parameters_says_so() -> None:
     with pytest.raises(CallerError) as refusal:
         ToolFace("ping", "Pings.").read({"a": 1})
@@ -79,9 +84,10 @@ def test_the_listed_schema_says_the_same() -> None:
     shown = json.loads(FACE.rendered(Generation.STATEFUL))
     schema = shown["inputSchema"]
     assert schema["required"] == ["text"]
-    assert schema["properties"]["timeout_ms"] == {
-        "description": "How long.",
-        "type": "integer",
+    timeout = schema["properties"]["timeout_ms"]
+    assert timeout.pop("description").startswith("How long. A reply is held no longer than your client waits")
+    assert timeout == {
+        "type": "number",
         "default": 100,
         "minimum": 1,
         "maximum": 86_400_000,

@@ -34,13 +34,15 @@ def test_an_open_task_is_never_gone() -> None:
     assert not expiry.is_gone(a_task(), NOW + 10**12)
 
 
-def test_a_finished_task_is_kept_for_its_ttl_and_at_least_a_minute() -> None:
+def test_a_finished_task_is_kept_for_its_ttl_and_at_least_five_minutes_from_its_end() -> None:
     early = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 5)
     assert expiry.kept_until_ms(early) == NOW + 600_000
     late = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000)
-    assert expiry.kept_until_ms(late) == NOW + 960_000
-    assert not expiry.is_gone(late, NOW + 959_999)
-    assert expiry.is_gone(late, NOW + 960_000)
+    assert expiry.kept_until_ms(late) == NOW + 1_200_000
+    assert not expiry.is_gone(late, NOW + 1_199_999)
+    assert expiry.is_gone(late, NOW + 1_200_000)
+    asked_for_less = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000, keep_result_ms=1)
+    assert expiry.is_gone(asked_for_less, NOW + 900_001)
 
 
 @pytest.mark.parametrize("state", list(TaskState))

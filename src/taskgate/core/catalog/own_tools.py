@@ -7,6 +7,7 @@ disagree. What a tool does is not here: that is `gateway.own_tools`.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +24,7 @@ MAX_TEXT: Final = 10_000
 class Kind(Enum):
     TEXT = "string"
     WHOLE = "integer"
+    NUMBER = "number"
     YES_NO = "boolean"
     OBJECT = "object"
     TEXTS = "array"
@@ -67,7 +69,9 @@ class Parameter:
         return schema
 
     def read(self, value: Any) -> Any:
-        """The value, or an error that says what would be right."""
+        """The value, or an error that says what would be right. 5000.0 is a whole number, as in JSON Schema."""
+        if type(value) is float and self.kind in (Kind.WHOLE, Kind.NUMBER) and math.isfinite(value):
+            value = math.ceil(value) if self.kind is Kind.NUMBER or value.is_integer() else value
         if not self._fits(value):
             raise CallerError("invalid_params", f'"{self.name}" must be {self._wanted()}.')
         return value
@@ -76,7 +80,7 @@ class Parameter:
         match self.kind:
             case Kind.TEXT:
                 return type(value) is str and len(value) <= MAX_TEXT and (not self.choices or value in self.choices)
-            case Kind.WHOLE:
+            case Kind.WHOLE | Kind.NUMBER:
                 within = type(value) is int and (self.least is None or value >= self.least)
                 return within and (self.most is None or value <= self.most)
             case Kind.YES_NO:
@@ -98,6 +102,8 @@ class Parameter:
                 return f"a whole number from {self.least} to {self.most}"
             case Kind.WHOLE:
                 return "a whole number"
+            case Kind.NUMBER:
+                return f"a number from {self.least} to {self.most}"
             case Kind.TEXT:
                 return f"a string of at most {MAX_TEXT} characters"
             case Kind.YES_NO:
@@ -113,7 +119,8 @@ class Parameter:
 
 
 def wait_parameter(default_ms: int | None, about: str) -> Parameter:
-    return Parameter("timeout_ms", Kind.WHOLE, about, default=default_ms, least=1, most=LONGEST_WAIT_MS)
+    capped = " A reply is held no longer than your client waits for one, usually 45 s; then call again."
+    return Parameter("timeout_ms", Kind.NUMBER, about + capped, default=default_ms, least=1, most=LONGEST_WAIT_MS)
 
 
 @dataclass(frozen=True, slots=True)

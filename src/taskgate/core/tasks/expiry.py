@@ -19,7 +19,8 @@ MAX_TTL_MS: Final = 86_400_000
 DEFAULT_APPROVAL_MS: Final = 600_000
 DECISION_GOOD_MS: Final = 900_000
 DEFAULT_EXECUTION_MS: Final = 600_000
-KEPT_AFTER_FINISH_MS: Final = 60_000
+SHOWN_AS_EXPIRED_MS: Final = 3_600_000
+"""How long after its result is gone a task can still be seen, as expired."""
 RESEND_WINDOW_MS: Final = 600_000
 
 
@@ -46,10 +47,13 @@ def read_ttl(asked: Any, *, default_ms: int = DEFAULT_TTL_MS, max_ms: int = MAX_
 
 
 def kept_until_ms(task: Task) -> int | None:
-    """When a finished task may be deleted; None while it is open."""
+    """Up to when a finished task and its result can be read; None while it is open.
+
+    The ttl counts from the creation, as MCP says, but a call that took longer than its ttl is worth reading too.
+    """
     if task.finished_ms is None:
         return None
-    return max(task.created_ms + task.ttl_ms, task.finished_ms + KEPT_AFTER_FINISH_MS)
+    return max(task.created_ms + task.ttl_ms, task.finished_ms + task.keep_result_ms)
 
 
 def is_gone(task: Task, now_ms: int) -> bool:

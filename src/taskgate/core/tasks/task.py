@@ -105,6 +105,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     updated_ms: int = 0
     finished_ms: int | None = None
     ttl_ms: int
+    # How long the result can be read from the end on, however short the ttl was.
+    keep_result_ms: int = 300_000
     execution_budget_ms: int
     approval_deadline_ms: int | None = None
     execution_deadline_ms: int | None = None

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final, assert_never
 
+from taskgate.core import wire
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 
+MAX_SHOWN_ARGUMENTS: Final = 4_096
 STATUSES: Final = ("working", "completed", "failed", "cancelled", "expired")
 
 
@@ -60,7 +62,15 @@ _STATES_BY_WORD: Final = {
     "completed": (TaskState.COMPLETED,),
     "failed": (TaskState.COMPLETED, TaskState.FAILED, TaskState.REJECTED, TaskState.OUTCOME_UNKNOWN),
     "cancelled": (TaskState.CANCELLED,),
-    "expired": (TaskState.EXPIRED,),
+    # Whatever ended long enough ago is shown as expired.
+    "expired": (
+        TaskState.COMPLETED,
+        TaskState.FAILED,
+        TaskState.CANCELLED,
+        TaskState.REJECTED,
+        TaskState.EXPIRED,
+        TaskState.OUTCOME_UNKNOWN,
+    ),
 }
 
 
@@ -86,10 +96,29 @@ def task_object(task: Task, now_ms: int) -> dict[str, Any]:
         "tool": task.tool,
         "ttl": task.ttl_ms,
     }
+    arguments = _shown_arguments(task)
+    if arguments is not None:
+        shown["args"] = arguments
     if task.status_message is not None:
         shown["status_message"] = task.status_message
+    if task.progress is not None:
+        shown["progress"] = task.progress
+    if task.progress_total is not None:
+        shown["progress_total"] = task.progress_total
     if task.state is TaskState.AWAITING_APPROVAL:
         shown["waiting_for"] = "approval"
     elif task.state is TaskState.INPUT_REQUIRED:
         shown["waiting_for"] = "input"
+    if task.outcome is not None and task.outcome.is_error:
+        shown["is_error"] = True
+        shown["error"] = task.status_message or "The tool answered with an error; get_task_result shows it."
+    if task.state.is_terminal and task.executed is not None:
+        shown["executed"] = task.executed.value
     return shown
+
+
+def _shown_arguments(task: Task) -> Any:
+    """What the call was asked with, by which its caller tells it from others; None where it is too long to show."""
+    if not task.arguments or len(task.arguments) > MAX_SHOWN_ARGUMENTS:
+        return None
+    return wire.parse_strictly(task.arguments)

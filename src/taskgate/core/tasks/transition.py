@@ -158,6 +158,9 @@ def _questions_changed(task: Task, happening: InputAsked | InputSettled) -> Task
         state = happening.request_state if happening.request_state is not None else task.request_state
         return replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
     left = tuple(key for key in task.question_keys if key not in happening.keys)
+    if not left and happening.message is None:
+        # The text was the question, and there is none any more.
+        message = None
     return replace(task, question_keys=left, status_message=message)
 
 

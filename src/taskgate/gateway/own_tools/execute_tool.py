@@ -10,13 +10,14 @@ from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import tool_face
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.call_tool import call_tool
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
-from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, patience_s, served
 from taskgate.gateway.request import Request
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ async def execute_tool(context: Context, request: Request, given: dict[str, Any]
         raise CallerError("unknown_tool", f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is.")
     feed = await context.activity.feed(request)
     inner = InnerRequest(context, request, feed, server, "tools/call", _params(request, wire_name))
-    inner.rung = Delivery(timeout_ms / 1000, request.progress_token is not None, Form.SENTENCE)
-    inner.hand_over = lambda task, _waited: _promoted(context, request, feed, task, timeout_ms)
+    wait_s = patience_s(context, request, timeout_ms)
+    inner.rung = Delivery(wait_s, request.progress_token is not None, Form.SENTENCE)
+    inner.hand_over = lambda task, _waited: _promoted(context, request, feed, task, round(wait_s * 1000))
     result = await call_tool(context, inner)
     if request.answered:
         return b"{}"
@@ -62,6 +64,11 @@ def _promoted(context: Context, request: Request, feed: Feed, task: Task, timeou
         f"Tool call exceeded timeout ({timeout_ms}ms). Promoted to task {task.id}. "
         "Use get_task_result to retrieve the result when ready."
     )
+    if task.state is TaskState.AWAITING_APPROVAL:
+        text = (
+            f"A person must approve this call first; nobody has within {timeout_ms}ms, and the tool has not run. "
+            f"The call waits as task {task.id}. Use get_task_result to retrieve the result when ready."
+        )
     others = [other for other in feed.open_tasks.values() if other.server == task.server and other.id != task.id]
     pending = {
         "tasks": [tool_face.proxy_task(shown, now) for shown in (task, *others)],

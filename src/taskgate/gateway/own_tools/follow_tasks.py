@@ -29,20 +29,33 @@ _TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a repl
 async def list_tasks(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     word = given.get("status")
     states = tool_face.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
-    tasks = await tasks_of(context, request, states, given.get("server"))
+    tasks = await tasks_of(context, request, states, given.get("server"), also_gone=word == "expired")
     now = context.tasks.store.now_ms()
     shown = [tool_face.task_object(task, now) for task in tasks]
     return saying({"tasks": [row for row in shown if word is None or row["status"] == word]})
 
 
 async def tasks_of(
-    context: Context, request: Request, states: frozenset[TaskState] | None, server: str | None
+    context: Context,
+    request: Request,
+    states: frozenset[TaskState] | None,
+    server: str | None,
+    *,
+    also_gone: bool = False,
 ) -> list[Task]:
     """The caller's tasks, newest first, up to a limit."""
     found: list[Task] = []
     after: str | None = None
     while len(found) < MAX_LISTED:
-        page = await context.tasks.store.page(caller_key(request), after=after, limit=200, server=server, states=states)
+        page = await context.tasks.store.page(
+            caller_key(request),
+            after=after,
+            limit=200,
+            server=server,
+            states=states,
+            also_gone=also_gone,
+            arguments_up_to=tool_face.MAX_SHOWN_ARGUMENTS,
+        )
         found.extend(page.tasks)
         after = page.after
         if after is None:
@@ -84,8 +97,7 @@ async def get_task_result(context: Context, request: Request, given: dict[str, A
     now = context.tasks.store.now_ms()
     shown = tool_face.task_object(task, now)
     if not task.state.is_terminal:
-        text = f"Task {task.id} is still working after {limit:g} s of waiting. Call get_task_result again."
-        return saying(text, {"task": shown})
+        return saying(_not_yet(task, limit), {"task": shown})
     if expiry.is_gone(task, now):
         return saying({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
@@ -95,6 +107,13 @@ async def get_task_result(context: Context, request: Request, given: dict[str, A
     if task.outcome is None:
         return saying({"error": task.status_message or "The task was cancelled.", "task": shown}, is_error=True)
     return relayed(wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,))))
+
+
+def _not_yet(task: Task, waited_s: float) -> str:
+    after = f"after {waited_s:g} s of waiting"
+    if task.state is TaskState.AWAITING_APPROVAL:
+        return f"Task {task.id} still waits for a person's approval {after}; the tool has not run. Call get_task_result again."
+    return f"Task {task.id} is still working {after}. Call get_task_result again."
 
 
 async def cancel_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core import wire
+from taskgate.core.catalog import own_resources
 from taskgate.core.catalog.entry import Entry
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.catalog.regex_filter import RegexFilter
@@ -65,7 +66,7 @@ async def list_prompts(context: Context, request: Request, given: dict[str, Any]
 
 async def list_resources(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await context.views.view(context.plan, request.caller, request.narrowing)
-    return _listed(context, view, "resources", view.resources.values(), given)
+    return _listed(context, view, "resources", view.resources.values(), given, own_resources.LISTED)
 
 
 async def list_resource_templates(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -73,14 +74,23 @@ async def list_resource_templates(context: Context, request: Request, given: dic
     return _listed(context, view, "resource_templates", (entry for _, entry in view.templates), given)
 
 
-def _listed(context: Context, view: View, key: str, entries: Iterable[Entry], given: dict[str, Any]) -> ToolReply:
+def _listed(
+    context: Context,
+    view: View,
+    key: str,
+    entries: Iterable[Entry],
+    given: dict[str, Any],
+    ours: Iterable[Mapping[str, str]] = (),
+) -> ToolReply:
     servers = RegexFilter("server", given.get("server"))
     names = RegexFilter("tool", given.get("tool"))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"server": entry.server, **wire.members_of(entry.raw)}
         for entry in entries
         if servers.matches(entry.server) and names.matches(entry.name)
     ]
+    if servers.matches(own_resources.SERVER):
+        rows += [{"server": own_resources.SERVER, **entry} for entry in ours if names.matches(entry["name"])]
     reply: dict[str, Any] = {key: rows}
     problems = {server: context.catalogs.failure(server) for server in view.subset.servers if servers.matches(server)}
     errors = [{"server": server, "error": problem.message} for server, problem in problems.items() if problem]

@@ -12,6 +12,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.errand import Errand
 from taskgate.gateway.own_tools.inner import InnerRequest
+from taskgate.gateway.own_tools.own_content import own_content
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
 from taskgate.gateway.read_things import agreed, permitted
@@ -26,6 +27,9 @@ _URI: Final = Parameter("uri", Kind.TEXT, "The URI of the resource.", required=T
 
 async def read_resource(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     server, uri = given["server"], given["uri"]
+    own = await own_content(context, request, uri)
+    if own is not None:
+        return saying({"contents": [own]})
     await _allowed(context, request, server, uri)
     inner = await _inner(context, request, server, "resources/read", {"uri": wire.raw(uri)})
     await agreed(context, inner, PatternKind.RESOURCE, server, uri, uri)

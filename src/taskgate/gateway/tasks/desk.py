@@ -63,6 +63,7 @@ class NewCall:
     run_on: RunOn = RunOn.ONCE_ALLOWED
     message: str | None = None
     scope_revision: str = ""
+    keep_result_ms: int = 300_000
 
 
 class TaskDesk:
@@ -150,6 +151,7 @@ class TaskDesk:
             run_on=call.run_on,
             status_message=call.message,
             ttl_ms=call.ttl_ms,
+            keep_result_ms=call.keep_result_ms,
             execution_budget_ms=call.budget_ms,
         )
 

@@ -109,6 +109,8 @@ class Recovery:
     async def sweep(self) -> None:
         for _ in range(20):
             swept = await self._desk.store.sweep()
+            for task in swept.expired:
+                self._desk.board.changed(task)
             if not swept.tasks and not swept.events and not swept.approvals:
                 return
 

@@ -59,10 +59,13 @@ class Reader:
         limit: int,
         server: str | None,
         states: frozenset[TaskState] | None,
+        also_gone: bool,
+        arguments_up_to: int,
         now_ms: int,
     ) -> TaskPage:
         wanted = None if states is None else "," + ",".join(sorted(states)) + ","
         values = {"after": after, "limit": limit + 1, "server": server, "states": wanted, "now_ms": now_ms}
+        values |= {"also_gone": also_gone, "arguments_up_to": arguments_up_to}
         if caller is None:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:

@@ -147,8 +147,19 @@ class TaskSide(Foundation):
         limit: int = 50,
         server: str | None = None,
         states: frozenset[TaskState] | None = None,
+        also_gone: bool = False,
+        arguments_up_to: int = 0,
     ) -> TaskPage:
-        return self._reader.page(caller, after=after, limit=limit, server=server, states=states, now_ms=self.now_ms())
+        return self._reader.page(
+            caller,
+            after=after,
+            limit=limit,
+            server=server,
+            states=states,
+            also_gone=also_gone,
+            arguments_up_to=arguments_up_to,
+            now_ms=self.now_ms(),
+        )
 
     async def open_count(self, caller: str | None = None) -> int:
         if caller is not None:

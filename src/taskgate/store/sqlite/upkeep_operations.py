@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.events import TaskEvent, event_data
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Swept
+from taskgate.store.sqlite import rows
 from taskgate.store.sqlite.task_operations import KEY_GOOD_MS
 from taskgate.store.sqlite.transaction import Transaction
 
@@ -24,10 +29,11 @@ def claim(tx: Transaction) -> int:
 
 def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
     """Forget what nobody may ask for any more. Gives also the names of result files to remove after the commit."""
-    tasks, spills = _forget_tasks(tx)
+    expired, spills = _expire_tasks(tx)
     now = tx.now_ms
     swept = Swept(
-        tasks=tasks,
+        tasks=len(expired) + _forget_tasks(tx),
+        expired=expired,
         events=tx.run("forget_events", before_ms=now - tx.kept_events.for_ms, limit=10 * SWEEP_AT_ONCE).rowcount,
         keys=tx.run("forget_keys", before_ms=now - KEY_GOOD_MS).rowcount,
         approvals=tx.run("forget_approvals", before_ms=now - KEPT_APPROVALS_MS).rowcount,
@@ -39,13 +45,27 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
     return swept, spills
 
 
-def _forget_tasks(tx: Transaction) -> tuple[int, list[str]]:
+def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
+    """Results past their time go, with an event; the tasks can be seen as expired for a while."""
+    found = tx.run("expiring_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
+    tasks = tuple(rows.task_from(doc, owner, fence) for doc, owner, fence, _ in found)
+    if tasks:
+        gone = json.dumps([task.id for task in tasks])
+        # An idempotency key outlives its task and must still be able to say whether the tool ran.
+        tx.run("remember_executed", ids=gone)
+        for part in ("forget_outcomes", "forget_attempts", "forget_questions"):
+            tx.run(part, ids=gone)
+        tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + expiry.SHOWN_AS_EXPIRED_MS)
+    for task in tasks:
+        if task.state is not TaskState.EXPIRED:
+            tx.tell(task.caller, TaskEvent.EXPIRED.value, task.server, event_data(task))
+    return tasks, [spill for *_, spill in found if spill is not None]
+
+
+def _forget_tasks(tx: Transaction) -> int:
     found = tx.run("forgettable_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
-    if not found:
-        return 0, []
-    gone = json.dumps([task_id for task_id, _ in found])
-    # An idempotency key outlives its task and must still be able to say whether the tool ran.
-    tx.run("remember_executed", ids=gone)
-    for part in ("forget_tasks", "forget_calls", "forget_outcomes", "forget_attempts", "forget_questions"):
-        tx.run(part, ids=gone)
-    return len(found), [spill for _, spill in found if spill is not None]
+    if found:
+        gone = json.dumps([task_id for (task_id,) in found])
+        for part in ("forget_tasks", "forget_calls"):
+            tx.run(part, ids=gone)
+    return len(found)

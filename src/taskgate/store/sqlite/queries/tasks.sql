@@ -33,7 +33,7 @@ VALUES (:task_id, :number, :fence, :byte_hash, :upstream, :sent_at_ms, :state)
 ON CONFLICT (task_id, number) DO UPDATE SET state = excluded.state;
 
 -- name: page_of_tasks
-SELECT t.doc, t.owner, t.fence
+SELECT t.doc, t.owner, t.fence, iif(length(c.arguments) <= :arguments_up_to, c.arguments, x'')
 FROM (
     SELECT id
     FROM tasks
@@ -41,21 +41,22 @@ FROM (
       AND id < coalesce(:after, '~')
       AND (:server IS NULL OR server = :server)
       AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
-      AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+      AND (:also_gone OR keep_until_ms IS NULL OR keep_until_ms > :now_ms)
     ORDER BY id DESC
     LIMIT :limit
 ) AS wanted
 JOIN tasks t ON t.id = wanted.id
+JOIN task_calls c ON c.task_id = wanted.id
 ORDER BY t.id DESC;
 
 -- name: page_of_all_tasks
-SELECT doc, owner, fence
-FROM tasks
-WHERE id < coalesce(:after, '~')
-  AND (:server IS NULL OR server = :server)
-  AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
-  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
-ORDER BY id DESC
+SELECT t.doc, t.owner, t.fence, iif(length(c.arguments) <= :arguments_up_to, c.arguments, x'')
+FROM tasks t JOIN task_calls c ON c.task_id = t.id
+WHERE t.id < coalesce(:after, '~')
+  AND (:server IS NULL OR t.server = :server)
+  AND (:states IS NULL OR instr(:states, ',' || t.state || ',') > 0)
+  AND (:also_gone OR t.keep_until_ms IS NULL OR t.keep_until_ms > :now_ms)
+ORDER BY t.id DESC
 LIMIT :limit;
 
 -- name: count_open

@@ -24,14 +24,20 @@ WHERE t.needs_owner = 1 AND t.id > :after AND t.owner = :owner AND t.fence = :fe
 ORDER BY t.id
 LIMIT :limit;
 
--- name: forgettable_tasks
-SELECT t.id, o.spill
+-- name: expiring_tasks
+SELECT t.doc, t.owner, t.fence, o.spill
 FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
-WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms
+WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at_ms IS NULL
   -- An upstream that must still be told about a cancel is given a day to come back.
   AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
 ORDER BY t.keep_until_ms
 LIMIT :limit;
+
+-- name: expire_tasks
+UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0 WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: forgettable_tasks
+SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit;
 
 -- name: remember_executed
 UPDATE idempotency_keys
