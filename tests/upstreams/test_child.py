@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from taskgate.core.errors import Executed
+from taskgate.core.lines import Oversize
 from taskgate.upstreams.stdio import Child, ChildExit, ChildFailure, ChildProblem, ChildSpec, Reaper
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
@@ -53,7 +54,7 @@ class Stage:
         self.reaper = Reaper()
         self.lines: list[bytes] = []
         self.exits: list[ChildExit] = []
-        self.oversize: list[int] = []
+        self.oversize: list[Oversize] = []
         self.errors: list[str] = []
         self.children: list[Child] = []
 
@@ -129,7 +130,10 @@ async def test_carriage_returns_and_empty_lines_are_tolerated(stage: Stage) -> N
 async def test_a_giant_line_is_skipped_and_the_next_one_is_read(stage: Stage) -> None:
     await stage.start("print('x' * 300_000); print('after')", max_line_bytes=1000)
     await stage.until(lambda: bool(stage.exits))
-    assert (stage.lines, stage.oversize) == ([b"after"], [300_000])
+    assert stage.lines == [b"after"]
+    assert [(line.skipped_bytes, line.begin[:3], line.end[-3:]) for line in stage.oversize] == [
+        (300_000, b"xxx", b"xxx")
+    ]
 
 
 async def test_a_half_line_at_the_end_is_dropped_with_a_note(stage: Stage) -> None:

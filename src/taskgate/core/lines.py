@@ -11,21 +11,27 @@ import msgspec
 
 
 class Oversize(msgspec.Struct, frozen=True):
-    """Stands where a line was that is longer than allowed."""
+    """Stands where a line was that is longer than allowed; its beginning and its end may tell what it was."""
 
     skipped_bytes: int
+    begin: bytes = b""
+    end: bytes = b""
+
+
+_SAMPLE = 512
 
 
 class LineSplitter:
     """Push parser: chunks in, whole lines out."""
 
-    __slots__ = ("_partial", "_partial_bytes", "_skipped", "limit")
+    __slots__ = ("_begin", "_end", "_partial", "_partial_bytes", "_skipped", "limit")
 
     def __init__(self, max_line_bytes: int) -> None:
         self.limit = max_line_bytes
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._skipped = 0
+        self._begin = self._end = b""
 
     @property
     def unfinished_bytes(self) -> int:
@@ -47,8 +53,10 @@ class LineSplitter:
 
     def _end_first_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
         if self._skipped:
-            found.append(Oversize(self._skipped + len(line)))
+            self._skip(line)
+            found.append(Oversize(self._skipped, self._begin, self._end))
             self._skipped = 0
+            self._begin = self._end = b""
             return
         if self._partial:
             self._partial.append(line)
@@ -59,7 +67,7 @@ class LineSplitter:
 
     def _add_line(self, line: bytes, found: list[bytes | Oversize]) -> None:
         if len(line) > self.limit:
-            found.append(Oversize(len(line)))
+            found.append(Oversize(len(line), line[:_SAMPLE], line[-_SAMPLE:]))
             return
         if line[-1:] == b"\r":
             line = line[:-1]
@@ -68,11 +76,17 @@ class LineSplitter:
 
     def _keep_rest(self, rest: bytes) -> None:
         if self._skipped:
-            self._skipped += len(rest)
+            self._skip(rest)
             return
         self._partial.append(rest)
         self._partial_bytes += len(rest)
         if self._partial_bytes > self.limit:
-            self._skipped = self._partial_bytes
+            self._skip(b"".join(self._partial))
             self._partial.clear()
             self._partial_bytes = 0
+
+    def _skip(self, part: bytes) -> None:
+        self._skipped += len(part)
+        if len(self._begin) < _SAMPLE:
+            self._begin = (self._begin + part[:_SAMPLE])[:_SAMPLE]
+        self._end = (self._end + part[-_SAMPLE:])[-_SAMPLE:]

@@ -13,6 +13,7 @@ import msgspec
 
 PING = b": ping\n\n"
 _BOM = b"\xef\xbb\xbf"
+_SAMPLE = 512
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -26,12 +27,13 @@ class SseEvent(msgspec.Struct, frozen=True):
 
 
 class SseOverflow(Exception):
-    """An event or a line is larger than allowed. `events` are those that were complete before it."""
+    """An event or a line is larger than allowed. `events` are those that were complete before it, `begin` begins its data."""
 
-    def __init__(self, limit: int, events: list[SseEvent]) -> None:
+    def __init__(self, limit: int, events: list[SseEvent], begin: bytes = b"") -> None:
         super().__init__(f"a server-sent event is larger than {limit} bytes")
         self.limit = limit
         self.events = events
+        self.begin = begin
 
 
 class SseParser:
@@ -88,7 +90,7 @@ class SseParser:
         if rest:
             self._partial.append(rest)
             self._partial_bytes += len(rest)
-            self._check_size(self._partial_bytes, events)
+            self._check_size(self._partial_bytes, events, self._partial[0])
         return events
 
     def _take_line(self, line: bytes, events: list[SseEvent]) -> None:
@@ -98,7 +100,7 @@ class SseParser:
         if not line:
             self._end_block(events)
             return
-        self._check_size(len(line), events)
+        self._check_size(len(line), events, line)
         name, colon, value = line.partition(b":")
         if colon and not name:
             return
@@ -118,9 +120,10 @@ class SseParser:
         elif name == b"retry" and value.isdigit() and len(value) < 16:
             self._retry = int(value)
 
-    def _check_size(self, more: int, events: list[SseEvent]) -> None:
+    def _check_size(self, more: int, events: list[SseEvent], line: bytes) -> None:
         if self._block_bytes + more > self.limit:
-            raise SseOverflow(self.limit, events)
+            begin = self._data[0] if self._data else line.removeprefix(b"data:").lstrip()
+            raise SseOverflow(self.limit, events, begin[:_SAMPLE])
 
     def _end_block(self, events: list[SseEvent]) -> None:
         if self._data or self._id is not None or self._retry is not None:

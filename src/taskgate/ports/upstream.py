@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from taskgate.core.activity.events import EventKind
-from taskgate.core.errors import TaskgateError
+from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.evidence import Evidence, Moment, judge
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question, with_inbox, with_models
 from taskgate.core.wire import Members, Raw
@@ -68,6 +69,8 @@ class UpstreamRequest(msgspec.Struct):
     have but one."""
     trace: tuple[tuple[bytes, bytes], ...] = ()
     """The trace context for an upstream over HTTP; empty unless requests are traced."""
+    send_log: SendLog | None = None
+    """Told of every time the call is sent again by the link itself."""
     on_stream: Callable[[StreamNews, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 
@@ -101,6 +104,60 @@ class RelayedError(Exception):
         super().__init__(f"upstream error {code}")
         self.raw = raw
         self.code = code
+
+
+_ADVICE: Final = {
+    Executed.NO: "The call was not executed; it is safe to try again.",
+    Executed.MAYBE: "The call may or may not have taken effect; check before trying again.",
+    Executed.YES: "The call was executed.",
+}
+
+
+class CallFailed(UpstreamError):
+    """A message that got no answer, with what its transport saw. `executed` is for the first round of a call."""
+
+    def __init__(
+        self, error_type: str, server: str, why: str, evidence: Evidence, *, round_number: int = 1, advice: str = ""
+    ) -> None:
+        executed = judge(evidence, round_number=round_number).executed
+        super().__init__(
+            error_type,
+            f"The server {server} {why}. {_ADVICE[executed]}{advice}",
+            executed=executed,
+            retry_after_s=evidence.retry_after_s,
+        )
+        self.server = server
+        self.why = why
+        self.evidence = evidence
+
+    def in_round(self, round_number: int) -> CallFailed:
+        """The same failure, of a later round: the call has been executed at least in part."""
+        return CallFailed(self.error_type, self.server, self.why, self.evidence, round_number=round_number)
+
+    def after_ping(self, refused: bool) -> CallFailed:
+        """The same failure, after a ping on the same session was refused likewise, or was not."""
+        evidence = msgspec.structs.replace(self.evidence, ping_refused=refused)
+        return CallFailed(self.error_type, self.server, self.why, evidence)
+
+
+def never_sent(server: str, problem: UpstreamError) -> UpstreamError:
+    """What went wrong before the call could be sent: whatever it says of the handshake, the call was not executed."""
+    if problem.executed is Executed.NO:
+        return problem
+    why = problem.why if isinstance(problem, CallFailed) else "could not be connected to"
+    return CallFailed("upstream_unreachable", server, f"{why} during the handshake", Evidence(Moment.NOT_SENT))
+
+
+class SendLog(Protocol):
+    """Who must know of every time a call is sent: the durable record of a task. A plain call has none."""
+
+    async def refused(self) -> None:
+        """What was sent last is proven not to have been executed."""
+        ...
+
+    async def sends_again(self) -> None:
+        """The same message is about to be sent again. Raises if that may not be."""
+        ...
 
 
 class Listener(Protocol):

@@ -6,13 +6,15 @@ not the awaited response to its receiver, together with the flight it came in on
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.evidence import Body, Evidence, Moment
 from taskgate.core.wire import Message
-from taskgate.ports.upstream import UpstreamRequest
+from taskgate.ports.upstream import CallFailed, UpstreamRequest
 
 
 class Flight(msgspec.Struct):
@@ -53,41 +55,76 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
 
-class SessionGone(UpstreamError):
+class HttpRefusal(CallFailed):
+    """The server answered with an HTTP status instead of a JSON-RPC response that carries our id."""
+
+    def __init__(
+        self,
+        server: str,
+        status: int,
+        *,
+        request_sent: bool = True,
+        in_session: bool = False,
+        retry_after_s: float | None = None,
+        error: bytes | None = None,
+    ) -> None:
+        # An answer that came before the whole request had left cannot be about its execution.
+        moment = Moment.ANSWERED if request_sent else Moment.NOT_SENT
+        evidence = Evidence(moment, status, in_session=in_session, retry_after_s=retry_after_s)
+        super().__init__("upstream_unreachable", server, _said(status, in_session, error), evidence)
+        self.status = status
+        self.error = error
+        """A JSON-RPC error object that came without our id."""
+
+
+_SAID_OF_AN_ERROR: Final = 200
+
+
+def _said(status: int, in_session: bool, error: bytes | None) -> str:
+    if status == 404 and in_session:
+        return "no longer knows the session"
+    if error is None:
+        return f"refused the request with HTTP {status}"
+    said = wire.parse_strictly(error).get("message")
+    text = said[:_SAID_OF_AN_ERROR] if type(said) is str else ""
+    return f"refused the request with HTTP {status}: {text}".rstrip(": .")
+
+
+class SessionGone(HttpRefusal):
     """The server no longer knows our session: nothing was executed, a new handshake may cure it."""
 
     def __init__(self, server: str) -> None:
-        super().__init__("upstream_unreachable", f"The server {server} no longer knows the session.")
+        super().__init__(server, 404, in_session=True)
 
 
-def unreachable(server: str, why: str, executed: Executed = Executed.NO) -> UpstreamError:
-    advice = {
-        Executed.NO: "The call was not executed; it is safe to try again.",
-        Executed.MAYBE: "The call may or may not have taken effect; check before trying again.",
-        Executed.YES: "The call was executed.",
-    }[executed]
-    return UpstreamError("upstream_unreachable", f"The server {server} {why}. {advice}", executed=executed)
+_PEEK: Final = 400
 
 
-def timed_out(server: str, seconds: float) -> UpstreamError:
-    return UpstreamError(
-        "upstream_timeout",
-        f"The server {server} did not answer within {seconds:g} s. The call may or may not have taken effect.",
-        executed=Executed.MAYBE,
-    )
+def looks_like_answer(begin: bytes) -> bool:
+    """Whether a message of which only the beginning is known is a response, and not a request or a notification."""
+    return (b'"result"' in begin[:_PEEK] or b'"error"' in begin[:_PEEK]) and b'"method"' not in begin[:_PEEK]
 
 
-def broke_protocol(server: str, why: str) -> UpstreamError:
-    return UpstreamError(
-        "upstream_protocol",
-        f"The server {server} {why}. The call may or may not have taken effect.",
-        executed=Executed.MAYBE,
-    )
+def unreachable(server: str, why: str, executed: Executed = Executed.NO) -> CallFailed:
+    moment = Moment.NOT_SENT if executed is Executed.NO else Moment.SENT
+    return CallFailed("upstream_unreachable", server, why, Evidence(moment))
 
 
-def too_large(server: str, limit: int) -> UpstreamError:
-    return UpstreamError(
+def timed_out(server: str, seconds: float) -> CallFailed:
+    why = f"did not answer within {seconds:g} s"
+    return CallFailed("upstream_timeout", server, why, Evidence(Moment.TIMED_OUT))
+
+
+def broke_protocol(server: str, why: str) -> CallFailed:
+    return CallFailed("upstream_protocol", server, why, Evidence(Moment.BROKEN_OFF))
+
+
+def too_large(server: str, limit: int, status: int | None = None) -> CallFailed:
+    evidence = Evidence(Moment.BROKEN_OFF, status, Body.TOO_LARGE)
+    return CallFailed(
         "result_too_large",
-        f"The server {server} answered with more than {limit} bytes. The call was executed; ask for less at a time.",
-        executed=Executed.YES,
+        server,
+        f"answered with more than {limit} bytes",
+        evidence,
+        advice=" Ask for less at a time.",
     )

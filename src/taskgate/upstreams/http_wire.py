@@ -9,26 +9,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Final
 
 from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.evidence import Evidence, Moment
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.sse import SseEvent
 from taskgate.core.wire import Kind, Message, Reader
-from taskgate.ports.upstream import StreamNews
-from taskgate.upstreams.flight import Flight, Receiver, SessionGone, broke_protocol, timed_out, too_large, unreachable
+from taskgate.ports.upstream import CallFailed, StreamNews
+from taskgate.upstreams.flight import (
+    Flight,
+    HttpRefusal,
+    Receiver,
+    SessionGone,
+    broke_protocol,
+    looks_like_answer,
+    timed_out,
+    too_large,
+    unreachable,
+)
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.reply import HttpReply
 from taskgate.upstreams.http.target import Target
 from taskgate.upstreams.intake import Intake
 
-_NOT_EXECUTED: Final = frozenset({401, 403, 404, 405, 406, 413, 415, 421, 429})
 _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),
     (b"accept", b"application/json, text/event-stream"),
 )
+_WHY: Final = {
+    Stage.RESOLVE: "cannot be found by its name",
+    Stage.CONNECT: "does not accept connections",
+    Stage.TLS: "could not agree on a secure connection",
+    Stage.POOL_FULL: "has too many calls waiting",
+}
 _DEFAULT_RETRY_S: Final = 1.0
 _SHORTEST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 30.0
@@ -131,36 +148,35 @@ class HttpWire:
         if awaited.response is None and (failure.stage is not Stage.READ_BODY or awaited.memory.last_id is None):
             raise self._explain(failure, timeout_s) from None
 
-    def _explain(self, failure: HttpFailure, timeout_s: float | None) -> UpstreamError:
-        if failure.stage is Stage.DEADLINE and failure.executed is Executed.MAYBE:
+    def _explain(self, failure: HttpFailure, timeout_s: float | None) -> CallFailed:
+        status = failure.status
+        if failure.executed is Executed.NO or (status is not None and not 200 <= status < 300):
+            why = _WHY.get(failure.stage, "broke the connection" if status is None else f"answered with HTTP {status}")
+            moment = Moment.NOT_SENT if failure.executed is Executed.NO else Moment.BROKEN_OFF
+            evidence = Evidence(moment, status, in_session=self.session_id is not None)
+            return CallFailed("upstream_unreachable", self.server, why, evidence)
+        if failure.stage is Stage.DEADLINE:
             return timed_out(self.server, timeout_s or 0)
-        if failure.stage is Stage.TOO_LARGE:
-            return too_large(self.server, self._intake.max_bytes)
-        why = {
-            Stage.RESOLVE: "cannot be found by its name",
-            Stage.CONNECT: "does not accept connections",
-            Stage.TLS: "could not agree on a secure connection",
-            Stage.POOL_FULL: "has too many calls waiting",
-        }.get(failure.stage, "broke the connection")
-        return unreachable(self.server, why, failure.executed)
+        if failure.stage is Stage.TOO_LARGE and (not failure.partial or looks_like_answer(failure.partial)):
+            return too_large(self.server, self._intake.max_bytes, status)
+        return unreachable(self.server, _WHY.get(failure.stage, "broke the connection"), Executed.MAYBE)
 
     def _judge(self, reply: HttpReply, flight: Flight) -> Message:
-        """What the reply means: the answer itself, proof that nothing ran, or doubt."""
-        if reply.status == 404 and self.session_id is not None:
-            raise SessionGone(self.server)
-        message = _response_in(self.reader, reply, flight)
-        if message is not None:
+        """What the reply means: the answer itself, if it carries our id, or else a refusal that may prove something."""
+        message = _response_in(self.reader, reply)
+        if message is not None and message.id == b"%d" % flight.number:
             self._adopt_session(reply, flight, message)
             return message
-        if reply.status in _NOT_EXECUTED:
-            raise HttpRefusal(self.server, reply.status)
-        if reply.status == 200:
+        if 200 <= reply.status < 300:
             raise broke_protocol(self.server, "did not answer with a JSON-RPC response to the request")
-        if reply.status == 400:
-            raise HttpRefusal(self.server, 400)
-        # An answer that came before the whole request had left cannot be about its execution.
-        executed = Executed.MAYBE if reply.request_sent else Executed.NO
-        raise unreachable(self.server, f"answered with HTTP {reply.status}", executed)
+        raise HttpRefusal(
+            self.server,
+            reply.status,
+            request_sent=reply.request_sent,
+            in_session=self.session_id is not None,
+            retry_after_s=_retry_after(reply.headers),
+            error=bytes(message.raw_error) if message is not None and message.raw_error is not None else None,
+        )
 
     def _adopt_session(self, reply: HttpReply, flight: Flight, message: Message) -> None:
         """Only a successful handshake names a session: some servers put a session id on errors too."""
@@ -230,10 +246,8 @@ class HttpWire:
             reply = await self._client.exchange(self._target, b"POST", self._headers, body, deadline_s=30)
         except HttpFailure as failure:
             raise self._explain(failure, 30) from None
-        if reply.status == 404 and self.session_id is not None:
-            raise SessionGone(self.server)
         if reply.status >= 400:
-            raise HttpRefusal(self.server, reply.status)
+            raise HttpRefusal(self.server, reply.status, in_session=self.session_id is not None)
 
     def listen(self) -> None:
         if self._generation is Generation.STATEFUL and (self._listening is None or self._listening.done()):
@@ -279,17 +293,6 @@ class HttpWire:
         if self.session_id is not None and self._generation is Generation.STATEFUL:
             with contextlib.suppress(HttpFailure):
                 await self._client.exchange(self._target, b"DELETE", self._get_headers(None), b"", deadline_s=2)
-
-
-class HttpRefusal(UpstreamError):
-    """The server refused with an HTTP status that proves that nothing was executed."""
-
-    def __init__(self, server: str, status: int) -> None:
-        super().__init__(
-            "upstream_unreachable",
-            f"The server {server} refused the request with HTTP {status}. The call was not executed.",
-        )
-        self.status = status
 
 
 class _Awaited:
@@ -345,16 +348,18 @@ def _tell(flight: Flight, news: StreamNews, retry_ms: int | None) -> None:
         flight.request.on_stream(news, retry_ms)
 
 
-def _response_in(reader: Reader, reply: HttpReply, flight: Flight) -> Message | None:
-    """The JSON-RPC response in a JSON body, if it is one to this request (an error may come without an id)."""
+def _response_in(reader: Reader, reply: HttpReply) -> Message | None:
+    """The JSON-RPC response in a JSON body, whoever it is to."""
     if not reply.body:
         return None
     try:
         message = reader.read(reply.body)
     except TaskgateError:
         return None
-    if message.kind is not Kind.RESPONSE:
-        return None
-    if message.id == b"%d" % flight.number:
-        return message
-    return message if message.raw_error is not None and reply.status >= 400 else None
+    return message if message.kind is Kind.RESPONSE else None
+
+
+def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
+    """Whole seconds (RFC 9110, 10.2.3); a date is not worth a clock that two machines would have to agree on."""
+    asked = headers.get(b"retry-after", b"").strip()
+    return float(asked) if asked.isdigit() and len(asked) < 9 else None

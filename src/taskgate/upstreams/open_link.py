@@ -5,9 +5,10 @@ from __future__ import annotations
 from taskgate.core.errors import UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.ports.upstream import CallerFace, LinkKey, Listener
+from taskgate.upstreams.flight import HttpRefusal
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.target import Target
-from taskgate.upstreams.http_wire import HttpRefusal, HttpWire
+from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.old_sse_wire import OldSseWire
 from taskgate.upstreams.probe import discovered
@@ -55,7 +56,7 @@ class Opener:
         try:
             await stateful.open(self._spec.connect_timeout_s)
         except HttpRefusal as refusal:
-            if refusal.status not in (400, 404, 405):
+            if refusal.status not in (400, 404, 405) or refusal.error is not None:
                 raise
             return await self._open_old_sse(key, face, listener)
         self.generation = Generation.STATEFUL

@@ -12,7 +12,8 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS
-from taskgate.upstreams.http_wire import HttpRefusal
+from taskgate.core.wire import Message
+from taskgate.upstreams.flight import HttpRefusal
 from taskgate.upstreams.stateless_link import StatelessLink
 
 
@@ -20,19 +21,27 @@ async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any]
     """The server's self-description if it is stateless, None if it must be greeted the older way."""
     try:
         message = await link.discover(timeout_s)
-        if message.raw_error is not None and _names_our_revision(bytes(message.raw_error)):
-            message = await link.discover(timeout_s)
-    except HttpRefusal:
-        return None
+        error = bytes(message.raw_error) if message.raw_error is not None else None
+    except HttpRefusal as refusal:
+        message, error = None, refusal.error
     except UpstreamError as problem:
         if problem.executed is Executed.NO:
             raise
         return None
-    if message.raw_result is None:
+    if error is not None and _names_our_revision(error):
+        message = await _once_more(link, timeout_s)
+    if message is None or message.raw_result is None:
         return None
     result = wire.parse_strictly(bytes(message.raw_result))
     versions = result.get("supportedVersions") if type(result) is dict else None
     return result if type(versions) is list and NEWEST_STATELESS in versions else None
+
+
+async def _once_more(link: StatelessLink, timeout_s: float) -> Message | None:
+    try:
+        return await link.discover(timeout_s)
+    except UpstreamError:
+        return None
 
 
 def _names_our_revision(error: bytes) -> bool:

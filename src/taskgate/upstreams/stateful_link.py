@@ -8,6 +8,7 @@ link's listener.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Mapping
 from typing import Any, Final
@@ -28,8 +29,18 @@ from taskgate.core.generations.stateless_2026 import unstamp
 from taskgate.core.meta import meta_of, with_meta
 from taskgate.core.questions import QUESTION_METHODS, Answer, Question, not_supported
 from taskgate.core.wire import Kind, Message, Raw
-from taskgate.ports.upstream import CallerFace, ErrorReply, LinkKey, Listener, Reply, Result, UpstreamRequest
-from taskgate.upstreams.flight import Flight, SessionGone, Wire, broke_protocol
+from taskgate.ports.upstream import (
+    CallerFace,
+    CallFailed,
+    ErrorReply,
+    LinkKey,
+    Listener,
+    Reply,
+    Result,
+    UpstreamRequest,
+)
+from taskgate.upstreams.cures import send_again
+from taskgate.upstreams.flight import Flight, Wire, broke_protocol
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _WHOSE: Final = Answer(
@@ -40,6 +51,7 @@ _WHOSE: Final = Answer(
 """Better no answer than one from the wrong caller. `instances: per_session` keeps callers apart."""
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MAX_LINGERING: Final = 1000
+_PING_S: Final = 5.0
 OUR_INFO: Final = {"name": "taskgate", "version": "0.1.0"}
 
 
@@ -109,12 +121,14 @@ class StatefulLink:
     async def request(self, request: UpstreamRequest) -> Reply:
         wished = request.face.log_level
         if wished is not None and wished != self._level and "logging" in self.capabilities:
-            await self._listen_closer(wished)
+            # A server that fails at this has not been sent the call.
+            with contextlib.suppress(UpstreamError):
+                await self._listen_closer(wished)
+        session = self._wire.session_id
         try:
             return await self._request(request)
-        except SessionGone:
-            await self._reopen()
-            return await self._request(request)
+        except CallFailed as failure:
+            return await send_again(_InSession(self, session), request, failure, self._request)
 
     async def _request(self, request: UpstreamRequest) -> Reply:
         number = next(self._numbers)
@@ -153,8 +167,10 @@ class StatefulLink:
         raw = bytes(message.raw_error)
         return ErrorReply(raw, wire.parse_strictly(raw)["code"])
 
-    async def _reopen(self) -> None:
+    async def new_session_after(self, lost: str | None) -> None:
         """Everyone whose session vanished waits for the one new handshake."""
+        if self._wire.session_id != lost and self.alive:
+            return
         if self._reopening is None or self._reopening.done():
             self._reopening = asyncio.create_task(self._open_again())
         await asyncio.shield(self._reopening)
@@ -169,6 +185,13 @@ class StatefulLink:
         """A ping. Any answer will do: a server that does not know it is alive too."""
         number = next(self._numbers)
         await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
+
+    async def ping_is_refused(self) -> bool:
+        try:
+            await self.round_trip(_PING_S)
+        except CallFailed as failure:
+            return failure.evidence.status == 400
+        return False
 
     async def notify(self, method: str, params: bytes | None) -> None:
         await self._wire.send(wire.notification(method, params))
@@ -305,6 +328,24 @@ class StatefulLink:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._wire.close()
+
+
+class _InSession:
+    """The link as the cures of one message see it: in the session that the message was sent in."""
+
+    __slots__ = ("_link", "_session", "server")
+
+    def __init__(self, link: StatefulLink, session: str | None) -> None:
+        self.server = link.server
+        self._link = link
+        self._session = session
+
+    async def new_session(self) -> None:
+        await self._link.new_session_after(self._session)
+        self._session = self._link.session_id
+
+    async def ping_is_refused(self) -> bool:
+        return await self._link.ping_is_refused()
 
 
 def _ignore(_method: str, _params: Raw | None) -> None:

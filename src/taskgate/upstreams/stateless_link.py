@@ -21,6 +21,7 @@ from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.ports.upstream import (
     CallerFace,
+    CallFailed,
     ErrorReply,
     InputRequired,
     LinkKey,
@@ -29,6 +30,7 @@ from taskgate.ports.upstream import (
     Result,
     UpstreamRequest,
 )
+from taskgate.upstreams.cures import send_again
 from taskgate.upstreams.flight import Flight, Wire, broke_protocol
 
 MAX_ENVELOPES = 1000
@@ -76,6 +78,19 @@ class StatelessLink:
         self.alive = True
 
     async def request(self, request: UpstreamRequest) -> Reply:
+        try:
+            return await self._request(request)
+        except CallFailed as failure:
+            return await send_again(self, request, failure, self._request)
+
+    async def new_session(self) -> None:
+        """There are no sessions in this generation."""
+
+    async def ping_is_refused(self) -> bool:
+        """Nor a ping that could tell of one."""
+        return False
+
+    async def _request(self, request: UpstreamRequest) -> Reply:
         number = next(self._numbers)
         members = request.params
         if not request.keep_envelope:

@@ -25,7 +25,7 @@ class StdioWire(StreamWire):
                 spec,
                 on_line=self.received,
                 on_exit=self._exited,
-                on_oversize=lambda _size: self.refuse_oversize(),
+                on_oversize=lambda line: self.refuse_oversize(line.begin, line.end),
                 reaper=reaper,
                 max_line_bytes=self._intake.max_bytes + AROUND_A_RESULT,
             )

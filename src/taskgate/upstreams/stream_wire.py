@@ -7,6 +7,7 @@ without a flight, and the link decides.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 import msgspec
@@ -14,10 +15,18 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.wire import Kind, Message
-from taskgate.upstreams.flight import Flight, Receiver, broke_protocol, timed_out, unreachable
+from taskgate.upstreams.flight import (
+    Flight,
+    Receiver,
+    broke_protocol,
+    looks_like_answer,
+    timed_out,
+    too_large,
+    unreachable,
+)
 from taskgate.upstreams.intake import Intake
 
-MAX_JUNK: Final = 1000
+_ID: Final = re.compile(rb'"id"\s*:\s*(\d+)')
 
 
 class StreamWire:
@@ -105,13 +114,17 @@ class StreamWire:
                 broke_protocol(self.server, f"sent an answer that cannot be read ({problem.message})")
             )
 
-    def refuse_oversize(self) -> None:
-        """A message was too large to keep. If one request alone waits, it is the one that gets to know."""
-        waiting = [future for future in self._waiting.values() if not future.done()]
-        if len(waiting) == 1:
-            waiting[0].set_exception(
-                broke_protocol(self.server, f"sent a message of more than {self._intake.max_bytes} bytes")
-            )
+    def refuse_oversize(self, begin: bytes, end: bytes) -> None:
+        """A message was too large to keep. Who waits for it is told; its id stands near the beginning or near the end."""
+        waiting = {key: future for key, future in self._waiting.items() if not future.done()}
+        if looks_like_answer(begin):
+            found = _ID.findall(begin.partition(b'"result"')[0]) + _ID.findall(end)
+            named = [future for key, future in waiting.items() if key in found]
+            for future in named or (list(waiting.values()) if len(waiting) == 1 else []):
+                future.set_exception(too_large(self.server, self._intake.max_bytes))
+        elif len(waiting) == 1 and b'"method"' not in begin:
+            why = f"sent a message of more than {self._intake.max_bytes} bytes"
+            next(iter(waiting.values())).set_exception(broke_protocol(self.server, why))
 
     def stream_ended(self, why: str, delivered: int | None = None) -> None:
         """The stream is gone: who waits for an answer hears that the call may have been executed, unless it never left.

@@ -41,7 +41,14 @@ def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Tas
         case AlreadySent(byte_hash, upstream, sent_at_ms):
             attempt = Attempt(1, fence, byte_hash, upstream, sent_at_ms)
             deadline = sent_at_ms + task.execution_budget_ms
-            return replace(task, state=TaskState.RUNNING, last_attempt=attempt, execution_deadline_ms=deadline)
+            return replace(
+                task,
+                state=TaskState.RUNNING,
+                last_attempt=attempt,
+                sends=1,
+                unanswered_sends=1,
+                execution_deadline_ms=deadline,
+            )
         case AskingFirst(approval_id, approval_timeout_ms):
             return replace(
                 task,

@@ -50,12 +50,20 @@ def gave_up(task: Task) -> ErrorCame:
 
 
 def lost(task: Task, error: UpstreamError) -> ErrorCame | ContactLost:
-    """Contact was lost and the call will not be sent again: what that means, by what is known about it."""
-    if not task.may_have_been_sent:
+    """The call will not be sent again: what its last failure means, by what is known about it."""
+    if not task.may_have_been_sent or error.executed is Executed.YES:
         return by_error(task, error)
+    if task.between_rounds:
+        return between_rounds(task, error)
     if error.error_type == "upstream_timeout":
         return past_deadline(task)
     return gave_up(task) if task.tool_class.may_repeat else unknown(task)
+
+
+def between_rounds(task: Task, error: TaskgateError) -> ErrorCame:
+    """The server answered what it was sent with questions, and the answers to them were not executed: done in part."""
+    text = outcome_text.stopped_between_rounds(task, error.message)
+    return by_error(task, UpstreamError(error.error_type, text, executed=Executed.MAYBE, data=_about(task)))
 
 
 def past_deadline(task: Task) -> ErrorCame | ContactLost:

@@ -51,7 +51,7 @@ class Dispatched(msgspec.Struct, frozen=True):
 
 
 class AttemptVoided(msgspec.Struct, frozen=True):
-    """Proof that the last attempt did not reach the tool, so that another one is safe for every class."""
+    """Proof that the last attempt was not executed, so that another one is safe for every class."""
 
 
 class UpstreamTaskKnown(msgspec.Struct, frozen=True):
@@ -69,9 +69,12 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class InputAsked(msgspec.Struct, frozen=True):
+    """Questions came. `ends_round`: they are the server's answer to what was sent, and their answers go out as another round."""
+
     keys: tuple[str, ...]
     message: str | None = None
     request_state: bytes | None = None
+    ends_round: bool = False
 
 
 class InputSettled(msgspec.Struct, frozen=True):

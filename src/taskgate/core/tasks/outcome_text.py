@@ -27,10 +27,14 @@ def outcome_unknown(task: Task) -> str:
 def gave_up(task: Task) -> str:
     """What a caller reads when a repeatable call was tried as often as is allowed."""
     return (
-        f"Taskgate sent `{task.tool}` to `{task.server}` {task.attempts} times and never got a result. "
+        f"Taskgate sent `{task.tool}` to `{task.server}` {_times(task.times_sent)} and never got a result. "
         "The tool is known to be safe to repeat, so you may try again. "
         f"Ref {task.id}."
     )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def past_deadline(task: Task) -> str:
@@ -39,4 +43,12 @@ def past_deadline(task: Task) -> str:
     return (
         f"`{task.tool}` on `{task.server}` did not finish within {seconds:g} s and was cancelled. "
         f"It may have taken effect in part. Ref {task.id}."
+    )
+
+
+def stopped_between_rounds(task: Task, why: str) -> str:
+    """What a caller reads when a call could not go on after its questions were answered."""
+    return (
+        f"`{task.tool}` on `{task.server}` had begun, asked for input, and could not be continued with the answers: {why} "
+        f"What it did before it asked may have taken effect. Ref {task.id}."
     )

@@ -52,7 +52,7 @@ def next_action(task: Task, now_ms: int) -> Action:
         case TaskState.AWAITING_APPROVAL | TaskState.APPROVED:
             return _by_approval(task, now_ms)
         case TaskState.RUNNING:
-            return Action.POLL_UPSTREAM if task.upstream_handle is not None else _by_class(task, now_ms)
+            return _by_attempt(task, now_ms)
         case TaskState.INPUT_REQUIRED:
             return _by_question(task, now_ms)
         case TaskState.CANCELLED if task.cancel_owed:
@@ -69,9 +69,18 @@ def _by_approval(task: Task, now_ms: int) -> Action:
     return Action.KEEP_WAITING_FOR_APPROVAL
 
 
+def _by_attempt(task: Task, now_ms: int) -> Action:
+    if task.upstream_handle is not None:
+        return Action.POLL_UPSTREAM
+    if task.between_rounds and task.request_state is not None:
+        # Its questions are answered, and the answers have not been sent.
+        return Action.KEEP_WAITING_FOR_INPUT
+    return _by_class(task, now_ms)
+
+
 def _by_class(task: Task, now_ms: int) -> Action:
     """The call is out, or may be, and nothing tells us what became of it."""
-    if not task.may_have_been_sent:
+    if task.times_unanswered == 0:
         return Action.RESEND
     if not task.tool_class.may_repeat:
         return Action.REPORT_UNKNOWN

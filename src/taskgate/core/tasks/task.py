@@ -34,7 +34,9 @@ class AttemptState(StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try to send a call upstream. `VOID` means: proven not to have reached the tool."""
+    """One try to send a call upstream. `VOID` means: proven not to have been executed; `ANSWERED`: the server had its say, with
+    the result or with questions that begin another round.
+    """
 
     number: int
     fence: int
@@ -112,6 +114,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     execution_deadline_ms: int | None = None
     approval_id: str | None = None
     last_attempt: Attempt | None = None
+    # Attempts that may have reached the tool, and those among them of the present round that got no answer.
+    sends: int = 0
+    unanswered_sends: int = 0
     upstream_handle: UpstreamHandle | None = None
     # An upstream's opaque `requestState`: with it a waiting question of a stateless upstream outlives our process.
     request_state: bytes | None = None
@@ -130,5 +135,23 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_have_been_sent(self) -> bool:
-        """True from the moment an intent is written until an attempt is proven void."""
-        return self.last_attempt is not None and self.last_attempt.state is not AttemptState.VOID
+        """True from the moment an intent is written, unless every attempt is proven void."""
+        return self.times_sent > 0
+
+    @property
+    def times_sent(self) -> int:
+        """How many attempts may have reached the tool. Records of version 0.1.0 hold only the last attempt."""
+        last = self.last_attempt
+        if self.sends or last is None or last.state is AttemptState.VOID:
+            return self.sends
+        return last.number
+
+    @property
+    def times_unanswered(self) -> int:
+        """How many of those belong to the present round and got no answer."""
+        return self.unanswered_sends if self.sends else self.times_sent
+
+    @property
+    def between_rounds(self) -> bool:
+        """The server has answered everything that was sent, and the next round has not been sent."""
+        return self.last_attempt is not None and self.may_have_been_sent and self.times_unanswered == 0

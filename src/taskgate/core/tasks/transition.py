@@ -74,17 +74,19 @@ def apply(task: Task, happening: Happening, now_ms: int) -> Task | Refusal:
 
 
 def may_send(task: Task) -> bool:
-    """Whether one more attempt is safe: never after a possible execution of a `ONCE` call, and at most three of the
-    others.
+    """Whether one more attempt is safe: never while a `ONCE` call may have been executed without an answer, and at most three
+    times for the others. A server that answered with questions waits for the next round.
     """
-    if not task.may_have_been_sent:
+    if task.upstream_handle is not None:
+        return not task.may_have_been_sent
+    if task.times_unanswered == 0:
         return True
-    return task.tool_class.may_repeat and task.upstream_handle is None and task.attempts < MAX_ATTEMPTS
+    return task.tool_class.may_repeat and task.times_unanswered < MAX_ATTEMPTS
 
 
 def _finished(task: Task, now_ms: int) -> Task:
     attempt = task.last_attempt
-    if attempt is not None and task.state in (TaskState.COMPLETED, TaskState.FAILED):
+    if attempt is not None and attempt.state is AttemptState.DISPATCHING and task.executed is Executed.YES:
         attempt = replace(attempt, state=AttemptState.ANSWERED)
     return replace(task, finished_ms=now_ms, last_attempt=attempt, question_keys=())
 
@@ -101,7 +103,7 @@ def _with_details(task: Task, happening: Happening, now_ms: int) -> Task:
         case Dispatched():
             return _sent(task, happening, now_ms)
         case AttemptVoided():
-            return replace(task, last_attempt=_voided(task.last_attempt))
+            return _voided(task)
         case UpstreamTaskKnown(handle):
             return replace(task, upstream_handle=handle)
         case Noted(message, progress, total):
@@ -144,11 +146,29 @@ def _sent(task: Task, happening: Dispatched, now_ms: int) -> Task:
     deadline = (
         task.execution_deadline_ms if task.execution_deadline_ms is not None else now_ms + task.execution_budget_ms
     )
-    return replace(task, last_attempt=attempt, execution_deadline_ms=deadline, status_message=happening.message)
+    return replace(
+        task,
+        last_attempt=attempt,
+        sends=task.times_sent + 1,
+        unanswered_sends=task.times_unanswered + 1,
+        execution_deadline_ms=deadline,
+        status_message=happening.message,
+    )
 
 
-def _voided(attempt: Attempt | None) -> Attempt | None:
-    return None if attempt is None else replace(attempt, state=AttemptState.VOID)
+def _voided(task: Task) -> Task:
+    """The last attempt does not count. If none is left that does, the clock of the execution has not started."""
+    attempt = task.last_attempt
+    if attempt is None or attempt.state is not AttemptState.DISPATCHING:
+        return task
+    sends = max(0, task.times_sent - 1)
+    return replace(
+        task,
+        last_attempt=replace(attempt, state=AttemptState.VOID),
+        sends=sends,
+        unanswered_sends=max(0, task.times_unanswered - 1),
+        execution_deadline_ms=task.execution_deadline_ms if sends else None,
+    )
 
 
 def _questions_changed(task: Task, happening: InputAsked | InputSettled) -> Task:
@@ -156,12 +176,20 @@ def _questions_changed(task: Task, happening: InputAsked | InputSettled) -> Task
     if isinstance(happening, InputAsked):
         fresh = tuple(key for key in dict.fromkeys(happening.keys) if key not in task.question_keys)
         state = happening.request_state if happening.request_state is not None else task.request_state
-        return replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
+        asked = replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
+        return _round_ended(asked) if happening.ends_round else asked
     left = tuple(key for key in task.question_keys if key not in happening.keys)
     if not left and happening.message is None:
         # The text was the question, and there is none any more.
         message = None
     return replace(task, question_keys=left, status_message=message)
+
+
+def _round_ended(task: Task) -> Task:
+    attempt = task.last_attempt
+    if attempt is not None and attempt.state is AttemptState.DISPATCHING:
+        attempt = replace(attempt, state=AttemptState.ANSWERED)
+    return replace(task, last_attempt=attempt, sends=task.times_sent, unanswered_sends=0)
 
 
 def _cancelled(task: Task, happening: Cancelled) -> Task:

@@ -194,6 +194,7 @@ class ReplyReader:
             if self._problem is not None:
                 return
         if overflow is not None:
+            self._body.append(overflow.begin)
             self._refuse(Stage.TOO_LARGE, str(overflow))
 
     def _tell(self, listener: Callable[[Any], Any], what: Any) -> Any:

@@ -49,7 +49,7 @@ class Child:
         *,
         on_line: Callable[[bytes], None],
         on_exit: Callable[[ChildExit], None],
-        on_oversize: Callable[[int], None],
+        on_oversize: Callable[[Oversize], None],
         on_stderr: Callable[[str], None] | None,
         reaper: Reaper,
         max_line_bytes: int,
@@ -84,7 +84,7 @@ class Child:
         *,
         on_line: Callable[[bytes], None],
         on_exit: Callable[[ChildExit], None],
-        on_oversize: Callable[[int], None],
+        on_oversize: Callable[[Oversize], None],
         reaper: Reaper,
         on_stderr: Callable[[str], None] | None = None,
         max_line_bytes: int = 16 * _MIB + 64 * 1024,
@@ -154,7 +154,7 @@ class Child:
     def _take_output(self, data: bytes) -> None:
         for line in self._out_lines.feed(data):
             if isinstance(line, Oversize):
-                self._tell(self._on_oversize, line.skipped_bytes)
+                self._tell(self._on_oversize, line)
             else:
                 self._tell(self._on_line, line)
 

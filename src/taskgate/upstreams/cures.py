@@ -1,0 +1,76 @@
+"""Sending a message again whose refusal proves that it was not executed: only after the cause was cured, each cause once.
+
+Called by the links when a message failed. What the failure proves is decided by `core.evidence`; here the causes that a link can do
+something about are cured: a session that the server lost, and a server that asks for patience. Credentials come from the
+configuration, so nothing can be done about them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from taskgate import clock
+from taskgate.core.errors import UpstreamError
+from taskgate.core.evidence import Cure, judge
+from taskgate.ports.upstream import CallFailed, Reply, UpstreamRequest, never_sent
+
+_USUAL_PAUSE_S: Final = 1.0
+_CURABLE: Final = frozenset({Cure.SESSION, Cure.WAIT})
+
+
+class Patient(Protocol):
+    """A link whose messages are refused."""
+
+    @property
+    def server(self) -> str: ...
+
+    async def new_session(self) -> None:
+        """Greet the server again; raises UpstreamError if it does not answer."""
+        ...
+
+    async def ping_is_refused(self) -> bool:
+        """Whether a ping in the present session is refused like a message in a session that the server does not know."""
+        ...
+
+
+async def send_again(
+    link: Patient, request: UpstreamRequest, failure: CallFailed, send: Callable[[UpstreamRequest], Awaitable[Reply]]
+) -> Reply:
+    """The reply to a message that failed once, if its causes can be cured. Raises what cannot be."""
+    due = clock.monotonic() + request.timeout_s
+    cured: set[Cure] = set()
+    while True:
+        failure = await _diagnosed(link, failure)
+        cure = judge(failure.evidence).cure
+        if cure is None or cure not in _CURABLE or cure in cured:
+            raise failure
+        cured.add(cure)
+        if request.send_log is not None:
+            await request.send_log.refused()
+        await _apply(cure, link, failure, due)
+        if request.send_log is not None:
+            await request.send_log.sends_again()
+        try:
+            return await send(request)
+        except CallFailed as again:
+            failure = again
+
+
+async def _diagnosed(link: Patient, failure: CallFailed) -> CallFailed:
+    if judge(failure.evidence).cure is not Cure.ASK:
+        return failure
+    return failure.after_ping(await link.ping_is_refused())
+
+
+async def _apply(cure: Cure, link: Patient, failure: CallFailed, due: float) -> None:
+    if cure is Cure.WAIT:
+        pause_s = failure.evidence.retry_after_s or _USUAL_PAUSE_S
+        if clock.monotonic() + pause_s > due:
+            raise failure
+        await clock.sleep(pause_s)
+        return
+    try:
+        await link.new_session()
+    except UpstreamError as problem:
+        raise never_sent(link.server, problem) from None

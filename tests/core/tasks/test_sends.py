@@ -1,0 +1,119 @@
+"""How often a task was sent, and what may still be sent: over attempts that were void, lost, or answered with questions."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.tasks.a_task import a_task
+
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.tasks import endings, outcome_text
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.happening import AttemptVoided, Dispatched, ErrorCame, InputAsked, InputSettled
+from taskgate.core.tasks.recovery import Action, next_action
+from taskgate.core.tasks.task import Attempt, AttemptState, Task
+from taskgate.core.tasks.transition import MAX_ATTEMPTS, MayNotRepeat, apply, may_send
+
+NOW = 1_000_000
+SENT = Dispatched(1, "hash", "files")
+ASKED = InputAsked(("name",), "Which?", b'"state"', ends_round=True)
+ANSWERED = InputSettled(("name",))
+
+
+def moved(task: Task, *happenings: Dispatched | AttemptVoided | InputAsked | InputSettled) -> Task:
+    for happening in happenings:
+        after = apply(task, happening, NOW)
+        assert isinstance(after, Task), after
+        task = after
+    return task
+
+
+def test_a_void_attempt_does_not_undo_an_earlier_one_that_may_have_run() -> None:
+    task = moved(a_task(tool_class=ToolClass.READ), SENT, SENT, AttemptVoided())
+    assert task.times_sent == 1
+    assert task.may_have_been_sent
+    assert task.attempts == 2
+
+
+def test_the_clock_of_the_execution_starts_at_the_first_send() -> None:
+    task = moved(a_task(), SENT)
+    assert task.execution_deadline_ms is not None
+    task = moved(task, AttemptVoided())
+    assert task.execution_deadline_ms is None
+    assert not task.may_have_been_sent
+    later = apply(task, SENT, NOW + 60_000)
+    assert isinstance(later, Task)
+    assert later.execution_deadline_ms == NOW + 60_000 + task.execution_budget_ms
+
+
+def test_answers_to_a_round_may_be_sent_once_whatever_the_class() -> None:
+    task = moved(a_task(), SENT, ASKED, ANSWERED)
+    assert task.between_rounds
+    assert may_send(task)
+    task = moved(task, SENT)
+    assert isinstance(apply(task, SENT, NOW), MayNotRepeat)
+    assert moved(task, AttemptVoided()).between_rounds
+
+
+def test_many_rounds_are_not_many_tries() -> None:
+    task = a_task(tool_class=ToolClass.REPEATABLE)
+    for _ in range(2 * MAX_ATTEMPTS):
+        task = moved(task, SENT, ASKED, ANSWERED)
+    assert may_send(task)
+    assert task.times_sent == 2 * MAX_ATTEMPTS
+
+
+def test_after_a_crash_answers_that_were_not_sent_are_sent_and_those_that_were_are_not() -> None:
+    answered = moved(a_task(), SENT, ASKED, ANSWERED)
+    assert next_action(answered, NOW) is Action.KEEP_WAITING_FOR_INPUT
+    assert next_action(moved(answered, SENT), NOW) is Action.REPORT_UNKNOWN
+
+
+def test_a_call_that_stopped_between_rounds_was_executed_at_least_in_part() -> None:
+    task = moved(a_task(), SENT, ASKED, ANSWERED, SENT, AttemptVoided())
+    ending = endings.lost(task, UpstreamError("upstream_unreachable", "No connection."))
+    assert isinstance(ending, ErrorCame)
+    assert ending.executed is Executed.MAYBE
+
+
+def test_an_answer_that_was_too_large_is_an_execution_and_not_a_loss() -> None:
+    task = moved(a_task(), SENT)
+    ending = endings.lost(task, UpstreamError("result_too_large", "Ask for less.", executed=Executed.YES))
+    assert isinstance(ending, ErrorCame)
+    assert ending.executed is Executed.YES
+
+
+def test_the_text_counts_attempts_that_may_have_arrived() -> None:
+    task = moved(a_task(tool_class=ToolClass.READ), SENT, SENT, AttemptVoided(), SENT, AttemptVoided())
+    assert "once and never got" in outcome_text.gave_up(task)
+    assert "2 times and never got" in outcome_text.gave_up(moved(task, SENT))
+
+
+def test_a_record_of_the_first_version_counts_its_attempts_by_number() -> None:
+    last = Attempt(2, 1, "hash", "files", NOW)
+    old = a_task(tool_class=ToolClass.READ, last_attempt=last)
+    assert (old.times_sent, old.times_unanswered) == (2, 2)
+    void = a_task(last_attempt=Attempt(1, 1, "hash", "files", NOW, AttemptState.VOID))
+    assert not void.may_have_been_sent
+
+
+@given(st.lists(st.sampled_from(["send", "void", "ask", "answer"]), max_size=30), st.sampled_from(ToolClass))
+def test_the_count_is_that_of_a_ledger(steps: list[str], tool_class: ToolClass) -> None:
+    """Beside a list of attempts that each know whether they are void or answered."""
+    task, ledger = a_task(tool_class=tool_class), list[str]()
+    happenings = {"send": SENT, "void": AttemptVoided(), "ask": ASKED, "answer": ANSWERED}
+    for step in steps:
+        after = apply(task, happenings[step], NOW)
+        if not isinstance(after, Task):
+            continue
+        if step == "send":
+            ledger.append("out")
+        elif step == "void" and ledger and ledger[-1] == "out":
+            ledger[-1] = "void"
+        elif step == "ask":
+            ledger = ["answered" if state == "out" else state for state in ledger]
+        task = after
+    assert task.times_sent == sum(state != "void" for state in ledger)
+    assert task.times_unanswered == ledger.count("out")
+    if tool_class is ToolClass.ONCE:
+        assert ledger.count("out") <= 1
