@@ -141,8 +141,8 @@ class Gateway:
             await self._serving
 
     async def _serve(self, opened: asyncio.Event) -> None:
-        self.life = lifecycle.Lifecycle(load(self.config_file, self._env))
-        await self.life.serve(*self.address, lambda _host, _port: opened.set())
+        self.life = lifecycle.Lifecycle(load(self.config_file, self._env), self.address[0])
+        await self.life.serve(self.address[1], lambda _host, _port: opened.set())
 
     async def stop(self) -> None:
         """Drain and end, as on SIGTERM."""
