@@ -36,6 +36,8 @@ class Network:
         self._silent: set[Address] = set()
         self.ends: list[End] = []
         self.receive_bytes = RECEIVE_BYTES
+        self.on_connect: Callable[[Address], None] = lambda _address: None
+        """Called with the address whenever somebody tries to connect, whether or not anybody listens there."""
 
     def name(self, host: str, address: str) -> None:
         self.names[host] = address
@@ -70,6 +72,7 @@ class Network:
 
     async def connect(self, factory: Callable[[], Any], host: Any, port: Any) -> tuple[End, Any]:
         address = self.resolve(host, port)[0][4]
+        self.on_connect(address)
         if address in self._silent:
             await self._loop.create_future()
         listener = self._listeners.get(address) or self._listeners.get(("0.0.0.0", address[1]))

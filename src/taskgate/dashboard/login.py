@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -91,8 +90,7 @@ class Login:
             session = msgspec.json.decode(payload, type=_Session)
         except msgspec.DecodeError:
             return None
-        who = self._approver_named(session.who) if session.expires > clock.wall() else None
-        return replace(who, logged_in=True) if who is not None else None
+        return self._approver_named(session.who) if session.expires > clock.wall() else None
 
     def form_token(self, cookie: str | None) -> str:
         """What a form must repeat: only a page of ours can know it."""

@@ -1,0 +1,142 @@
+"""Everything that the gateway does after a time, at that time: not a step sooner, and by itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop, until
+
+from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
+
+APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
+
+
+@seam
+async def test_a_session_ends_after_thirty_idle_minutes_and_an_open_stream_keeps_it() -> None:
+    async with Gateway({}, {"notes": Upstream()}) as gate:
+        idle, listening = await gate.caller("2025"), await gate.caller("2025")
+        stream = await listening.listen()
+        await gate.advance(29 * 60)
+        assert (await idle.call("notes__echo")).status == 200
+        await gate.advance(29 * 60)
+        assert (await idle.request("ping")).status == 200
+        await gate.advance(31 * 60)
+        assert (await idle.request("ping")).status == 404
+        assert (await listening.request("ping")).status == 200
+        assert not stream.is_done
+
+
+@seam
+async def test_nobody_approves_for_ten_minutes_and_the_call_is_denied_unsent() -> None:
+    server = Upstream()
+    async with Gateway(APPROVING, {"notes": server}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__echo", {"a": 1})).result
+        await gate.advance(595)
+        assert (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result["status"] == "working"
+        assert len((await gate.operator("GET", "/api/approvals")).json()) == 1
+        await gate.advance(10)
+        shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+        assert shown["status"] == "failed"
+        assert server.count() == 0
+
+
+@seam
+async def test_an_approval_in_the_last_second_still_counts() -> None:
+    server = Upstream()
+    async with Gateway({**APPROVING, "tasks": {"execute_on": "approval"}}, {"notes": server}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__echo", {"a": 1})).result
+        await gate.advance(580)
+        (waiting,) = (await gate.operator("GET", "/api/approvals")).json()
+        said = await gate.operator("POST", f"/api/approvals/{waiting['id']}/approve", {})
+        assert said.status == 200, said.body
+        await gate.advance(1)
+        shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+        assert shown["status"] == "completed"
+        assert server.count("echo") == 1
+
+
+@seam
+async def test_a_finished_task_is_kept_for_its_time_and_then_gone_for_good() -> None:
+    server = Upstream()
+
+    @server.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(60)
+        return "done"
+
+    async with Gateway({}, {"notes": server}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__slow")).result
+        assert handle["ttlMs"] == 600_000
+        await gate.advance(580)
+        assert (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result["status"] == "completed"
+        await gate.advance(20)
+        assert "error" in (await caller.request("tasks/get", {"taskId": handle["taskId"]})).last
+        assert server.count("slow") == 1
+
+
+@seam
+async def test_a_lost_server_is_tried_again_with_growing_pauses_until_it_is_back() -> None:
+    server = Upstream("2025")
+    tried: list[float] = []
+    async with Gateway({}, {"notes": server}) as gate:
+        loop = the_loop()
+        caller = await gate.caller("2026")
+        await caller.tools()
+        await server.stop()
+        loop.network.on_connect = lambda address: tried.append(loop.time()) if address[1] == 8000 else None
+        await gate.advance(1200)
+        pauses = [later - sooner for sooner, later in itertools.pairwise(tried)]
+        # Full jitter: each pause is anything up to a bound that doubles from half a second to a minute.
+        assert max(pauses) > LONGEST_S / 2
+        assert all(pause <= min(LONGEST_S, FIRST_S * 2 ** (number + 1)) for number, pause in enumerate(pauses))
+        assert len(tried) > 1200 / LONGEST_S
+        refused = await caller.call("notes__echo")
+        assert refused.result["_meta"]["taskgate/error"]["executed"] == "no", refused.last
+        await server.start()
+        back = loop.time()
+        await until(lambda: server.methods["initialize"] > 1, "the gateway comes back")
+        assert loop.time() - back <= LONGEST_S
+        assert (await caller.call("notes__echo", {"a": 1})).text == '{"a": 1}'
+
+
+@seam
+async def test_a_servers_own_task_is_asked_for_as_often_as_it_wishes() -> None:
+    server = Upstream("2026")
+
+    @server.tool("slow", as_task=True)
+    async def slow(call: Call) -> str:
+        await call.sleep(20.5)
+        return "done"
+
+    async with Gateway({}, {"notes": server}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__slow")).result
+        assert handle["status"] == "working"
+        await gate.advance(30)
+        # Its pollIntervalMs is 1000: twenty times while it works, and once more to find it done.
+        assert 20 <= server.methods["tasks/get"] <= 23
+        shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+        assert shown["result"]["content"][0]["text"] == "done"
+
+
+@pytest.mark.parametrize(("tool", "least"), [("notes__slow", 1000), ("notes__held", 15000)])
+@seam
+async def test_callers_are_told_how_often_to_look(tool: str, least: int) -> None:
+    server = Upstream()
+
+    @server.tool("slow")
+    @server.tool("held")
+    async def slow(call: Call) -> str:
+        await call.sleep(600)
+        return json.dumps(call.arguments)
+
+    rules = {"governance": {"rules": [{"match": "held", "action": "approve"}]}}
+    async with Gateway(rules, {"notes": server}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call(tool)).result
+        assert handle["pollIntervalMs"] == least
