@@ -15,6 +15,7 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Entry
+from taskgate.core.catalog.uri_template import UriTemplate
 from taskgate.core.completion.candidates import values_from_schema
 from taskgate.core.completion.memory import Place
 from taskgate.core.completion.rank import CandidateIndex, Completion, merge_with_upstream
@@ -111,7 +112,7 @@ def _source(context: Context, view: View, asked: Asked) -> Source:
         return _names(context, view, asked)
     if asked.kind in (PROMPT, COMMAND):
         prompt = view.prompt(asked.name)
-        if prompt is not None and permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
+        if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
             place = Place(prompt.server, prompt.name, asked.argument)
             return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
     if asked.kind in (TOOL, COMMAND):
@@ -120,10 +121,10 @@ def _source(context: Context, view: View, asked: Asked) -> Source:
             return _of_tool(context, view, asked, tool)
     if asked.kind == RESOURCE:
         template = view.template(asked.name)
-        server = template.server if template is not None else view.owner_of(asked.name)
-        if server is not None:
+        server = template[1].server if template is not None else view.owner_of(asked.name)
+        if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
             place = Place(server, asked.name, asked.argument)
-            index = _of_template(context, view, template, asked.argument) if template is not None else _NO_CANDIDATES
+            index = _of_template(context, view, *template, asked.argument) if template is not None else _NO_CANDIDATES
             return Source(index, place, _able(view, server))
     raise CallerError("unknown_reference", "The ref names no prompt, tool or resource template that is offered here.")
 
@@ -166,36 +167,14 @@ def _takes_uri(schema: Any, argument: str) -> bool:
     return argument == "uri" or (isinstance(described, Mapping) and described.get("format") in ("uri", "iri"))
 
 
-def _of_template(context: Context, view: View, template: Entry, argument: str) -> CandidateIndex:
+def _of_template(context: Context, view: View, template: UriTemplate, entry: Entry, argument: str) -> CandidateIndex:
     """What stands in this place of the template in the resources that are listed."""
-    pattern = _pattern_for(template.name, argument)
-    if pattern is None:
-        return _NO_CANDIDATES
 
     def values() -> Iterable[str]:
-        for uri, entry in view.resources.items():
-            found = pattern.fullmatch(uri) if entry.server == template.server else None
-            if found is not None:
-                yield found.group("wanted")
+        listed = (uri for uri, found in view.resources.items() if found.server == entry.server)
+        return template.values_in(argument, listed)
 
-    return context.completions.index(("template", template.server, template.name, argument), view, values)
-
-
-def _pattern_for(template: str, argument: str) -> re.Pattern[str] | None:
-    """The template as a pattern that captures one of its simple variables."""
-    parts: list[str] = []
-    found = False
-    for literal, operator, names in re.findall(r"([^{}]*)(?:\{([+#./;?&]?)([^{}]*)\})?", template):
-        parts.append(re.escape(literal))
-        if not names:
-            continue
-        inner = ".*" if operator else "[^/]*"
-        if names.split(":")[0].rstrip("*") == argument and not found:
-            found = True
-            parts.append(f"(?P<wanted>{inner})")
-        else:
-            parts.append(inner)
-    return re.compile("".join(parts)) if found else None
+    return context.completions.index(("template", entry.server, entry.name, argument), view, values)
 
 
 async def _with_owner(context: Context, request: Request, source: Source, ours: Completion) -> bytes:

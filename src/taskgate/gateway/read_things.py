@@ -7,7 +7,6 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Forward
-from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
@@ -27,7 +26,8 @@ async def read_resource(context: Context, request: Request) -> bytes:
 
 async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
     """Policy and people have their say; returns when the request may go on."""
-    decision = decide(context.plan.gates, kind, server, name)
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    decision = view.decision_on(kind, server, name)
     if type(decision) is Forward and decision.note is None:
         return
     caller, arguments = request.caller, request.members().get("arguments")
@@ -48,22 +48,20 @@ async def owner_of(context: Context, request: Request, uri: str) -> str:
     """The server that a URI belongs to, if this caller may use it."""
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     server = view.owner_of(uri)
-    if server is None or not permitted(context, view, server, uri, PatternKind.RESOURCE):
+    if server is None or not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError("unknown_resource", "There is no such resource here.", data={"uri": uri[:500]})
     return server
 
 
-def permitted(context: Context, view: View, server: str, name: str, kind: PatternKind) -> bool:
-    if not view.subset.admits_kind(server, name, kind):
-        return False
-    return not isinstance(decide(context.plan.gates, kind, server, name), Denied)
+def permitted(view: View, server: str, name: str, kind: PatternKind) -> bool:
+    return not isinstance(view.decision_on(kind, server, name), Denied)
 
 
 async def get_prompt(context: Context, request: Request) -> bytes:
     name = _text(request.params, "name", "prompts/get")
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     prompt = view.prompt(name)
-    if prompt is None or not permitted(context, view, prompt.server, prompt.name, PatternKind.PROMPT):
+    if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
         raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
     await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)
     arguments = request.params.get("arguments")

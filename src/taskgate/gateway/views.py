@@ -6,7 +6,6 @@ taken when the view is built, by the same function that a call goes through, so 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,10 +18,11 @@ from taskgate.core.catalog.merge import Merged, merge
 from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.param_headers import InvalidParamHeader, ParamHeader, param_headers_of
 from taskgate.core.catalog.search import SearchIndex
+from taskgate.core.catalog.uri_template import UriTemplate, first_matching
 from taskgate.core.generations import Generation
 from taskgate.core.governance.decision import Decision, Denied, Forward, Gate, action_of
-from taskgate.core.governance.pipeline import decide
-from taskgate.core.patterns import PatternKind
+from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
+from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.scoping.request import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
@@ -76,10 +76,13 @@ class View:
     tools: Mapping[str, ToolRef]
     prompts: Mapping[str, PromptRef]
     resources: Mapping[str, Entry]
-    templates: tuple[tuple[re.Pattern[str], Entry], ...]
+    templates: tuple[tuple[UriTemplate, Entry], ...]
     notes: tuple[str, ...]
     tool_names: NameTable
     capabilities: Mapping[str, Mapping[str, Any]]
+    quarantined: Quarantined
+    withheld: Mapping[PatternKind, tuple[tuple[str, str], ...]]
+    """(server, name) of what is listed and yet is not for this caller. Nothing may pass by looking like it."""
     rendered: dict[tuple[EntryKind, Generation, bool], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
 
@@ -99,7 +102,7 @@ class View:
         server = self.subset.servers[0]
         if not self.subset.admits(server, name) or _refused(self.tool_names, (server, name)):
             return None
-        decision = decide(self.plan.gates, PatternKind.TOOL, server, name)
+        decision = self.decision_on(PatternKind.TOOL, server, name)
         raw = wire.raw(name)
         timeout_s = self.plan.plain_timeout_of(server)
         revision = self.subset.revision
@@ -121,14 +124,40 @@ class View:
         entry = self.resources.get(uri)
         if entry is not None:
             return entry.server
-        for pattern, template in self.templates:
-            if pattern.fullmatch(uri):
-                return template.server
+        template = first_matching(self.templates, uri)
+        if template is not None:
+            return template.server
         able = [server for server in self.subset.servers if "resources" in self.capabilities.get(server, {})]
         return able[0] if len(able) == 1 else None
 
-    def template(self, uri: str) -> Entry | None:
-        return next((entry for _, entry in self.templates if entry.name == uri), None)
+    def template(self, uri: str) -> tuple[UriTemplate, Entry] | None:
+        return next((found for found in self.templates if found[1].name == uri), None)
+
+    def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:
+        """What the gates say of a name, whether or not its server lists it. One that it does not list is never judged more
+        kindly than what it looks like."""
+        if not self.subset.admits_kind(server, name, kind):
+            return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
+        if self._lists(kind, server, name):
+            return decide(self.plan.gates, kind, server, name, quarantined=self.quarantined)
+        excluded = self.subset.denies_lookalike(server, name, kind)
+        if excluded is not None:
+            return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
+        looks = judged_skeleton(name, kind)
+        alike = any(s == server and judged_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
+        return decide_unlisted(
+            self.plan.gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if alike else ()
+        )
+
+    def _lists(self, kind: PatternKind, server: str, name: str) -> bool:
+        if kind is PatternKind.TOOL:
+            return (server, name) in self.tool_names.to_wire
+        if kind is PatternKind.PROMPT:
+            return any(prompt.server == server and prompt.name == name for prompt in self.prompts.values())
+        entry = self.resources.get(name)
+        template = self.template(name) if entry is None else None
+        owner = entry.server if entry is not None else (template[1].server if template is not None else None)
+        return owner == server
 
     def shown(self, tool: ToolRef, task_aware: bool) -> TaskSupport | None:
         return shown_support(
@@ -232,11 +261,16 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
     offers = {server: offer for server in subset.servers if (offer := catalogs.offer(server)) is not None}
     capabilities = {server: offer.capabilities for server, offer in offers.items()}
     found: dict[EntryKind, Merged] = {}
+    withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
     for kind in EntryKind:
-        listed = {
-            server: [e for e in offer.entries.get(kind, ()) if _visible(plan, subset, e, catalogs.quarantined)]
-            for server, offer in offers.items()
-        }
+        listed: dict[str, list[Entry]] = {}
+        for server, offer in offers.items():
+            entries = offer.entries.get(kind, ())
+            listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
+            if len(listed[server]) < len(entries):
+                shown = {e.name for e in listed[server]}
+                hidden = tuple((server, e.name) for e in entries if e.name not in shown)
+                withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
         found[kind] = merge(
             kind,
             listed,
@@ -259,10 +293,12 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         },
         {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
         found[EntryKind.RESOURCE].entries,
-        tuple((template_pattern(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
+        tuple((UriTemplate(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
         tuple(notes),
         tool_names,
         capabilities,
+        catalogs.quarantined,
+        withheld,
     )
 
 
@@ -323,18 +359,3 @@ def _visible(plan: Plan, subset: Subset, entry: Entry, quarantined: Quarantined)
 
 def _refused(names: NameTable, pair: tuple[str, str]) -> bool:
     return any(pair in collision.pairs for collision in names.refused)
-
-
-_EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
-
-
-def template_pattern(template: str) -> re.Pattern[str]:
-    """A URI template (RFC 6570) as a pattern for URIs that may have been made from it."""
-    parts: list[str] = []
-    at = 0
-    for match in _EXPRESSION.finditer(template):
-        parts.append(re.escape(template[at : match.start()]))
-        parts.append(".*" if match.group(1) in ("+", "#", "/", "?", "&", ";") else "[^/]*")
-        at = match.end()
-    parts.append(re.escape(template[at:]))
-    return re.compile("".join(parts))

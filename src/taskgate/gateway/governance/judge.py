@@ -18,6 +18,7 @@ from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, 
 from taskgate.core.governance.digest import AmbiguousJson, digest, parse_strict
 from taskgate.core.governance.grants import Grant, covering
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict, conclude, workflow_named
+from taskgate.core.governance.resource_uri import normal_form
 from taskgate.core.governance.twins import imitated_property
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.plan import Plan
@@ -105,7 +106,7 @@ def _policy_answer(plan: Plan, asked: Asked, decision: NeedsPolicy) -> PolicyAns
             asked.principal,
             asked.roles,
             asked.server,
-            asked.name,
+            normal_form(asked.name) if asked.kind is PatternKind.RESOURCE else asked.name,
             read_arguments(asked),
             asked.scope,
             decision.policy_id,

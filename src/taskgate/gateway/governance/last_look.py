@@ -7,7 +7,7 @@ lists of the servers, the standing grants. Whatever differs from what people agr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.errors import CallerError
@@ -20,11 +20,11 @@ from taskgate.core.governance.approval import (
     State,
     Workflow,
 )
-from taskgate.core.governance.decision import Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
-from taskgate.core.governance.pipeline import REFUSED, decide, workflow_named
+from taskgate.core.governance.pipeline import REFUSED, decide, decide_unlisted, workflow_named
 from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
-from taskgate.core.patterns import PatternKind
+from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.tasks.endings import refused
@@ -38,6 +38,11 @@ from taskgate.gateway.plan import Plan
 from taskgate.gateway.views import Views
 
 _NOT_RUN = "The call was not executed."
+_ENTRIES: Final = {
+    PatternKind.TOOL: (EntryKind.TOOL,),
+    PatternKind.PROMPT: (EntryKind.PROMPT,),
+    PatternKind.RESOURCE: (EntryKind.RESOURCE, EntryKind.TEMPLATE),
+}
 
 
 class LastLook:
@@ -81,13 +86,33 @@ class LastLook:
 
     def judged(self, plan: Plan, asked: Asked, now_ms: int) -> Settled:
         # What the session narrowed further holds as long as the session; the scope may have shrunk since.
-        if not _admits(self._views.subset(plan, asked.scope, SessionRequest()), asked):
+        subset = self._views.subset(plan, asked.scope, SessionRequest())
+        if not _admits(subset, asked.kind, asked.server, asked.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
-        decision = decide(plan.gates, asked.kind, asked.server, asked.name, quarantined=self._catalogs.quarantined)
+        decision = self._decision(plan, subset, asked.kind, asked.server, asked.name)
         try:
             return judge(plan, asked, decision, self._grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
+
+    def _decision(self, plan: Plan, subset: Subset, kind: PatternKind, server: str, name: str) -> Decision:
+        """As `View.decision_on`, for whoever holds no view: on the store's thread none can be built."""
+        held = self._catalogs.quarantined
+        offer = self._catalogs.offer(server)
+        entries = [e for k in _ENTRIES[kind] for e in offer.entries.get(k, ())] if offer is not None else []
+        if any(entry.name == name for entry in entries):
+            return decide(plan.gates, kind, server, name, quarantined=held)
+        excluded = subset.denies_lookalike(server, name, kind)
+        if excluded is not None:
+            return Denied(Gate.VISIBILITY, excluded.detail, REFUSED)
+        looks = judged_skeleton(name, kind)
+        alike = [entry.name for entry in entries if judged_skeleton(entry.name, kind) == looks]
+        withheld = any(
+            not _admits(subset, kind, server, other)
+            or isinstance(decide(plan.gates, kind, server, other, quarantined=held), Denied)
+            for other in alike
+        )
+        return decide_unlisted(plan.gates, kind, server, name, quarantined=held, withheld=(looks,) if withheld else ())
 
     def recheck(self, plan: Plan, approval: Approval, asked: Asked, decision: Settled, now_ms: int) -> Stopped | None:
         found = recheck(
@@ -113,10 +138,8 @@ class LastLook:
         return entry.digest if entry is not None else ""
 
 
-def _admits(subset: Subset, asked: Asked) -> bool:
-    if asked.kind is PatternKind.TOOL:
-        return subset.admits(asked.server, asked.name)
-    return subset.admits_kind(asked.server, asked.name, asked.kind)
+def _admits(subset: Subset, kind: PatternKind, server: str, name: str) -> bool:
+    return subset.admits(server, name) if kind is PatternKind.TOOL else subset.admits_kind(server, name, kind)
 
 
 def schema_of(entry: Entry | None) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ async def get_prompt(context: Context, request: Request, given: dict[str, Any]) 
     server, name = given["server"], given["name"]
     view = await served(context, request, server)
     known = any(prompt.server == server and prompt.name == name for prompt in view.prompts.values())
-    if not known or not permitted(context, view, server, name, PatternKind.PROMPT):
+    if not known or not permitted(view, server, name, PatternKind.PROMPT):
         raise CallerError(
             "unknown_prompt", f"{server} has no prompt {name[:120]!r} here. list_prompts shows what there is."
         )
@@ -77,7 +77,7 @@ async def unsubscribe_resource(context: Context, request: Request, given: dict[s
 
 async def _allowed(context: Context, request: Request, server: str, uri: str) -> None:
     view = await served(context, request, server)
-    if not permitted(context, view, server, uri, PatternKind.RESOURCE):
+    if not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError(
             "unknown_resource", f"{server} has no such resource here. list_resources shows what there is."
         )

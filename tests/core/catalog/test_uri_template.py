@@ -1,0 +1,65 @@
+"""URI templates: what a backtracking matcher would answer, in time that does not depend on how many ways there are."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core.catalog.uri_template import MAX_TEMPLATE, MAX_URI, Text, UriTemplate, first_matching
+
+_pieces = st.lists(st.sampled_from(["a", "b", "/", "-", "{x}", "{+y}", "{z}", "{/w}", "{?q}"]), max_size=7)
+
+
+def as_pattern(template: str) -> re.Pattern[str]:
+    """The meaning, as a regular expression: plain variables stay within a segment."""
+    parts = re.split(r"\{([+/?]?)\w\}", template)
+    texts = [re.escape(part) if at % 2 == 0 else ("(.*)" if part else "([^/]*)") for at, part in enumerate(parts)]
+    return re.compile("".join(texts), re.DOTALL)
+
+
+@given(_pieces, st.text(alphabet="ab/-", max_size=8))
+def test_a_template_matches_what_its_expression_would(pieces: list[str], uri: str) -> None:
+    template = "".join(pieces)
+    names = re.findall(r"\{\W?(\w)\}", template)
+    meant, text = as_pattern(template).fullmatch(uri), Text(uri)
+    assert UriTemplate(template).matches(text) is (meant is not None)
+    for at, name in enumerate(names):
+        if names.index(name) == at:
+            value = meant.group(at + 1) if meant is not None else None
+            assert UriTemplate(template).value_of(name, text) == value
+            assert list(UriTemplate(template).values_in(name, [uri])) == ([value] if value is not None else [])
+
+
+def test_a_variable_that_is_not_there_has_no_value() -> None:
+    assert UriTemplate("note:{x}").value_of("y", Text("note:1")) is None
+    assert list(UriTemplate("note:{x}").values_in("y", ["note:1"])) == []
+    assert list(UriTemplate("note:{x:3}/{y*}").values_in("y", ["note:1/2"])) == ["2"]
+
+
+def test_the_first_template_that_fits_owns_the_uri() -> None:
+    templates = [(UriTemplate("file:///{name}"), "one"), (UriTemplate("file:///{+path}"), "two")]
+    assert first_matching(templates, "file:///a") == "one"
+    assert first_matching(templates, "file:///a/b") == "two"
+    assert first_matching(templates, "note:a") is None
+
+
+def test_no_template_and_no_uri_can_hold_anything_up() -> None:
+    nine = UriTemplate("x://" + "{a}" * 9 + "!")
+    many = UriTemplate("x://" + "{a}-" * 1000 + "!")
+    mixed = UriTemplate("x://" + "{a}{+b}-/" * 400 + "!")
+    for template in (nine, many, mixed):
+        for filling in ("a" * 8000, "-" * 8000, "-/" * 4000):
+            uri = f"x://{filling}!"
+            began = time.process_time()
+            first_matching([(template, "s")], uri)
+            assert time.process_time() - began < 0.05
+    crowd = [(UriTemplate("x://" + "{a}-" * 900 + f"{n}{{b}}"), n) for n in range(300)]
+    began = time.process_time()
+    first_matching(crowd, "x://" + "-" * 8000)
+    list(many.values_in("a", ["x://" + "-" * 8000 + "!"] * 50))
+    assert time.process_time() - began < 0.1
+    assert first_matching([(UriTemplate("{+a}"), 1)], "x" * (MAX_URI + 1)) is None
+    assert not UriTemplate("{+a}" * MAX_TEMPLATE).matches(Text("x"))

@@ -1,0 +1,82 @@
+"""With plain names a server gets names it never listed. None of them passes a denial, a pin or a list by its looks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.governance.stage import a_stage, config, eventually
+from tests.governance.test_pins_in_force import changed, list_again, seen_as_changed
+
+PLAIN = {"default": {"default_servers": ["*"], "names": "plain"}}
+RULES = [
+    {"match": "drop_*", "action": "deny"},
+    {"match": "resource:note://host/secret*", "action": "deny"},
+    {"match": "delete_*", "action": "approve", "approval": "ops"},
+]
+GOVERNANCE = {"rules": RULES}
+
+
+def error_type(reply: dict[str, Any]) -> str | None:
+    return reply.get("error", {}).get("data", {}).get("error_type")
+
+
+async def test_a_name_that_looks_denied_is_denied_to_every_caller(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
+        caller, aware = await stage.stateful(), await stage.stateful({"tasks": {}})
+        for name in ("drop_it", "DROP_X", " drop_x", "drop＿x", "drоp_x", "drop_x\u200b"):
+            assert error_type(await caller.call(name)) == "policy_denied"
+            assert error_type(await aware.call(name, task={"ttl": 60000})) == "policy_denied"
+            ref = {"type": "ref/tool", "name": name}
+            refused = await caller.ask("completion/complete", ref=ref, argument={"name": "a", "value": ""})
+            assert error_type(refused) == "unknown_reference"
+        assert stage.sent() == []
+        assert "did harmless" in (await caller.call("harmless"))["result"]["content"][0]["text"]
+
+
+async def test_a_quarantined_tool_does_not_run_under_its_name_nor_one_like_it(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, scopes=PLAIN, pins="enforce", governance=GOVERNANCE) as stage:
+        caller = await stage.stateful({"tasks": {}})
+        assert "did read_it" in str(await caller.call("read_it"))
+        stage.describe(changed("Something else."))
+        await list_again(stage)
+        await seen_as_changed(stage)
+        before = len(stage.sent())
+        for name in ("read_it", "Read_It", "read＿it"):
+            assert error_type(await caller.call(name)) == "unknown_tool"
+            assert error_type(await caller.call(name, task={"ttl": 60000})) == "unknown_tool"
+        assert len(stage.sent()) == before
+
+
+async def test_every_way_to_a_denied_resource_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "CAPABILITIES").write_text(json.dumps({"completions": {}, "resources": {"subscribe": True}}))
+    async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
+        caller = await stage.stateful()
+        for path in ("host/secret", "HOST/secret", "host/./secret", "host/%73ecret", "host/Secret", "host//secret"):
+            uri = f"note://{path}"
+            assert error_type(await caller.ask("resources/read", uri=uri)) == "unknown_resource"
+            assert error_type(await caller.ask("resources/subscribe", uri=uri)) == "unknown_resource"
+            ref = {"type": "ref/resource", "uri": uri}
+            asked = await caller.ask("completion/complete", ref=ref, argument={"name": "a", "value": ""})
+            assert error_type(asked) == "unknown_reference"
+        assert stage.sent("resources/read") == []
+        assert "the text" in str(await caller.ask("resources/read", uri="note://host/open"))
+
+
+async def test_a_task_that_waits_is_judged_again_by_its_looks(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, scopes=PLAIN, governance=GOVERNANCE) as stage:
+        caller = await stage.stateful({"tasks": {}})
+        made = await caller.call("Delete_that", task={"ttl": 60000})
+        (row,) = await stage.open_approvals()
+        rules = [{"match": "delete_that", "action": "deny"}, *RULES]
+        await stage.gateway.reload(config(tmp_path, scopes=PLAIN, governance={"rules": rules}))
+
+        async def in_force() -> bool | None:
+            return "reloaded" in stage.gateway.log or None
+
+        await eventually(in_force)
+        await stage.approve(row["id"])
+        ended = await caller.ask("tasks/result", taskId=made["result"]["taskId"])
+        assert error_type(ended) == "policy_drift"
+        assert stage.sent() == []
