@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.catalog.uri_template import MAX_TEMPLATE, MAX_URI, Text, UriTemplate, first_matching
 
@@ -50,16 +50,12 @@ def test_no_template_and_no_uri_can_hold_anything_up() -> None:
     nine = UriTemplate("x://" + "{a}" * 9 + "!")
     many = UriTemplate("x://" + "{a}-" * 1000 + "!")
     mixed = UriTemplate("x://" + "{a}{+b}-/" * 400 + "!")
-    for template in (nine, many, mixed):
-        for filling in ("a" * 8000, "-" * 8000, "-/" * 4000):
-            uri = f"x://{filling}!"
-            began = time.process_time()
-            first_matching([(template, "s")], uri)
-            assert time.process_time() - began < 0.05
     crowd = [(UriTemplate("x://" + "{a}-" * 900 + f"{n}{{b}}"), n) for n in range(300)]
-    began = time.process_time()
-    first_matching(crowd, "x://" + "-" * 8000)
-    list(many.values_in("a", ["x://" + "-" * 8000 + "!"] * 50))
-    assert time.process_time() - began < 0.1
+    for filling in ("a" * 8000, "-" * 8000, "-/" * 4000):
+        uri = f"x://{filling}!"
+        for template in (nine, many, mixed):
+            assert least_cpu(lambda t=template, u=uri: first_matching([(t, "s")], u)) < PAUSE_S  # type: ignore[misc]
+            assert least_cpu(lambda t=template, u=uri: list(t.values_in("a", [u] * 50))) < PAUSE_S  # type: ignore[misc]
+        assert least_cpu(lambda u=uri: first_matching(crowd, u)) < PAUSE_S  # type: ignore[misc]
     assert first_matching([(UriTemplate("{+a}"), 1)], "x" * (MAX_URI + 1)) is None
     assert not UriTemplate("{+a}" * MAX_TEMPLATE).matches(Text("x"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
@@ -58,10 +57,12 @@ def _thousand_rules() -> RuleSet:
 
 
 def test_a_thousand_rules_decide_a_thousand_tools_within_a_tenth_of_a_second() -> None:
-    rules = _thousand_rules()
     names = [f"{verb}_{n}_file_{n % 7}" for n in range(250) for verb in ("read", "drop", "purge", "acquire")]
-    began = time.process_time()
-    for name in names:
-        rules.match(PatternKind.TOOL, f"s{len(name) % 3}", name)
-        rules.forced("s1", name)
-    assert time.process_time() - began < 0.1
+
+    def decide_all(rules: RuleSet) -> None:
+        for name in names:
+            rules.match(PatternKind.TOOL, f"s{len(name) % 3}", name)
+            rules.forced("s1", name)
+
+    fresh = iter([_thousand_rules() for _ in range(3)])
+    assert least_cpu(lambda: decide_all(next(fresh))) < 0.1

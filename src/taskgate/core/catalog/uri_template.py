@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 
 MAX_URI: Final = 8192
 MAX_TEMPLATE: Final = 4096
-MAX_EFFORT: Final = 200_000
+MAX_EFFORT: Final = 100_000
 """Characters of templates that one search compares, more of them where the URI is long; beyond it no template fits."""
-MAX_SUGGESTING: Final = 80_000
+MAX_SUGGESTING: Final = 40_000
 """The same for a list of suggestions, which divides each URI among the variables in both directions."""
 
 _EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
