@@ -21,6 +21,7 @@ import uvicorn
 
 from taskgate import clock
 from taskgate.assembly.build import House, open_house, open_stdio_house
+from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import OPERATOR, Caller
@@ -65,7 +66,10 @@ class _QuietServer(uvicorn.Server):
 
 
 class Lifecycle:
-    def __init__(self, loaded: LoadedConfig) -> None:
+    def __init__(self, loaded: LoadedConfig, host: str) -> None:
+        """`host` is the address that will be listened on. Raises ConfigError where strangers would be served unasked."""
+        check_exposure(loaded.root, host)
+        self._host = host
         self.house: House = open_house(loaded)
         self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper, self.house.intake.reader)
         self.ready = False
@@ -76,8 +80,10 @@ class Lifecycle:
         report(loaded)
         self._server: _QuietServer | None = None
 
-    async def serve(self, host: str, port: int, announce: Callable[[str, int], None]) -> None:
+    async def serve(self, port: int, announce: Callable[[str, int], None]) -> None:
         """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
+        host = self._host
+        warn_of_exposure(self.house.loaded.root, host)
         listening = _bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
         site = Site(self.door, self._state, self.house.metrics.exposition, dashboard)
@@ -125,7 +131,6 @@ class Lifecycle:
             gateway,
             self.house.keys.secret,
             lambda authorization: holder_at(self.house.doorkeeper, authorization),
-            lambda headers: self.house.guard.refuses(headers),
             partial(passphrase_fits, self.house.keys.passphrase) if self.house.keys.passphrase else None,
         )
         return self.dashboard
@@ -199,7 +204,7 @@ class Lifecycle:
             while True:
                 await self._reload_wanted.wait()
                 self._reload_wanted.clear()
-                await self._reload()
+                await self.reload()
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -218,13 +223,14 @@ class Lifecycle:
                 if any(changed in wanted or str(Path(changed).parent) in wanted for _, changed in changes):
                     self._reload_wanted.set()
 
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
         path = self.house.loaded.path
         if path is None:
             return
         before = _watched(self.house.loaded)
         try:
             loaded = await asyncio.to_thread(load, path)
+            check_exposure(loaded.root, self._host)
             self.house.reload(loaded)
         except ConfigError as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
@@ -232,12 +238,12 @@ class Lifecycle:
         except (TaskgateError, ValueError) as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
             return
-        self.door.entrance.guard = self.house.guard
-        self.door.entrance.doorkeeper = self.house.doorkeeper
+        self.door.adopt(self.house.guard, self.house.doorkeeper)
         log.info(
             "configuration reloaded", revision=self.house.plan.revision, registry=self.house.plan.registry.revision
         )
         report(loaded)
+        warn_of_exposure(loaded.root, self._host)
         if _watched(loaded) != before:
             self._watch_anew.set()
         asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)

@@ -62,7 +62,7 @@ def test_its_approvals_and_tokens_are_read(loaded: LoadedConfig) -> None:
     assert (money.timeout, money.approvals_needed) == (timedelta(minutes=30), 2)
     assert [channel.type for channel in money.channels] == ["inbox", "webhook"]
     token = loaded.root.tokens[0]
-    assert (token.id, token.roles, token.scope, token.sha256[:8]) == ("ann", ("approver",), None, "9f86d081")
+    assert (token.id, token.roles, token.scope, token.sha256[:8]) == ("ann", ("approver",), None, "5d0c3d1f")
 
 
 def test_its_scopes_tasks_and_switches_are_read(loaded: LoadedConfig) -> None:

@@ -43,7 +43,12 @@ def people() -> list[dict[str, Any]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
-    settings = config(tokens=people(), limits={"url_elicitations_per_minute": 1000}, compat={"vendor_methods": True})
+    settings = config(
+        tokens=people(),
+        auth={"anonymous": "default"},
+        limits={"url_elicitations_per_minute": 1000},
+        compat={"vendor_methods": True},
+    )
     async with running_gateway(settings) as running:
         yield running
 

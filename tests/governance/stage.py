@@ -41,13 +41,13 @@ TOOLS = [
 
 
 def people(*names: str) -> list[dict[str, Any]]:
-    """Tokens of approvers; each token is the name with `-token` behind it."""
+    """Tokens of approvers, who do not call; each token is the name with `-token` behind it."""
     return [person(name, "approver") for name in names]
 
 
 def person(name: str, *roles: str) -> dict[str, Any]:
     digest = hashlib.sha256(f"{name}-token".encode()).hexdigest()
-    return {"id": name, "sha256": digest, "roles": list(roles)}
+    return {"id": name, "sha256": digest, "roles": list(roles), "may_call": "approver" not in roles}
 
 
 @dataclass(slots=True)
@@ -228,6 +228,7 @@ def config(folder: Path, **more: Any) -> dict[str, Any]:
         "governance": {"rules": RULES, "force_required": ["export_all"]},
         "approval": {"ops": {"channels": ["inbox"], "redact_fields": ["password"]}},
         "tokens": people("ann", "bob"),
+        "auth": {"anonymous": "default"},
         "tasks": {"promote_after_ms": 20000},
     }
     return {**base, **more}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.governance.stage import TASKS, URL, Stage, a_stage, eventually, people
+from tests.governance.stage import TASKS, URL, Stage, a_stage, eventually, people, person
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -234,8 +234,14 @@ async def _when(value: Any) -> Any:
     return value or None
 
 
-async def test_nobody_decides_twice_and_strangers_not_at_all(stage: Stage) -> None:
+async def test_nobody_decides_twice_and_strangers_not_at_all(tmp_path: Path) -> None:
     """Bad input: repeated and foreign decisions."""
+    tokens = [{**person("ann", "approver"), "may_call": True}, person("bob", "approver")]
+    async with a_stage(tmp_path, tokens=tokens) as stage:
+        await _decided_once(stage)
+
+
+async def _decided_once(stage: Stage) -> None:
     waiting = asyncio.create_task((await stage.stateful(token="ann-token")).call("s__delete_it", CALL))
     (row,) = await stage.open_approvals()
     assert (await stage.approve(row["id"], token="")).status_code == 401

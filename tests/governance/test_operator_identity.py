@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> No
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
-    keeper = Doorkeeper(tokens, operator_identity("op"))
+    keeper = Doorkeeper(tokens, operator_identity("op"), None)
     found = {word: holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
@@ -68,14 +69,14 @@ def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> No
     assert found["c"].operator
     assert found["op"] == OPERATOR
     assert holder_at(keeper, b"Basic op") is None
-    assert holder_at(Doorkeeper((), operator_identity("op")), b"Bearer x") is None
+    assert holder_at(Doorkeeper((), operator_identity("op"), None), b"Bearer x") is None
 
 
 def test_a_session_is_good_for_its_person_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     login = a_login()
     cookie = value_in(login.cookie_for(ANN))
-    assert login.who(cookie) == ANN
-    assert a_login().who(cookie) == ANN
+    assert login.who(cookie) == replace(ANN, logged_in=True)
+    assert a_login().who(cookie) == replace(ANN, logged_in=True)
     assert a_login(b"t" * 32).who(cookie) is None
     assert a_login(people={}).who(cookie) is None
     for broken in (None, "", ".", "x.y", cookie[:-2], cookie + "A", cookie.replace(".", "")):

@@ -26,6 +26,7 @@ def config(budgets: dict[str, Any], limits: dict[str, Any] | None = None, **more
             {"id": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
             for name, token in (("greedy", GREEDY), ("polite", POLITE))
         ],
+        "auth": {"anonymous": "default"},
         "limits": limits or {},
         **more,
     }

@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.scopes.talking import GENERATIONS, STATEFUL, STATELESS, opened, scope, server, talking
 
-ANN, OPS = "ann-token", "ops-token"
+ANN, OPS, BOB = "ann-token", "ops-token", "bob-token"
 
 
 def digest(token: str) -> str:
@@ -31,17 +31,25 @@ CONFIG: dict[str, Any] = {
         "empty": scope("files", tool_allowlist=[]),
         "closed": {"default_servers": ["*"], "enabled": False},
     },
-    "tokens": [
-        {"id": "ann", "sha256": digest(ANN), "scope": "review"},
-        {"id": "ops", "sha256": digest(OPS), "roles": ["operator"]},
-    ],
 }
+TOKENS = [
+    {"id": "ann", "sha256": digest(ANN), "scope": "review"},
+    {"id": "ops", "sha256": digest(OPS), "roles": ["operator"]},
+    {"id": "bob", "sha256": digest(BOB)},
+]
 REVIEW = ["files__read", "files__write"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[Gateway]:
     async with running_gateway(CONFIG) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def guarded() -> AsyncIterator[Gateway]:
+    """The same with tokens, so that nobody comes in without one."""
+    async with running_gateway({**CONFIG, "tokens": TOKENS}) as running:
         yield running
 
 
@@ -87,10 +95,10 @@ async def test_both_aliases_of_a_visible_tool_are_accepted(gateway: Gateway, ver
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
-async def test_a_token_brings_its_scope_and_cannot_leave_it(gateway: Gateway, version: str) -> None:
-    async with opened(gateway.url, version, ANN) as ann:
+async def test_a_token_brings_its_scope_and_cannot_leave_it(guarded: Gateway, version: str) -> None:
+    async with opened(guarded.url, version, ANN) as ann:
         assert await ann.tools() == REVIEW
-    async with talking(f"{gateway.url}/post", version, ANN) as ann:
+    async with talking(f"{guarded.url}/post", version, ANN) as ann:
         assert (await ann.ask("tools/list")).status == 404
 
 
@@ -145,11 +153,11 @@ async def test_a_wish_that_cannot_be_read_is_refused_clearly(
 @pytest.mark.parametrize("version", GENERATIONS)
 @pytest.mark.parametrize("path", ["/revew", "/closed", "", "/v1", "/%2e%2e", "/re%00view"])
 async def test_an_unknown_scope_is_not_found_and_only_operators_get_a_hint(
-    gateway: Gateway, version: str, path: str
+    guarded: Gateway, version: str, path: str
 ) -> None:
     async with (
-        talking(f"{gateway.url}{path}", version) as stranger,
-        talking(f"{gateway.url}{path}", version, OPS) as operator,
+        talking(f"{guarded.url}{path}", version, BOB) as stranger,
+        talking(f"{guarded.url}{path}", version, OPS) as operator,
     ):
         refused, hinted = await stranger.ask("tools/list"), await operator.ask("tools/list")
     assert (refused.status, hinted.status) == (404, 404)
@@ -170,8 +178,8 @@ async def test_an_empty_set_warns_and_serves_nothing(gateway: Gateway, version: 
     assert "deny_all" in gateway.log
 
 
-async def test_a_wrong_token_is_refused_before_anything_else(gateway: Gateway) -> None:
-    async with talking(f"{gateway.url}/review", STATELESS, "guess") as stranger:
+async def test_a_wrong_token_is_refused_before_anything_else(guarded: Gateway) -> None:
+    async with talking(f"{guarded.url}/review", STATELESS, "guess") as stranger:
         assert (await stranger.ask("tools/list")).status == 401
 
 

@@ -239,12 +239,13 @@ def guard(root: GatewayFile) -> Guard:
         hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
     if root.listen.host not in ("0.0.0.0", "::"):
         hosts.append(root.listen.host)
-    return Guard(hosts, origins)
+    return Guard(hosts, origins, open_to_all=not root.tokens and root.auth.anonymous is None)
 
 
 def doorkeeper(root: GatewayFile, keys: Keys) -> Doorkeeper:
     operator = operator_identity(keys.operator_token)
-    return Doorkeeper(tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope) for t in root.tokens), operator)
+    tokens = tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope, t.may_call) for t in root.tokens)
+    return Doorkeeper(tokens, operator, root.auth.anonymous)
 
 
 def store_path(loaded: LoadedConfig) -> Path:

@@ -67,8 +67,9 @@ def approval_policy(server: Server) -> ApprovalPolicy:
 def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:
     roles = {token.id: frozenset(token.roles) for token in root.tokens}
     _refuse_reserved(roles)
+    calling = {token.id: token.may_call for token in root.tokens}
     approvers = {
-        name: Approver(name, owned, _OPERATOR_ROLE in owned)
+        name: Approver(name, owned, _OPERATOR_ROLE in owned, calling[name])
         for name, owned in roles.items()
         if owned & {APPROVER_ROLE, _OPERATOR_ROLE}
     }

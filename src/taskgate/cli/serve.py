@@ -42,8 +42,8 @@ def serve(
     number = loaded.root.listen.port if port is None else port
 
     async def run() -> None:
-        life = Lifecycle(loaded)
-        await life.serve(address, number, lambda h, p: announce(loaded, h, p, life.login_url()))
+        life = Lifecycle(loaded, address)
+        await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     try:
         uvloop.run(run())
@@ -85,6 +85,7 @@ def check(config: ConfigOption = None) -> None:
     from taskgate.config.problems import ConfigError
 
     loaded = loaded_or_exit(config)
+    refuse_exposure(loaded, loaded.root.listen.host)
     try:
         count = build_for_check(loaded)
     except ConfigError as error:
@@ -109,14 +110,30 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
         raise typer.Exit(ExitCode.USAGE) from None
 
 
+def refuse_exposure(loaded: LoadedConfig, host: str) -> None:
+    """Leave, before anything is opened, if strangers would be served without anybody having said so."""
+    from taskgate.assembly.exposure import check_exposure
+    from taskgate.config.problems import ConfigError
+
+    try:
+        check_exposure(loaded.root, host)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
 def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") -> None:
     """Tell a person what to do next: the address, and a block to paste into a client.
 
     The login link opens the inbox once. It is for the person at this terminal only, never for a log.
     """
+    from taskgate.assembly.exposure import BANNER, is_open_to_strangers
+
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/mcp"
     print(f"Taskgate is serving at {url}", flush=True)
+    if is_open_to_strangers(loaded.root, host):
+        print(BANNER, flush=True)
     if loaded.path is None:
         print("No configuration file was found, so a demo server with a few files is behind it.", flush=True)
     if sys.stdout.isatty() or loaded.path is None:

@@ -45,8 +45,7 @@ tools wait for an approval. `taskgate check` reads a file exactly as `serve` doe
   with the keys `mcp.enabled`, `mcp.default_server_ids`, `mcp.allowed_server_ids`, `mcp.tool_allowlist`,
   `mcp.tool_denylist`, `mcp.tags`, `mcp.profile`, `mcp.profile_overrides`; lists are JSON arrays or comma lists.
 - Keys at the top that begin with `x-` are yours, for anchors.
-- `task_annotation_overrides: {force_required: [...]}` is another name for `governance.force_required`. `auth` is
-  not available yet.
+- `task_annotation_overrides: {force_required: [...]}` is another name for `governance.force_required`.
 """
 
 _SAMPLES = {
@@ -71,7 +70,8 @@ _SAMPLES = {
 #   url: "sqlite:///./taskgate.db"
 """,
     "tokens": """# tokens:
-#   - {id: ann, sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", roles: [approver]}
+#   - {id: agent, sha256: "<64 hex digits from: taskgate token new agent>"}
+#   - {id: ann, sha256: "<64 hex digits from: taskgate token new ann>", roles: [approver]}
 """,
 }
 

@@ -17,7 +17,7 @@ from taskgate.config.limits import Limits
 from taskgate.config.providers import Provider
 from taskgate.config.scopes import Scope, ScopeProfile, Token
 from taskgate.config.servers import Server
-from taskgate.config.switches import Compat, Completion, Errors, Facade, Listen, Store, Telemetry
+from taskgate.config.switches import Auth, Compat, Completion, Errors, Facade, Listen, Store, Telemetry
 from taskgate.config.tasks import Tasks
 from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
@@ -30,6 +30,11 @@ def _first_schema(value: Any) -> Any:
 
 def _off_word(value: Any) -> Any:
     return "off" if value in ("false", "no", False) else value
+
+
+def _auth_word(value: Any) -> Any:
+    """`auth: none` is a word of its own, so that nobody opens a gateway to the network by a forgotten key."""
+    return {"none": True} if value == "none" else value
 
 
 class GatewayFile(Section):
@@ -60,7 +65,13 @@ class GatewayFile(Section):
         default_factory=dict,
         description="What is served at /mcp/NAME; `default` is /mcp. Without any: one scope with all servers.",
     )
-    tokens: tuple[Token, ...] = Field(default=(), description="Who may call and who may approve.")
+    tokens: tuple[Token, ...] = Field(
+        default=(),
+        description="Who may call and who may approve. As soon as there is one, a request without a token is refused.",
+    )
+    auth: Annotated[Auth, BeforeValidator(_auth_word)] = Field(
+        default_factory=Auth, description="Who may come without a token."
+    )
     tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
     facade: Facade = Field(default_factory=Facade, description="The facade tools.")
     providers: dict[Name, Provider] = Field(default_factory=dict, description="Models that may answer sampling.")

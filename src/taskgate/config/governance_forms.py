@@ -1,7 +1,7 @@
 """Short and older ways of writing governance and approval -> the form of their sections.
 
 `task_annotation_overrides.force_required` joins `governance.force_required`; a channel written as one word becomes a
-map with that type; `auth` is answered with a clear "not yet".
+map with that type; the kinds of `auth` that do not exist yet are answered with a clear "not yet".
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ from taskgate.config.overlays import branch
 from taskgate.config.problems import Problem, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
 
+_LATER_AUTH = frozenset({"jwt", "introspection", "mtls", "oidc", "issuer"})
+
 
 def gather_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:
     """The root with everything about governance in our own form."""
     problems: list[Problem] = []
-    if (auth := root.entries.get("auth")) is not None:
-        hint = "remove it; until then callers and approvers are told apart by `tokens`"
-        problems.append(problem_at(auth.key_mark, "auth", "is not available yet", hint))
-    root = _with_alias(root.without("auth"), problems)
+    root = _with_alias(_without_later_auth(root, problems), problems)
     return _with_channels(root), problems
+
+
+def _without_later_auth(root: Mapping, problems: list[Problem]) -> Mapping:
+    auth = root.get("auth")
+    if not isinstance(auth, Mapping):
+        return root
+    for key in _LATER_AUTH & auth.entries.keys():
+        hint = "remove it; until then callers and approvers are told apart by `tokens`"
+        problems.append(problem_at(auth.entries[key].key_mark, f"auth.{key}", "is not available yet", hint))
+        auth = auth.without(key)
+    return root.with_value("auth", auth)
 
 
 def _with_alias(root: Mapping, problems: list[Problem]) -> Mapping:

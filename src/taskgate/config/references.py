@@ -223,7 +223,22 @@ def _check_tokens(found: References) -> None:
             if word and seen.setdefault((name, word), position) != position:
                 mark = token.entries[name].value.mark
                 found.problems.append(problem_at(mark, f"{key}.{name}", "is used by two tokens", "give each its own"))
+    _check_auth(found)
     _check_approvers(found)
+
+
+def _check_auth(found: References) -> None:
+    auth = found.root.entries.get("auth")
+    if auth is None:
+        return
+    if isinstance(auth.value, Mapping):
+        scopes = list(found.root.map("scopes").entries) or ["default"]
+        scope = auth.value.text("anonymous")
+        if scope is not None and scope not in scopes:
+            found.unknown(auth.value.entries["anonymous"].value.mark, "auth.anonymous", "scope", scope, scopes)
+    elif text_of(auth.value) == "none" and found.root.list("tokens"):
+        hint = "remove one of them, or write auth: {anonymous: SCOPE} for the scope that needs no token"
+        found.problems.append(problem_at(auth.key_mark, "auth", "none contradicts `tokens`", hint))
 
 
 def _check_approvers(found: References) -> None:

@@ -63,3 +63,7 @@ class Token(Section):
     sha256: Sha256 = Field(repr=False, description="Digest of the token; `taskgate token new NAME` makes one.")
     roles: Words = Field(default=(), description="For example approver, operator; Cedar sees them as groups.")
     scope: ScopeName | None = Field(default=None, description="The only scope this token may use.")
+    may_call: bool = Field(
+        default=True,
+        description="Whether this token may call tools. One that may not can also decide what anonymous callers ask.",
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from taskgate.config.words import Duration, HttpUrl, Section, Whole
+from taskgate.config.words import Duration, HttpUrl, ScopeName, Section, Whole
 
 
 def _store_url(text: str) -> str:
@@ -29,6 +29,18 @@ class Listen(Section):
 
     host: str = Field(default="127.0.0.1", description="Address to bind; loopback unless you know better.")
     port: Annotated[Whole, Field(ge=0, le=65535)] = Field(default=7467, description="Port; 0 picks a free one.")
+
+
+class Auth(Section):
+    """Who must say who they are. Without `tokens` nobody must, and the gateway listens on loopback only."""
+
+    none: bool = Field(
+        default=False,
+        description="Written as `auth: none`: listen beyond loopback although anybody who reaches the address may call.",
+    )
+    anonymous: ScopeName | None = Field(
+        default=None, description="The one scope that may be used without a token although `tokens` are set."
+    )
 
 
 class Store(Section):

@@ -5,6 +5,7 @@ Each is a pydantic annotation whose error says what would be right. No key lives
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import timedelta
 from typing import Annotated, Any
@@ -23,6 +24,10 @@ _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
+_GUESSABLE = frozenset(
+    hashlib.sha256(word.encode()).hexdigest()
+    for word in ("", "test", "token", "secret", "password", "changeme", "admin", "operator", "taskgate", "hello", "foo")
+)
 
 
 class Section(BaseModel):
@@ -104,6 +109,8 @@ def _http_url_fault(text: str) -> str | None:
 def _sha256_fault(text: str) -> str | None:
     if not _SHA256.match(text):
         return "is not a SHA-256 digest of 64 hexadecimal digits; `taskgate token new NAME` makes one"
+    if text.lower() in _GUESSABLE:
+        return "is the digest of a word that anybody would try first; `taskgate token new NAME` makes a token"
     return None
 
 

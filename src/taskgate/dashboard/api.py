@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import Approver, Verdict
+from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
 from taskgate.dashboard import questions_api
@@ -106,7 +106,7 @@ class Api:
             parts[1],
             Verdict(parts[2]),
             reason=_text(said, "reason") or "",
-            channel="api",
+            channel=PAGE_CHANNEL if who.logged_in else "api",
             digest=_text(said, "arguments_digest"),
             grant=_wish(said.get("grant")),
         )

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -90,7 +91,8 @@ class Login:
             session = msgspec.json.decode(payload, type=_Session)
         except msgspec.DecodeError:
             return None
-        return self._approver_named(session.who) if session.expires > clock.wall() else None
+        who = self._approver_named(session.who) if session.expires > clock.wall() else None
+        return replace(who, logged_in=True) if who is not None else None
 
     def form_token(self, cookie: str | None) -> str:
         """What a form must repeat: only a page of ours can know it."""

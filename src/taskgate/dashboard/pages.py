@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from taskgate import clock
 from taskgate.core.activity.waterfall import svg
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import Approver, Verdict
+from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.difference import Change
 from taskgate.dashboard.elicitations import Elicitations
@@ -132,7 +132,7 @@ class Pages:
                 approval_id,
                 verdict,
                 reason=form.get("reason", "").strip(),
-                channel="page",
+                channel=PAGE_CHANNEL,
                 digest=form.get("digest", ""),
                 grant=self._wish(form.get("grant", "")) if verdict is Verdict.APPROVE else None,
             )

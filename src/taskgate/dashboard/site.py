@@ -46,18 +46,14 @@ _NOT_AN_APPROVER: Final = (
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 
 ByBearer = Callable[[bytes], Approver | None]
-Refuses = Callable[[dict[bytes, bytes]], int | None]
 
 
 class Dashboard:
-    """`by_bearer` says whose a bearer token is, `refuses` checks Host and Origin; both belong to the doors."""
+    """`by_bearer` says whose a bearer token is. Host and Origin have been checked by the site that it is a part of."""
 
-    def __init__(
-        self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, refuses: Refuses, fits: Fits | None = None
-    ) -> None:
+    def __init__(self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, fits: Fits | None) -> None:
         self._gateway = gateway
         self._by_bearer = by_bearer
-        self._refuses = refuses
         self.login = Login(secret, self._named, self._is_https)
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
         self._passphrase = Passphrase(fits)
@@ -82,10 +78,6 @@ class Dashboard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Around one request: whatever breaks is answered and logged."""
-        refused = self._refuses(dict(scope["headers"]))
-        if refused is not None:
-            await send_answer(send, problem(refused, "This Host or Origin is not allowed here. See allowed_hosts."))
-            return
         try:
             request = await read_request(scope, receive)
             answer = await self._answer(request)

@@ -1,4 +1,9 @@
-"""Who is at the door: a bearer token names a principal, no token is anonymous, a wrong one is refused."""
+"""Who is at the door: a bearer token names a principal.
+
+As soon as one token is configured, a request without a token is refused, except in the one scope that `auth.anonymous` names.
+Where none is configured everybody is anonymous. Other kinds of credential (signed tokens of an issuer, a login) are to become
+further ways to an `Identity`; nothing behind the door asks how somebody was identified.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,7 @@ class Token:
     sha256: str
     roles: frozenset[str] = frozenset()
     scope: str | None = None
+    may_call: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,12 @@ class Identity:
     principal: str = ANONYMOUS
     roles: frozenset[str] = frozenset()
     scope: str | None = None
+    """The only scope that it opens."""
+    may_call: bool = True
+
+    @property
+    def anonymous(self) -> bool:
+        return self.principal == ANONYMOUS
 
     @property
     def is_operator(self) -> bool:
@@ -40,6 +52,10 @@ class WrongToken(Exception):
     """A credential was given and is not one of ours."""
 
 
+class TokenNeeded(Exception):
+    """No credential was given, and anonymous callers are not served here."""
+
+
 def token_digest(token: str | bytes) -> str:
     return hashlib.sha256(token.encode("utf-8") if isinstance(token, str) else token).hexdigest()
 
@@ -50,39 +66,52 @@ def operator_identity(token: str) -> Token:
 
 
 class Doorkeeper:
-    """`operator` is the token of whoever owns the gateway; knowing it does not make other tokens necessary."""
+    """`operator` is the token of whoever owns the gateway; knowing it does not make other tokens necessary.
 
-    def __init__(self, tokens: tuple[Token, ...] = (), operator: Token | None = None) -> None:
-        self._tokens = tokens
+    `anonymous` is the only scope that needs no identity; without it and without tokens every scope is open.
+    """
+
+    def __init__(self, tokens: tuple[Token, ...], operator: Token | None, anonymous: str | None) -> None:
         self._all = (*tokens, operator) if operator is not None else tokens
+        self.requires_identity = bool(tokens) or anonymous is not None
+        if not self.requires_identity:
+            self._nobody: Identity | None = NOBODY
+        else:
+            self._nobody = Identity(scope=anonymous) if anonymous is not None else None
 
     def identify(self, authorization: bytes | None) -> Identity:
+        """Raises WrongToken, and TokenNeeded where nobody may come without one."""
         if authorization is None:
-            return NOBODY
+            return self._without_token()
         scheme, _, credential = authorization.partition(b" ")
-        if scheme.lower() != b"bearer":
-            if self._tokens:
-                raise WrongToken
-            return NOBODY
-        digest = hashlib.sha256(credential.strip()).hexdigest()
+        found = self._holder(credential.strip()) if scheme.lower() == b"bearer" else None
+        if found is not None:
+            return Identity(found.id, found.roles, found.scope, found.may_call)
+        if self.requires_identity:
+            raise WrongToken
+        return NOBODY
+
+    def _without_token(self) -> Identity:
+        if self._nobody is None:
+            raise TokenNeeded
+        return self._nobody
+
+    def _holder(self, credential: bytes) -> Token | None:
+        digest = hashlib.sha256(credential).hexdigest()
         found: Token | None = None
         for token in self._all:
             # Every token is compared, so the time taken tells nothing about which one was near.
             if hmac.compare_digest(token.sha256, digest):
                 found = token
-        if found is None:
-            if self._tokens:
-                raise WrongToken
-            return NOBODY
-        return Identity(found.id, found.roles, found.scope)
+        return found
 
 
 def holder_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
     """The person behind a bearer token, whatever they may do. Nobody behind a token that is not known."""
     try:
         identity = doorkeeper.identify(authorization)
-    except WrongToken:
+    except (WrongToken, TokenNeeded):
         return None
     if identity.principal == ANONYMOUS:
         return None
-    return Approver(identity.principal, identity.roles, identity.is_operator)
+    return Approver(identity.principal, identity.roles, identity.is_operator, identity.may_call)

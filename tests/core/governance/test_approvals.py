@@ -26,6 +26,7 @@ from taskgate.core.governance.approval import (
     Withdrawn,
     Workflow,
     apply,
+    approvals_that_count,
     as_of,
     ask,
     may_decide,
@@ -350,3 +351,32 @@ def test_no_grant_comes_from_what_nobody_approved() -> None:
     unsafe = replace(WORKFLOW, on_timeout=OnTimeout.APPROVE)
     with pytest.raises(NoGrant, match="silence"):
         grant_from(as_of(opened(), unsafe, 2_100), "gr_1", 2_100)
+
+
+@pytest.mark.parametrize(
+    "who, own, of_another, anonymous",
+    [
+        (Approver("operator", operator=True, logged_in=True), True, True, True),
+        (Approver("operator", operator=True), False, True, True),
+        (Approver("ann", frozenset({"approver"})), False, True, False),
+        (Approver("ann", frozenset({"approver"}), logged_in=True), False, True, False),
+        (Approver("ann", frozenset({"approver"}), may_call=False), False, True, True),
+        (Approver("boss", frozenset({"operator"}), operator=True), False, True, False),
+    ],
+)
+def test_who_is_a_second_person(who: Approver, own: bool, of_another: bool, anonymous: bool) -> None:
+    found = [who.is_second_person(requester) for requester in (who.id, "agent", "anonymous")]
+    assert found == [own, of_another, anonymous]
+
+
+def test_what_the_operator_approved_after_logging_in_still_counts_at_dispatch() -> None:
+    own = replace(BINDING, principal="operator")
+    asked = ask("ap_1", WORKFLOW, "rules[0]", own, 0)
+    standing = {"operator": OPERATOR}
+    for who, channel, counts in (
+        (replace(OPERATOR, logged_in=True), "page", 1),
+        (OPERATOR, "api", 0),
+    ):
+        outcome = apply(asked, WORKFLOW, Voted(who, Verdict.APPROVE, 1, "", channel))
+        assert isinstance(outcome, Changed) == bool(counts)
+        assert approvals_that_count(outcome.approval, WORKFLOW, standing) == counts

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
+from taskgate.core.caller import ANONYMOUS, OPERATOR
 from taskgate.core.patterns import Glob, PatternKind
 
 DEFAULT_WORKFLOW = "default"
 APPROVER_ROLE = "approver"
 ROLE_PREFIX = "role:"
 MAX_REASON_LENGTH = 2_000
+PAGE_CHANNEL = "page"
+"""The channel of a decision made on our own pages, by somebody who logged in there."""
 APPROVAL_REJECTED = "approval_rejected"
 APPROVAL_EXPIRED = "approval_expired"
 
@@ -52,6 +55,23 @@ class Approver:
     id: str
     roles: frozenset[str] = frozenset()
     operator: bool = False
+    may_call: bool = True
+    """Whether the same credential opens `/mcp`, so that an agent may hold it."""
+    logged_in: bool = False
+    """Identified by a login on our own pages rather than by a token or a channel."""
+
+    def is_second_person(self, requester: str) -> bool:
+        """Whether this is somebody other than whoever asked for the call. The one place that says so.
+
+        The operator's own login always is. A credential that may call is never a second person for its own calls, nor for
+        anonymous ones: whoever holds it could have left it out. The operator's token is not handed to agents, so it counts
+        for anonymous calls.
+        """
+        if self.id == OPERATOR:
+            return self.logged_in or requester != OPERATOR
+        if requester == self.id:
+            return False
+        return requester != ANONYMOUS or not self.may_call
 
     @property
     def approves(self) -> bool:
@@ -235,7 +255,7 @@ def as_of(approval: Approval, workflow: Workflow, now_ms: int) -> Approval:
 
 def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal | None:
     """The one place that says whether a person may decide on a call, for every door and channel."""
-    if who.id == binding.principal and not workflow.self_approval:
+    if not workflow.self_approval and not who.is_second_person(binding.principal):
         return Refusal.OWN_CALL
     if not (who.operator or APPROVER_ROLE in who.roles):
         return Refusal.NOT_AN_APPROVER
@@ -246,8 +266,12 @@ def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal |
 
 def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mapping[str, Approver]) -> int:
     """How many different people who may decide *today* have said yes."""
-    people = {vote.approver for vote in approval.votes if vote.verdict is Verdict.APPROVE}
-    known = (standing[person] for person in people if person in standing)
+    yes = {vote.approver: vote.channel for vote in approval.votes if vote.verdict is Verdict.APPROVE}
+    known = (
+        replace(standing[person], logged_in=channel == PAGE_CHANNEL)
+        for person, channel in yes.items()
+        if person in standing
+    )
     return sum(1 for who in known if may_decide(workflow, approval.binding, who) is None)
 
 

@@ -16,6 +16,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
+from taskgate.doors.http.guard import arrived_on_loopback
 from taskgate.doors.http.post import Answering, Post
 from taskgate.gateway.plan import Limits
 
@@ -69,6 +70,8 @@ class Connection(HttpToolsProtocol):
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The transport itself, for answers that leave in one write anyway."""
+        self.on_loopback = False
+        """Whether it arrived on a loopback address."""
         self._answer = answer
         self.limits = limits
         self._post: Post | None = None
@@ -85,6 +88,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.raw = transport
+        self.on_loopback = arrived_on_loopback(transport.get_extra_info("sockname"))
         self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self._waiting_since = clock.monotonic()
 

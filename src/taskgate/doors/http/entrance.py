@@ -11,7 +11,7 @@ from taskgate.core.generations import STATEFUL_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import unsupported_version
 from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.guard import Guard
-from taskgate.doors.identity import Doorkeeper, Identity, WrongToken
+from taskgate.doors.identity import Doorkeeper, Identity, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.replies import Reply
 from taskgate.gateway.sessions import Session
@@ -33,20 +33,34 @@ class Entrance:
         self.guard = guard
         self.doorkeeper = doorkeeper
 
-    def admit(self, path: bytes, headers: dict[bytes, bytes]) -> Caller:
+    def admit(self, path: bytes, headers: dict[bytes, bytes], on_loopback: bool) -> Caller:
         """The caller, in the scope that it asks for or that its token binds it to. Raises Refused."""
-        status = self.guard.refuses(headers)
+        status = self.guard.refuses(headers, on_loopback)
         if status is not None:
             raise self.refused(status, "This Host or Origin is not allowed here. See allowed_hosts.")
-        try:
-            identity = self.doorkeeper.identify(headers.get(b"authorization"))
-        except WrongToken:
-            raise self.refused(401, "The bearer token is not known.", [(b"www-authenticate", b"Bearer")]) from None
+        identity = self._identity(headers.get(b"authorization"))
         asked = scope_in(path) or identity.scope or self.gateway.default_scope
         # A scope bound to a token cannot be left by an address.
-        if (identity.scope is not None and asked != identity.scope) or not self.gateway.has_scope(asked):
+        if identity.scope is not None and asked != identity.scope:
+            raise self._token_needed() if identity.anonymous else self.refused(404, self._nothing_here(asked, identity))
+        if not self.gateway.has_scope(asked):
             raise self.refused(404, self._nothing_here(asked, identity))
         return _caller(identity.principal, identity.roles, asked)
+
+    def _identity(self, authorization: bytes | None) -> Identity:
+        try:
+            identity = self.doorkeeper.identify(authorization)
+        except TokenNeeded:
+            raise self._token_needed() from None
+        except WrongToken:
+            raise self.refused(401, "The bearer token is not known.", [_WRONG_TOKEN]) from None
+        if not identity.may_call:
+            raise self.refused(403, "This token may decide on approvals, but it may not call.")
+        return identity
+
+    def _token_needed(self) -> Refused:
+        text = "A token is needed here: send `Authorization: Bearer TOKEN`. Whoever runs this gateway can give you one."
+        return self.refused(401, text, [_CHALLENGE])
 
     def _nothing_here(self, asked: str, identity: Identity) -> str:
         """Which scopes there are is told only to an operator; everyone else gets one and the same sentence."""
@@ -83,6 +97,8 @@ class Entrance:
         return Refused(status or reply.status, reply.body, retry_after(reply))
 
 
+_CHALLENGE = (b"www-authenticate", b'Bearer realm="taskgate"')
+_WRONG_TOKEN = (b"www-authenticate", b'Bearer realm="taskgate", error="invalid_token"')
 _STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISIONS)
 
 

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Guard:
-    """Allows loopback names and whatever the operator adds; answers from a cache of header values seen."""
+    """Allows loopback names and whatever the operator adds; answers from a cache of header values seen.
 
-    def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
-        self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *hosts))
+    Where no identity is required (`open_to_all`) the loopback names are good only for connections that arrived on a loopback
+    address: from anywhere else they are a lie that a proxy, a port mapping or an attacker tells.
+    """
+
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str], open_to_all: bool) -> None:
+        named = [host.lower() for host in hosts]
+        self._local = _Hosts((*LOOPBACK, *named))
+        self._remote = _Hosts(named) if open_to_all else self._local
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
-        self._good_hosts: set[bytes] = set()
 
-    def refuses(self, headers: dict[bytes, bytes]) -> int | None:
+    def refuses(self, headers: dict[bytes, bytes], on_loopback: bool) -> int | None:
         """The HTTP status to refuse with, or None."""
+        hosts = self._local if on_loopback else self._remote
         host, origin = headers.get(b"host"), headers.get(b"origin")
-        if host in self._good_hosts and origin is None:
-            return None
-        if host is None or not self._good_host(host):
+        if host is None or not hosts.allow(host):
             return 421
-        return 403 if origin is not None and not self._good_origin(origin) else None
+        return 403 if origin is not None and not self._good_origin(hosts, origin) else None
 
-    def _good_host(self, host: bytes) -> bool:
-        text = host.decode("latin-1").lower()
-        good = "*" in self._hosts or text in self._hosts or _without_port(text) in self._hosts
-        if good and len(self._good_hosts) < 64:
-            self._good_hosts.add(host)
-        return good
-
-    def _good_origin(self, origin: bytes) -> bool:
+    def _good_origin(self, hosts: _Hosts, origin: bytes) -> bool:
         text = origin.decode("latin-1").lower().rstrip("/")
         if text in self._origins or "*" in self._origins:
             return True
@@ -41,7 +39,48 @@ class Guard:
             parts = urlsplit(text)
         except ValueError:
             return False
-        return parts.scheme in ("http", "https") and _without_port(parts.netloc) in self._hosts
+        return parts.scheme in ("http", "https") and hosts.name(_without_port(parts.netloc))
+
+
+class _Hosts:
+    """The names that a Host header may bear, with the header values found good so far."""
+
+    __slots__ = ("_names", "_seen")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._seen: set[bytes] = set()
+
+    def name(self, host: str) -> bool:
+        return host in self._names
+
+    def allow(self, host: bytes) -> bool:
+        if host in self._seen:
+            return True
+        text = host.decode("latin-1").lower()
+        good = "*" in self._names or text in self._names or _without_port(text) in self._names
+        if good and len(self._seen) < 64:
+            self._seen.add(host)
+        return good
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a listening or local address is this machine's own. A name other than localhost is not known to be."""
+    if address == "localhost":
+        return True
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def arrived_on_loopback(sockname: Any) -> bool:
+    """Whether a connection with this local address came from the same machine; a Unix socket cannot do otherwise."""
+    if isinstance(sockname, tuple):
+        return is_loopback(str(sockname[0]))
+    return True
 
 
 def _without_port(host: str) -> str:
@@ -49,4 +88,4 @@ def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     if not colon or (host.startswith("[") and host.endswith("]")):
         return host
-    return name if port.isdigit() or not port else host
+    return name if not port or (port.isascii() and port.isdigit()) else host

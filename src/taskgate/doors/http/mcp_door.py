@@ -12,7 +12,7 @@ from taskgate.doors.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond,
 from taskgate.doors.http.connection import CONNECTION, Connection
 from taskgate.doors.http.entrance import Entrance, Refused
 from taskgate.doors.http.event_stream import EventStream, StreamShelf
-from taskgate.doors.http.guard import Guard
+from taskgate.doors.http.guard import Guard, arrived_on_loopback
 from taskgate.doors.http.posts import PRIMING_REVISION, Posts
 from taskgate.doors.identity import Doorkeeper
 from taskgate.gateway.events.events import SessionEnded
@@ -29,6 +29,14 @@ class McpDoor:
         self.posts = Posts(gateway, self.entrance, self._shelves, reader)
         gateway.events.subscribe(SessionEnded, lambda event: self._forget(event.session))
 
+    def adopt(self, guard: Guard, doorkeeper: Doorkeeper) -> None:
+        """A reload: who may come in changes from the next request on."""
+        self.entrance.guard, self.entrance.doorkeeper = guard, doorkeeper
+
+    def refuses(self, scope: Scope) -> int | None:
+        """The status with which a request for any address of the site is refused for its Host or Origin."""
+        return self.entrance.guard.refuses(dict(scope["headers"]), arrived_on_loopback(scope["server"]))
+
     def limits(self) -> Limits:
         """Those that are in force now: a reload changes them."""
         return self.gateway.limits
@@ -42,7 +50,7 @@ class McpDoor:
         """Everything but POST, which does not come this way."""
         headers = dict(scope["headers"])
         try:
-            caller = self.entrance.admit(scope["raw_path"], headers)
+            caller = self.entrance.admit(scope["raw_path"], headers, arrived_on_loopback(scope["server"]))
             if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
                 raise self.entrance.refused(405, "This revision uses POST only.", [(b"allow", b"POST")])
             if scope["method"] == "GET":

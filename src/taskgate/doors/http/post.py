@@ -29,6 +29,8 @@ class Line(Protocol):
     """The transport, where the head of an answer waits for what follows it."""
     flow: Any
     limits: Callable[[], Limits]
+    on_loopback: bool
+    """Whether the connection arrived on a loopback address."""
 
     def begin(self, post: Post) -> asyncio.Task[None]: ...
 
@@ -129,6 +131,10 @@ class Post:
     @property
     def limits(self) -> Callable[[], Limits]:
         return self._connection.limits
+
+    @property
+    def on_loopback(self) -> bool:
+        return self._connection.on_loopback
 
     @property
     def still_there(self) -> bool:

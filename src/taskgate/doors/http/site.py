@@ -10,6 +10,7 @@ from taskgate.doors.http.asgi import Receive, Scope, Send, respond, respond_json
 from taskgate.doors.http.mcp_door import McpDoor
 
 Pages = Callable[[Scope, Receive, Send], Awaitable[None]]
+_REFUSED: Final = b'{"error":"This Host or Origin is not allowed here. See allowed_hosts."}'
 _TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -36,6 +37,8 @@ class Site:
             await self.mcp(scope, receive, send)
         elif path in ("/health", "/healthz"):
             await respond_json(send, 200, b'{"status":"ok"}')
+        elif (refused := self.mcp.refuses(scope)) is not None:
+            await respond_json(send, refused, _REFUSED)
         elif path in ("/ready", "/readyz"):
             state = self._ready()
             await respond_json(send, 200 if state.get("ready") else 503, wire.encode(state))

@@ -1,0 +1,156 @@
+"""Who gets in: with tokens configured nobody comes without one, and nothing is opened to strangers by accident."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway.bare import Bare, initialize
+from tests.governance.stage import a_stage, person
+from tests.harness.commands import command
+from tests.harness.gateway import running_gateway
+
+from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
+from taskgate.config.load import load, load_text
+from taskgate.config.problems import ConfigError
+from taskgate.doors.http.guard import Guard, arrived_on_loopback
+from taskgate.doors.identity import TokenNeeded
+from taskgate.lifecycle import Lifecycle
+
+DEMO = {"command": "python", "args": ["-m", "taskgate.demo.files"]}
+AGENT = person("agent")
+CONFIG: dict[str, Any] = {
+    "schema": 1,
+    "servers": {"files": DEMO},
+    "scopes": {"default": {"default_servers": ["*"]}, "public": {"default_servers": ["*"]}},
+}
+
+
+async def test_a_request_without_a_token_is_challenged_as_soon_as_one_is_configured() -> None:
+    async with running_gateway({**CONFIG, "tokens": [AGENT]}) as gateway:
+        for path in ("/mcp", "/mcp/public"):
+            for method in ("POST", "GET", "DELETE"):
+                reply = await Bare(gateway.port).ask(method, path, initialize() if method == "POST" else b"")
+                assert reply.status == 401, (path, method)
+                assert reply.headers["www-authenticate"] == 'Bearer realm="taskgate"'
+        wrong = await Bare(gateway.port).ask("POST", "/mcp", initialize(), authorization="Bearer guess")
+        assert (wrong.status, wrong.headers["www-authenticate"]) == (
+            401,
+            'Bearer realm="taskgate", error="invalid_token"',
+        )
+        basic = await Bare(gateway.port).ask("POST", "/mcp", initialize(), authorization="Basic YTpi")
+        assert basic.status == 401
+        known = await Bare(gateway.port).ask("POST", "/mcp", initialize(), authorization="Bearer agent-token")
+        assert known.status == 200
+
+
+async def test_one_scope_may_be_opened_to_anonymous_callers_and_only_that_one() -> None:
+    async with running_gateway({**CONFIG, "tokens": [AGENT], "auth": {"anonymous": "public"}}) as gateway:
+        for path, status in (("/mcp/public", 200), ("/mcp", 200), ("/mcp/default", 401), ("/mcp/none", 401)):
+            reply = await Bare(gateway.port).ask("POST", path, initialize())
+            assert reply.status == status, path
+        wrong = await Bare(gateway.port).ask("POST", "/mcp/public", initialize(), authorization="Bearer guess")
+        assert wrong.status == 401
+
+
+async def test_a_token_for_deciding_only_does_not_open_the_way_to_the_tools() -> None:
+    async with running_gateway({**CONFIG, "tokens": [person("ann", "approver")]}) as gateway:
+        reply = await Bare(gateway.port).ask("POST", "/mcp", initialize(), authorization="Bearer ann-token")
+        assert reply.status == 403
+        assert "may not call" in json.loads(reply.body)["error"]["message"]
+
+
+async def test_nobody_approves_an_anonymous_call_with_a_token_that_could_have_made_it(tmp_path: Path) -> None:
+    tokens = [{**person("ann", "approver"), "may_call": True}, person("bob", "approver")]
+    async with a_stage(tmp_path, tokens=tokens) as stage:
+        for decider, status in (("ann-token", 403), ("bob-token", 200)):
+            waiting = asyncio.create_task((await stage.stateful()).call("s__delete_it", {"path": decider}))
+            (row,) = await stage.open_approvals()
+            said = await stage.approve(row["id"], token=decider)
+            assert said.status_code == status
+            if status == 403:
+                assert said.json()["error"] == "own_call"
+                # The operator's own token is somebody else's.
+                assert (await stage.approve(row["id"])).status_code == 200
+            assert "result" in await asyncio.wait_for(waiting, 30)
+
+
+@pytest.mark.parametrize("word", ["serve", "check"])
+async def test_beyond_loopback_without_identity_it_does_not_start(tmp_path: Path, word: str) -> None:
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps({**CONFIG, "listen": {"host": "0.0.0.0", "port": 0}}))
+    code, _, said = await command(word, "-c", str(file), env={"TASKGATE_STATE_DIR": str(tmp_path)})
+    assert code == 2
+    assert said.count("\n") == 1
+    assert "0.0.0.0 is reachable from other machines" in said
+    assert "`taskgate token new NAME`" in said
+    assert "`auth: none`" in said
+
+
+async def test_auth_none_opens_it_with_a_banner(tmp_path: Path) -> None:
+    loaded = load_text(json.dumps({**CONFIG, "auth": "none"}), environment={})
+    check_exposure(loaded.root, "0.0.0.0")
+    assert is_open_to_strangers(loaded.root, "0.0.0.0")
+    assert not is_open_to_strangers(loaded.root, "127.0.0.1")
+    for host in ("127.0.0.1", "localhost", "::1"):
+        check_exposure(load_text(json.dumps(CONFIG), environment={}).root, host)
+    with pytest.raises(ConfigError, match="contradicts"):
+        load_text(json.dumps({**CONFIG, "auth": "none", "tokens": [AGENT]}), environment={})
+
+
+async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: Path) -> None:
+    """Nothing listens here: what a reload decides does not depend on the open port."""
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps({**CONFIG, "tokens": [AGENT], "store": {"url": "sqlite:///./t.db"}}))
+    life = Lifecycle(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)}), "0.0.0.0")
+    try:
+        file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))
+        await life.reload()
+        with pytest.raises(TokenNeeded):
+            life.house.doorkeeper.identify(None)
+        file.write_text(json.dumps({**CONFIG, "auth": "none", "store": {"url": "sqlite:///./t.db"}}))
+        await life.reload()
+        assert life.house.doorkeeper.identify(None).anonymous
+    finally:
+        await life.close()
+
+
+@pytest.mark.parametrize("open_to_all", [True, False])
+@pytest.mark.parametrize(
+    "sockname, near",
+    [
+        (("127.0.0.1", 7467), True),
+        (("127.9.9.9", 7467), True),
+        (("::1", 7467, 0, 0), True),
+        (("::ffff:127.0.0.1", 7467, 0, 0), True),
+        ("/run/taskgate.sock", True),
+        ("", True),
+        (("192.0.2.7", 7467), False),
+        (("::ffff:192.0.2.7", 7467, 0, 0), False),
+        (("fe80::1%eth0", 7467, 0, 2), False),
+    ],
+)
+def test_localhost_is_believed_only_where_it_can_be_true(sockname: Any, near: bool, open_to_all: bool) -> None:
+    """Without identity the Host header is the only guard: a stranger may not just write localhost into it."""
+    guard = Guard(["gate.example"], [], open_to_all)
+    arrived = arrived_on_loopback(sockname)
+    believed = near or not open_to_all
+    for host in (b"localhost", b"localhost:7467", b"127.0.0.1:7467", b"[::1]:7467"):
+        assert guard.refuses({b"host": host}, arrived) == (None if believed else 421)
+    for host in (b"gate.example", b"GATE.example:80"):
+        assert guard.refuses({b"host": host}, arrived) is None
+    origin = {b"host": b"gate.example", b"origin": b"http://localhost:1234"}
+    assert guard.refuses(origin, arrived) == (None if believed else 403)
+    for host in (b"evil.example", b"localhost.evil.example", b"localhost:\xb2", b""):
+        assert guard.refuses({b"host": host}, arrived) == 421
+
+
+async def test_ready_and_metrics_look_at_the_host_and_health_does_not() -> None:
+    async with running_gateway(CONFIG) as gateway:
+        for path, status in (("/ready", 421), ("/metrics", 421), ("/approvals", 421), ("/health", 200)):
+            assert (await Bare(gateway.port).ask("GET", path, host="evil.example")).status == status, path
+        for path in ("/ready", "/metrics", "/health"):
+            assert (await Bare(gateway.port).ask("GET", path, host="localhost")).status == 200, path
