@@ -287,6 +287,7 @@ async def mind_tasks(house: House, rounds: int) -> None:
     tasks = house.gateway.tasks
     try:
         house.gateway.write_down_calls()
+        await house.gateway.task_metrics.refresh()
         await tasks.recovery.enforce_clocks()
         if rounds % REAP_EVERY == 0:
             await house.gateway.reap()

@@ -34,6 +34,7 @@ from taskgate.gateway.elicitation_pages import ElicitationPages
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.introduce import initialize_result
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
@@ -49,6 +50,7 @@ from taskgate.gateway.sessions import Session
 from taskgate.gateway.subscriptions import Subscriptions
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.traced import answer_traced
 from taskgate.gateway.upstream_news import UpstreamNews
 from taskgate.gateway.vendor_methods import VendorMethods
@@ -74,6 +76,8 @@ class Gateway:
     subscriptions: Subscriptions
     session_ends: SessionEnds
     admission: Admission
+    denials: Denials
+    task_metrics: TaskMetrics
     pins: Pins
     approvals: Approvals
     ask_caller: AskCaller
@@ -147,9 +151,10 @@ class Gateway:
         """What this caller gets who asks for that. Raises NotAllowed if it is more than its scope may have."""
         try:
             return self.context.views.subset(self.context.plan, caller.scope, narrowing, asking=True)
-        except NotAllowed:
+        except NotAllowed as problem:
             # Names that callers make up must not become labels.
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
+            self.denials.session_refused(caller, problem)
             raise
 
     def answer(self, request: Request) -> Coroutine[Any, Any, Reply | None]:
@@ -164,7 +169,7 @@ class Gateway:
         methods = self.stateful if session is not None else self.stateless
         use_case = methods.get(message.method)
         span = request.span = self._begin_span(request)
-        state = "error"
+        state, began = "error", clock.monotonic()
         try:
             if use_case is None and session is not None and self.context.plan.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method)
@@ -197,7 +202,9 @@ class Gateway:
         except RelayedError as error:
             return relayed(request, error)
         except TaskgateError as problem:
-            return self.failure(problem, message.id, request.generation)
+            state = problem.error_type
+            self.denials.request_refused(request, problem)
+            return refused(self.context.plan, problem, message.id, request.generation, _facts(request))
         except Exception as fault:  # one request: it breaks for this caller only, who gets a reference to the log
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
@@ -208,6 +215,10 @@ class Gateway:
                 request.count_out()
                 request.end_progress()
                 span.over(state, clock.wall())
+            if request.answered:
+                state = "promoted"
+            # A method that callers make up must not become a label.
+            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
 
     def _begin_span(self, request: Request) -> Span:
         params = request.params
@@ -242,6 +253,7 @@ class Gateway:
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
         self.context.call_log.flush(self.context.plan.gates.revision)
+        self.denials.flush()
 
     async def reap(self) -> None:
         await self.session_ends.reap(clock.monotonic())
@@ -269,6 +281,17 @@ class Gateway:
         await self.context.guests.close()
         await self.context.catalogs.close()
         self.session_ends.end_streams()
+
+
+def _facts(request: Request) -> dict[str, object]:
+    """Who asked for what, for the log."""
+    asked = request.params.get("name") or request.params.get("uri") or request.params.get("taskId")
+    facts = {
+        "method": request.message.method[:80],
+        "principal": request.caller.principal,
+        "scope": request.caller.scope,
+    }
+    return {**facts, "name": asked[:200]} if type(asked) is str else dict(facts)
 
 
 def _meta(message: Message) -> Mapping[str, object]:

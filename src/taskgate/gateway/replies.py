@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,12 +40,22 @@ def relayed(request: Request, error: RelayedError) -> Reply:
     return Reply(wire.failure(request.message.id, raw), status, error_type=str(error.code))
 
 
-def refused(plan: Plan, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
+def refused(
+    plan: Plan,
+    problem: TaskgateError,
+    message_id: bytes | None,
+    generation: Generation,
+    facts: Mapping[str, object] | None = None,
+) -> Reply:
     """An error of ours, with the number of the caller's generation and a reference that the log has too."""
     correlation_id = secrets.token_hex(8)
     if not isinstance(problem, TooBusy):
         log.info(
-            "refused", error_type=problem.error_type, correlation_id=correlation_id, executed=problem.executed.value
+            "refused",
+            error_type=problem.error_type,
+            correlation_id=correlation_id,
+            executed=problem.executed.value,
+            **(facts or {}),
         )
     body = error_object(problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers)
     code = code_of(problem.error_type)

@@ -31,6 +31,7 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.last_look import LastLook
@@ -64,6 +65,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.tool_facts import ToolFacts
 from taskgate.gateway.upstream_news import UpstreamNews
@@ -203,6 +205,8 @@ def wire_gateway(
         subscriptions=base.subscriptions,
         session_ends=SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events),
         admission=reload.admission,
+        denials=Denials(store, metrics),
+        task_metrics=TaskMetrics(running.desk, asking.activity.inbox, base.sessions, store, metrics, base.events),
         pins=lists.pins,
         approvals=governed.approvals,
         ask_caller=governed.ask_caller,

@@ -6,6 +6,7 @@ shown by a collector.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -42,10 +43,9 @@ class Histogram:
         row = self.values.get(labels)
         if row is None:
             row = self.values[labels] = [0.0] * (len(BUCKETS) + 2)
-        for index, bound in enumerate(BUCKETS):
-            if seconds <= bound:
-                row[index] += 1
-                break
+        place = bisect_left(BUCKETS, seconds)
+        if place < len(BUCKETS):
+            row[place] += 1
         row[-2] += 1
         row[-1] += seconds
 
@@ -73,6 +73,11 @@ class Metrics:
         )
         self.request_seconds = Histogram("taskgate_request_seconds", "Time to answer a request.", ("method",))
         self.gauges: list[Gauge] = []
+
+    def answered(self, method: str, outcome: str, seconds: float) -> None:
+        """One request is answered. On the path of every call."""
+        self.requests.values[method, outcome] += 1
+        self.request_seconds.observe(seconds, method)
 
     def exposition(self) -> bytes:
         """The Prometheus text form; the library is imported only when someone asks for it."""

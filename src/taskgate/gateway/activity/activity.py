@@ -19,7 +19,7 @@ from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.activity.feed import Feed
 from taskgate.gateway.activity.inbox import Inbox
-from taskgate.gateway.events.events import SessionEnded, TaskChanged
+from taskgate.gateway.events.events import SessionEnded, TaskChanged, TaskExpired
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Limits, Plan
@@ -55,6 +55,7 @@ class Activity:
         self._background: set[asyncio.Task[None]] = set()
         self.adopt(plan.value.limits)
         events.subscribe(TaskChanged, self._task_changed)
+        events.subscribe(TaskExpired, self._task_expired)
         events.subscribe(SessionEnded, lambda event: self._forget_session(event.session))
 
     def adopt(self, limits: Limits) -> None:
@@ -155,6 +156,11 @@ class Activity:
         for feed in self._feeds.values():
             if type(uri) is str and feed.watched.get(uri) == server:
                 self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
+
+    def _task_expired(self, event: TaskExpired) -> None:
+        feed = self._feeds.get(event.task.caller)
+        if feed is not None:
+            feed.sync_soon()
 
     def _task_changed(self, event: TaskChanged) -> None:
         feed = self._feeds.get(event.task.caller)

@@ -22,6 +22,13 @@ class TaskChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskExpired(Event):
+    """The result of a task that ended is no longer kept."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressMade(Event):
     """A server reported progress of the call that a task runs."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.events.events import TaskChanged
+from taskgate.gateway.events.events import TaskChanged, TaskExpired
 from taskgate.gateway.events.hub import EventHub
 
 
@@ -22,6 +22,9 @@ class TaskBoard:
             if not future.done():
                 future.set_result(None)
         self._events.publish(TaskChanged(task))
+
+    def expired(self, task: Task) -> None:
+        self._events.publish(TaskExpired(task))
 
     def wake_all(self) -> None:
         """Everybody who waits looks again, though nothing changed."""

@@ -110,7 +110,7 @@ class Recovery:
         for _ in range(20):
             swept = await self._desk.store.sweep()
             for task in swept.expired:
-                self._desk.board.changed(task)
+                self._desk.board.expired(task)
             if not swept.tasks and not swept.events and not swept.approvals:
                 return
 

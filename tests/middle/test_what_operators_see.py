@@ -1,0 +1,185 @@
+"""Refusals leave a trace, and every metric that is exported moves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+
+SCOPES: dict[str, Any] = {
+    "governance": {"rules": [{"match": "drop_*", "action": "deny"}]},
+    "scopes": {"default": {"default_servers": ["*"], "tool_denylist": ["secret_*"]}},
+}
+
+
+def notes_server() -> Upstream:
+    notes = Upstream("2025")
+
+    @notes.tool("read")
+    async def read(call: Call) -> str:
+        return "text"
+
+    @notes.tool("secret_read")
+    async def secret_read(call: Call) -> str:
+        return "text"
+
+    @notes.tool("drop_all")
+    async def drop_all(call: Call) -> str:
+        return "gone"
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(60)
+        return "done"
+
+    return notes
+
+
+async def metrics_of(gate: Gateway) -> dict[str, float]:
+    text = (await gate.http("GET", "/metrics").done()).body.decode()
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def family(sample: str) -> str:
+    return re.sub(r"_(total|count|sum|bucket|created)$", "", re.split(r"[{ ]", sample)[0])
+
+
+async def denials_in_audit(gate: Gateway) -> list[Any]:
+    await gate.advance(2)
+    rows = [row.entry for row in await gate.life.house.store.audit_rows(0, 1000)]
+    return [entry for entry in rows if entry.event in ("denied", "call_denied")]
+
+
+@pytest.mark.parametrize("name", ["notes__secret_read", "notes__drop_all", "notes__nothing", "elsewhere__read"])
+@seam
+async def test_a_refused_call_leaves_a_log_line_an_audit_row_and_a_count(name: str) -> None:
+    notes = notes_server()
+    async with Gateway(SCOPES, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        before = await metrics_of(gate)
+        refused = await caller.call(name)
+        assert refused.error is not None
+        (entry,) = await denials_in_audit(gate)
+        assert (entry.principal, entry.scope, entry.executed) == ("anonymous", "default", "no")
+        assert entry.name in (name, name.removeprefix("notes__"))
+        assert entry.reason
+        told = [line for line in gate.log if line.event == "denied"]
+        assert len(told) == 1
+        after = await metrics_of(gate)
+        grown = {key for key in after if key.startswith("taskgate_denied_total") and after[key] > before.get(key, 0)}
+        assert len(grown) == 1
+        assert notes.ran == []
+
+
+@seam
+async def test_a_session_that_asks_for_too_much_leaves_a_trace() -> None:
+    config = {"scopes": {"default": {"default_servers": ["notes"], "allowed_servers": ["notes"]}}}
+    async with Gateway(config, {"notes": notes_server(), "bank": notes_server()}) as gate:
+        with pytest.raises(KeyError):
+            await gate.caller("2025", headers={"x-taskgate-servers": "bank"})
+        (entry,) = await denials_in_audit(gate)
+        assert (entry.kind, entry.decision, entry.principal) == ("session", "not_allowed", "anonymous")
+
+
+@seam
+async def test_a_flood_of_refusals_is_summed() -> None:
+    async with Gateway(SCOPES, {"notes": notes_server()}) as gate:
+        caller = await gate.caller("2025")
+        for number in range(200):
+            await caller.call(f"notes__guess_{number}")
+        rows = await denials_in_audit(gate)
+        assert len(rows) < 110
+        summed = [int(re.match(r"\d+", row.reason)[0]) for row in rows if "more refusals" in row.reason]  # type: ignore[index]
+        assert len([row for row in rows if "more refusals" not in row.reason]) + sum(summed) == 200
+
+
+@seam
+async def test_requests_tasks_and_what_waits_are_counted() -> None:
+    async with Gateway({}, {"notes": notes_server()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__read")
+        await caller.request("no/such_method")
+        slow = caller.begin_call("notes__slow")
+        await gate.advance(46)
+        assert "goes on as task" in slow.reply.text
+        seen = await metrics_of(gate)
+        assert seen['taskgate_requests_total{method="tools/call",outcome="ok"}'] == 1
+        assert seen['taskgate_requests_total{method="other",outcome="method_not_found"}'] == 1
+        assert seen['taskgate_task_transitions_total{state="running"}'] == 1
+        assert seen["taskgate_open_tasks"] == 1
+        assert seen["taskgate_sessions"] == 1
+        await gate.advance(20)
+        seen = await metrics_of(gate)
+        assert seen['taskgate_task_transitions_total{state="completed"}'] == 1
+        assert seen["taskgate_open_tasks"] == 0
+        assert seen['taskgate_requests_total{method="tools/call",outcome="promoted"}'] == 1
+        assert seen['taskgate_request_seconds_count{method="tools/call"}'] == 2
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+
+
+@seam
+async def test_every_exported_metric_is_documented_and_no_other() -> None:
+    async with Gateway({}, {"notes": notes_server()}) as gate:
+        text = (await gate.http("GET", "/metrics").done()).body.decode()
+    exported = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    exported = {re.sub(r"_total$", "", name) for name in exported}
+    documented = set(re.findall(r"^\| `(taskgate_\w+)`", DOCS.read_text(), re.MULTILINE))
+    assert exported == documented
+
+
+@seam
+async def test_every_exported_metric_moves() -> None:
+    """Each family has shown two different values by the end of a day in which everything happens once."""
+    notes, bank = notes_server(), Upstream("2025")
+
+    @bank.tool("pay", inputSchema={"type": "object", "properties": {"amount": {"type": "integer"}}})
+    async def pay(call: Call) -> str:
+        await call.elicit("Sure?")
+        return "paid"
+
+    config = {
+        **SCOPES,
+        "tasks": {"annotation_mode": "strict"},
+        "approval": {"default": {"timeout": "5m"}},
+        "servers": {"bank": {"budgets": {"max_concurrency": 1}}},
+    }
+    config["governance"] = {"rules": [*SCOPES["governance"]["rules"], {"match": "wire", "action": "approve"}]}
+
+    @bank.tool("wire")
+    async def wire(call: Call) -> str:
+        return "wired"
+
+    async with Gateway(config, {"notes": notes, "bank": bank}) as gate:
+        documented = set(re.findall(r"^\| `(taskgate_\w+)`", DOCS.read_text(), re.MULTILINE))
+        seen: dict[str, set[frozenset[tuple[str, float]]]] = {name: set() for name in documented}
+
+        async def look() -> None:
+            samples = await metrics_of(gate)
+            for name, values in seen.items():
+                values.add(frozenset(item for item in samples.items() if family(item[0]) == name))
+
+        await look()
+        caller = await gate.caller("2025", capabilities={"tasks": {}})
+        await caller.tools()
+        await caller.call("notes__drop_all")
+        with pytest.raises(KeyError):
+            await gate.caller("2025", headers={"x-taskgate-servers": "nowhere"})
+        await caller.call("bank__wire")
+        held = await caller.call("bank__wire", task={})
+        await gate.advance(1)
+        await look()
+        caller.begin_call("bank__pay", {"amount": "much"})
+        caller.begin_call("bank__pay", {"amount": 1})
+        await gate.advance(1)
+        await look()
+        assert held.result["task"]["taskId"]
+        await gate.advance(400)
+        await look()
+    assert {name for name, values in seen.items() if len(values) < 2} == set()
