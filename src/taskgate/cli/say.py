@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskgate.cli.exit_codes import ExitCode
@@ -36,6 +37,14 @@ def clean(text: object) -> str:
     return "".join(
         c if c in _KEPT or unicodedata.category(c) not in _HIDING else "\N{REPLACEMENT CHARACTER}" for c in str(text)
     )
+
+
+def local_time(text: str) -> str:
+    """A time of the API or of MCP, as the clock on this person's wall shows it."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return text
 
 
 def one_line(text: object) -> str:

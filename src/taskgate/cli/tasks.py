@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taskgate.cli import say
+from taskgate.cli import operator_tasks, say
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task
 from taskgate.cli.target import Target, Timeout, aimed
@@ -32,8 +32,15 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="tasks")
 
 
-def list_(target: Target, as_json: bool) -> None:
-    """List the tasks this caller may see."""
+def list_(
+    target: Target,
+    as_json: bool,
+    everything: Annotated[bool, typer.Option("--all", help="Also tasks that have ended (operators).")] = False,
+) -> None:
+    """List tasks: everybody's for the operator of a gateway, your own otherwise."""
+    if operator_tasks.is_operator(target):
+        operator_tasks.list_all(target, as_json=as_json, state="all" if everything else "open")
+        return
 
     async def work(session: Session) -> ExitCode:
         _print_list(await session.list_tasks(), as_json=as_json)
@@ -44,6 +51,9 @@ def list_(target: Target, as_json: bool) -> None:
 
 def show(target: Target, as_json: bool, task_id: TaskId) -> None:
     """Show the state of one task."""
+    if operator_tasks.is_operator(target):
+        operator_tasks.show_one(target, task_id, as_json=as_json)
+        return
 
     async def work(session: Session) -> ExitCode:
         _print_one(await session.get_task(task_id), as_json=as_json)
@@ -73,8 +83,16 @@ def result(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = No
     _run(target, work, as_json=as_json)
 
 
-def cancel(target: Target, as_json: bool, task_id: TaskId) -> None:
-    """Ask the server to cancel a task."""
+def cancel(
+    target: Target,
+    as_json: bool,
+    task_id: TaskId,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever asked for it.")] = None,
+) -> None:
+    """Cancel a task: anybody's for the operator of a gateway, your own otherwise."""
+    if operator_tasks.is_operator(target):
+        operator_tasks.cancel_one(target, task_id, reason, as_json=as_json)
+        return
 
     async def work(session: Session) -> ExitCode:
         _print_one(await session.cancel_task(task_id), as_json=as_json)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
 from taskgate.dashboard import questions_api
-from taskgate.dashboard.inbox import LONGEST_PAGE, PAGE, STATUS_OF, Inbox
+from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
-from taskgate.dashboard.rows import approval_detail, grant_row, status_event, task_row
-from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer
+from taskgate.dashboard.rows import approval_detail, grant_row, task_row
+from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.ruling import GrantWish
 from taskgate.ports.approval_channel import CallbackChannel
 
-PING_S: Final = 15.0
+VERSION: Final = "v1"
+"""The API whose shapes are a promise; what stands beside it without a version came before it."""
 _NOTHING_HERE: Final = "There is nothing at this address."
 
 Handler = Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAnswer]]
@@ -34,11 +34,17 @@ class Api:
         self._inbox = inbox
         self._login = login
         self._store = inbox.store
+        self.tasks = TasksApi(gateway)
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
         """One request of a person who may be here."""
         parts = [part for part in request.path.split("/") if part][1:]
-        handler = self._handler(request.method, parts)
+        handler: Handler | None
+        if parts[:1] == [VERSION]:
+            parts = parts[1:]
+            handler = self._task if parts[:1] == ["tasks"] else self._handler(request.method, parts)
+        else:
+            handler = self._handler(request.method, parts)
         if handler is None:
             return problem(404, _NOTHING_HERE)
         try:
@@ -62,10 +68,8 @@ class Api:
                 return self._revoke
             case "GET", ["tasks"]:
                 return self._tasks
-            case "GET", ["tasks", _]:
+            case _, ["tasks", *_]:
                 return self._task
-            case "GET", ["tasks", _, "events"]:
-                return self._events
             case "GET", ["pins"]:
                 return self._pins
             case "POST", ["pins", "accept"]:
@@ -83,7 +87,7 @@ class Api:
         rows, after = await self._inbox.rows(
             everything=request.query.get("all") in ("1", "true"),
             after=request.query.get("after"),
-            limit=_limit(request),
+            limit=limit_of(request),
         )
         return json_answer(rows, headers=((b"x-next-after", after.encode("ascii")),) if after is not None else ())
 
@@ -128,38 +132,12 @@ class Api:
         return json_answer(grant_row(grant)) if grant is not None else problem(404, "There is no such grant.")
 
     async def _tasks(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
-        page = await self._store.page(None, after=request.query.get("after"), limit=_limit(request))
+        page = await self._store.page(None, after=request.query.get("after"), limit=limit_of(request))
         headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
         return json_answer([task_row(task) for task in page.tasks], headers=headers)
 
-    async def _task(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
-        task = await self._find(parts[1])
-        return json_answer(task_row(task)) if task is not None else problem(404, "There is no such task.")
-
-    async def _events(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer | EventAnswer:
-        task = await self._find(parts[1])
-        return EventAnswer(self._follow(task)) if task is not None else problem(404, "There is no such task.")
-
-    async def _find(self, task_id: str) -> Task | None:
-        return await self._store.get(task_id) if ids.is_task_id(task_id) else None
-
-    async def _follow(self, task: Task) -> AsyncIterator[bytes]:
-        """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
-        board = self._gateway.tasks.desk.board
-        last: dict[str, Any] | None = None
-        while True:
-            shown = status_event(task)
-            if shown != last:
-                last = shown
-                yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
-            if task.state.is_terminal or self._gateway.tasks.draining:
-                return
-            if not await board.next_change(task.id, PING_S):
-                yield b":ping\n\n"
-            current = await self._store.get(task.id)
-            if current is None:
-                return
-            task = current
+    async def _task(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer | EventAnswer:
+        return await self.tasks.answer(request, who, parts[1:]) or problem(404, _NOTHING_HERE)
 
     async def _pins(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
         return json_answer(self._gateway.pins.changed_rows())
@@ -209,17 +187,6 @@ class Api:
         able: CallbackChannel = channel  # type: ignore[assignment]
         reply = await asyncio.wait_for(able.receive(headers, request.body), 30)
         return Answer(reply.status, reply.body, "application/json")
-
-
-def problem(status: int, text: str) -> Answer:
-    return json_answer({"error": text}, status)
-
-
-def _limit(request: WebRequest) -> int:
-    asked = request.query.get("limit", str(PAGE))
-    if not asked.isdigit() or not 0 < int(asked) <= LONGEST_PAGE:
-        raise ValueError(f"limit must be a whole number from 1 to {LONGEST_PAGE}")
-    return int(asked)
 
 
 def _text(said: dict[str, Any], key: str) -> str | None:

@@ -9,14 +9,12 @@ from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import Approver, Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.dashboard.rows import approval_row
+from taskgate.dashboard.web import PAGE
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ruling import GrantWish, Ruling
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Store
-
-PAGE: Final = 50
-LONGEST_PAGE: Final = 1000
 
 STATUS_OF: Final = {
     "": 200,

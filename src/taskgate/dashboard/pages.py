@@ -19,10 +19,10 @@ from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.difference import Change
 from taskgate.dashboard.elicitations import Elicitations
-from taskgate.dashboard.inbox import PAGE, Inbox, Shown
+from taskgate.dashboard.inbox import Inbox, Shown
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.rows import grant_row, vote_row
-from taskgate.dashboard.web import Answer, WebRequest, redirect
+from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.ruling import GrantWish
 

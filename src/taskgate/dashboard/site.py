@@ -16,7 +16,7 @@ from urllib.parse import quote
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.return_path import safe_return
-from taskgate.dashboard.api import Api, problem
+from taskgate.dashboard.api import Api
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Fits, Login, Passphrase
 from taskgate.dashboard.web import (
@@ -27,6 +27,7 @@ from taskgate.dashboard.web import (
     Scope,
     Send,
     WebRequest,
+    problem,
     read_request,
     redirect,
     send_answer,
@@ -106,6 +107,9 @@ class Dashboard:
         cookie = request.cookie(self.login.cookie_name)
         who = self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
         if who is None or not who.approves:
+            followed = _followed_task(request)
+            if followed is not None and await self._may_follow(followed, bearer, who):
+                return await self.api.tasks.events(followed)
             status = 401 if bearer is None and who is None else 403
             return Answer(
                 status,
@@ -121,6 +125,12 @@ class Dashboard:
                 return problem(403, "A session of the pages needs the header x-form-token for this.")
         locked = bearer is not None and self._passphrase.needed_by(who)
         return await self.api.answer(replace(request, locked=locked), who)
+
+    async def _may_follow(self, task_id: str, bearer: bytes | None, who: Approver | None) -> bool:
+        """A caller may watch its own task. A token that is none of ours is no proof of anything."""
+        if bearer is not None and who is None:
+            return False
+        return await self.api.tasks.may_follow(task_id, who.id if who is not None else None)
 
     async def _answer_page(self, request: WebRequest) -> Answer:
         path, pages = request.path, self._pages
@@ -171,6 +181,15 @@ class Dashboard:
         log.info("logged in", who=who.id)
         back = safe_return(form.get("next")) or "/approvals"
         return redirect(back, (b"set-cookie", self.login.cookie_for(who)))
+
+
+def _followed_task(request: WebRequest) -> str | None:
+    """The task whose events are asked for."""
+    match request.method, [part for part in request.path.split("/") if part]:
+        case "GET", ["api", "v1", "tasks", task_id, "events"] | ["api", "tasks", task_id, "events"]:
+            return task_id
+        case _:
+            return None
 
 
 def _to_login(request: WebRequest) -> Answer:

@@ -19,6 +19,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY: Final = 256 * 1024
+PAGE: Final = 50
+LONGEST_PAGE: Final = 1000
 _encode = msgspec.json.Encoder().encode
 
 SAFE: Final = (
@@ -92,6 +94,18 @@ class EventAnswer:
 
 def json_answer(value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
     return Answer(status, _encode(value), "application/json", headers)
+
+
+def problem(status: int, text: str) -> Answer:
+    return json_answer({"error": text}, status)
+
+
+def limit_of(request: WebRequest) -> int:
+    """How many rows a page of a list may have."""
+    asked = request.query.get("limit", str(PAGE))
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= LONGEST_PAGE:
+        raise ValueError(f"limit must be a whole number from 1 to {LONGEST_PAGE}")
+    return int(asked)
 
 
 def redirect(where: str, *headers: tuple[bytes, bytes]) -> Answer:

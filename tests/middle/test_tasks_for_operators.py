@@ -1,0 +1,111 @@
+"""The operator sees, follows and cancels everybody's tasks; a caller follows its own and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tests.seam import Call, Gateway, Upstream, seam
+
+TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
+TOKENS: dict[str, Any] = {
+    "tokens": [
+        {"id": name, "sha256": hashlib.sha256(f"{name}-token-0123456789abcdef".encode()).hexdigest()}
+        for name in ("agent", "other")
+    ],
+    "approval": {"ops": {"redact_fields": ["pin"]}},
+    "governance": {"rules": [{"match": "guarded", "action": "approve", "approval": "ops"}]},
+}
+
+
+def bank_server() -> Upstream:
+    bank = Upstream("2025")
+
+    @bank.tool("pay")
+    async def pay(call: Call) -> str:
+        await call.sleep(100)
+        return "paid"
+
+    return bank
+
+
+async def begun(caller: Any) -> str:
+    reply = await caller.call("bank__pay", {"amount": 5, "pin": "1234"}, task={"ttl": 60000})
+    task_id: str = reply.result["task"]["taskId"]
+    return task_id
+
+
+@seam
+async def test_the_operator_lists_shows_and_cancels_a_callers_task() -> None:
+    bank = bank_server()
+    async with Gateway(TOKENS, {"bank": bank}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        task_id = await begun(caller)
+        await gate.advance(1)
+        (row,) = (await gate.operator("GET", "/api/v1/tasks?state=open")).json()["tasks"]
+        assert (row["id"], row["principal"], row["scope"], row["state"]) == (task_id, "agent", "default", "running")
+        shown = (await gate.operator("GET", f"/api/v1/tasks/{task_id}")).json()
+        assert (shown["arguments"], shown["hidden"]) == ({"amount": 5, "pin": "[hidden]"}, ["pin"])
+        ended = (await gate.operator("POST", f"/api/v1/tasks/{task_id}/cancel", {"reason": "too dear"})).json()
+        assert (ended["state"], "operator: too dear" in ended["message"]) == ("cancelled", True)
+        seen = await caller.request("tasks/get", {"taskId": task_id})
+        assert seen.result["status"] == "cancelled"
+        again = await gate.operator("POST", f"/api/v1/tasks/{task_id}/cancel", {})
+        assert again.status == 409
+        assert (await gate.operator("GET", "/api/v1/tasks?state=open")).json()["tasks"] == []
+        assert len((await gate.operator("GET", "/api/v1/tasks")).json()["tasks"]) == 1
+
+
+@seam
+async def test_bad_requests_get_a_sentence_and_change_nothing() -> None:
+    async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        task_id = await begun(caller)
+        await gate.advance(1)
+        for method, path, body, status in (
+            ("GET", "/api/v1/tasks?state=sleeping", None, 400),
+            ("GET", "/api/v1/tasks?limit=0", None, 400),
+            ("GET", "/api/v1/tasks/tg_nothing", None, 404),
+            ("POST", f"/api/v1/tasks/{task_id}/cancel", {"reason": 7}, 400),
+            ("POST", f"/api/v1/tasks/{task_id}/cancel", {"force": True}, 400),
+            ("POST", "/api/v1/tasks/tg_01ARZ3NDEKTSV4RRFFQ69G5FAV/cancel", {}, 404),
+            ("POST", f"/api/v1/tasks/{task_id}/restart", {}, 404),
+        ):
+            reply = await gate.operator(method, path, body)
+            assert (reply.status, bool(reply.json()["error"])) == (status, True), path
+        assert (await gate.operator("GET", f"/api/v1/tasks/{task_id}")).json()["state"] == "running"
+
+
+@seam
+async def test_a_caller_follows_its_own_task_and_no_other() -> None:
+    async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        task_id = await begun(caller)
+        await gate.advance(1)
+        path = f"/api/v1/tasks/{task_id}/events"
+        mine = gate.http("GET", path, headers={"authorization": "Bearer agent-token-0123456789abcdef"})
+        for stranger in ("Bearer other-token-0123456789abcdef", "Bearer nonsense-0123456789abcdef", None):
+            headers = {"authorization": stranger} if stranger else {}
+            refused = await gate.http("GET", path, headers=headers).done()
+            assert refused.status in (401, 403)
+            listed = await gate.http("GET", "/api/v1/tasks", headers=headers).done()
+            assert listed.status in (401, 403)
+        await gate.advance(101)
+        body = (await mine.done()).body
+        assert body.count(b"event: task_status") >= 2
+        assert b'"status":"completed"' in body
+        assert b":ping" in body
+
+
+@seam
+async def test_an_anonymous_callers_unguessable_id_opens_its_events() -> None:
+    async with Gateway({}, {"bank": bank_server()}) as gate:
+        caller = await gate.caller("2025", capabilities=TASKS)
+        task_id = await begun(caller)
+        await gate.advance(1)
+        mine = gate.http("GET", f"/api/v1/tasks/{task_id}/events")
+        await gate.advance(101)
+        assert b'"status":"completed"' in (await mine.done()).body
+        assert (await gate.http("GET", f"/api/v1/tasks/{task_id}").done()).status == 401
+        cancelled = await gate.http("POST", f"/api/v1/tasks/{task_id}/cancel", {}).done()
+        assert cancelled.status == 401
