@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import itertools
 import signal
 import socket
 from collections.abc import Callable
@@ -20,20 +19,19 @@ from typing import Any, Final
 import uvicorn
 
 from taskgate import clock
-from taskgate.assembly.build import House, open_house, open_stdio_house
+from taskgate.assembly.build import House
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.core.caller import OPERATOR, Caller
-from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.caller import OPERATOR
+from taskgate.core.errors import TaskgateError
 from taskgate.dashboard.site import Dashboard
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
 from taskgate.doors.http.site import Site
 from taskgate.doors.identity import holder_at
 from taskgate.doors.operator import passphrase_fits
-from taskgate.doors.stdio import StdioDoor
+from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
 
 HOUSEKEEPING_S: Final = 1.0
@@ -66,19 +64,23 @@ class _QuietServer(uvicorn.Server):
 
 
 class Lifecycle:
-    def __init__(self, loaded: LoadedConfig, host: str) -> None:
-        """`host` is the address that will be listened on. Raises ConfigError where strangers would be served unasked."""
-        check_exposure(loaded.root, host)
+    def __init__(self, house: House, host: str, open_side: OpenSide) -> None:
+        """`host` is the address that will be listened on; `open_side` makes the door that there is besides HTTP.
+
+        Raises ConfigError where strangers would be served unasked.
+        """
+        check_exposure(house.loaded.root, host)
         self._host = host
-        self.house: House = open_house(loaded)
+        self.house = house
         self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper, self.house.intake.reader)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
-        report(loaded)
+        report(house.loaded)
         self._server: _QuietServer | None = None
+        self._side: Side = open_side(house, self.stop)
 
     async def serve(self, port: int, announce: Callable[[str, int], None]) -> None:
         """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
@@ -112,6 +114,7 @@ class Lifecycle:
             await self._server.opened.wait()
             spare_the_collector()
             self.ready = True
+            self._side.open(_address(host, listening.getsockname()[1]))
             announce(host, listening.getsockname()[1])
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -125,8 +128,7 @@ class Lifecycle:
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.house.gateway
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        gateway.address.listening_at(f"http://{shown}:{port}")
+        gateway.address.listening_at(_address(host, port))
         self.dashboard = Dashboard(
             gateway,
             self.house.keys.secret,
@@ -158,6 +160,7 @@ class Lifecycle:
         self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.leave()
         began = clock.monotonic()
+        await self._side.drain(drain_s, self._hurry)
         await serving
         left = began + drain_s - clock.monotonic()
         settling = asyncio.create_task(self.house.gateway.tasks.runs.settle(max(0.0, left)))
@@ -168,6 +171,7 @@ class Lifecycle:
         await asyncio.gather(settling, hurried, return_exceptions=True)
 
     async def close(self) -> None:
+        await self._side.close()
         await self.house.gateway.close()
         await asyncio.gather(*(server.close() for server in self.house.servers.values()), return_exceptions=True)
         await self.house.close_retired()
@@ -175,6 +179,7 @@ class Lifecycle:
         await self.house.outbound.close()
         await self.house.reaper.close()
         await self.house.store.close()
+        self._side.release()
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -273,6 +278,12 @@ def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(map(str, loaded.watch)), frozenset(str(folder) for folder in folders if folder.is_dir())
 
 
+def _address(host: str, port: int) -> str:
+    """How somebody on this machine reaches what listens there."""
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -295,57 +306,3 @@ async def mind_tasks(house: House, rounds: int) -> None:
             await tasks.recovery.sweep()
     except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
         log.error("house-keeping failed; it will be tried again", exc_info=fault)
-
-
-async def _mind_for_ever(house: House) -> None:
-    for rounds in itertools.count(1):
-        await clock.sleep(HOUSEKEEPING_S)
-        await mind_tasks(house, rounds)
-
-
-def _stop_signals() -> tuple[asyncio.Task[object], asyncio.Event]:
-    """Ends with the first signal; the event says that a second one came, and that nothing shall be waited for."""
-    stop, hurry = asyncio.Event(), asyncio.Event()
-
-    def asked() -> None:
-        if stop.is_set():
-            hurry.set()
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
-    return loop.create_task(stop.wait()), hurry
-
-
-async def serve_stdio(loaded: LoadedConfig, scope: str | None) -> None:
-    """The same gateway on standard input and output. Ends when the client hangs up or a signal comes."""
-    house = open_stdio_house(loaded)
-    name = scope or house.gateway.default_scope
-    if not house.gateway.has_scope(name):
-        raise CallerError("scope_refused", f"There is no scope {name!r} in this configuration.")
-    house.open_channels()
-    await house.gateway.start()
-    await house.gateway.tasks.recovery.take_over()
-    chores = asyncio.create_task(_mind_for_ever(house))
-    door = StdioDoor(house.gateway, Caller(scope=name), SessionRequest(), house.intake.reader)
-    serving = asyncio.create_task(door.serve())
-    stopped, hurry = _stop_signals()
-    try:
-        await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
-            # What waits for people goes on waiting in the store.
-            house.gateway.tasks.drain()
-            await door.drain(house.plan.limits.drain_s, hurry)
-            serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-    finally:
-        stopped.cancel()
-        chores.cancel()
-        await asyncio.gather(chores, return_exceptions=True)
-        await house.gateway.close()
-        await asyncio.gather(*(server.close() for server in house.servers.values()), return_exceptions=True)
-        await house.http.close()
-        await house.outbound.close()
-        await house.reaper.close()
-        await house.store.close()

@@ -220,7 +220,18 @@ async def stdio_session(
 ) -> AsyncIterator[Stdio]:
     """A gateway of its own on standard streams; its configuration is in the folder."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "taskgate", "stdio", "-c", str(folder / "taskgate.yaml"), "--scope", scope, *more),
+        *(
+            sys.executable,
+            "-m",
+            "taskgate",
+            "stdio",
+            "-c",
+            str(folder / "taskgate.yaml"),
+            "--scope",
+            scope,
+            "--alone",
+            *more,
+        ),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=(folder / "stdio.log").open("ab"),

@@ -226,7 +226,7 @@ async def caller_stdio(frames: int, seed: int) -> str:
         own = Gateway(model.folder / "stdio", 0)
         own.folder.mkdir()
         own.write(configuration({}, upstream))
-        program, *arguments = own.stdio_command()
+        program, *arguments = own.stdio_command("--alone")
         child = await asyncio.create_subprocess_exec(
             program, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL, limit=2**24,

@@ -90,14 +90,18 @@ async def test_a_caller_runs_the_tasks_of_a_server_that_has_the_extension(gatewa
 @pytest.mark.parametrize(
     "upstream", [pytest.param(u, id=u.name, marks=pytest.mark.peers(u.peer)) for u in UPSTREAMS[:2]]
 )
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "bridge"])
 async def test_a_caller_over_stdio_holds_every_conversation(
-    gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any
+    gateway: Gateway, caller: Caller, upstream: Upstream, tmp_path: Any, alone: bool
 ) -> None:
-    own = Gateway(tmp_path, 0)
-    own.write(
-        configuration({"only": upstream.stdio()})
-        | {"scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}}}
-    )
-    command = own.stdio_command()
+    if alone:
+        own = Gateway(tmp_path, 0)
+        own.write(
+            configuration({"only": upstream.stdio()})
+            | {"scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}}}
+        )
+        command = own.stdio_command("--alone")
+    else:
+        command = gateway.stdio_command("--scope", f"{upstream.name}-stdio")
     observations = await caller.play(script(), command=command)
     assert complaints(observations, BEHAVIOURS) == {}

@@ -195,7 +195,7 @@ async def test_several_gateways_on_standard_streams_share_a_state_directory(tmp_
     config = tmp_path / "taskgate.yaml"
     config.write_text(f"schema: 1\nservers: {{pipe: {{command: {sys.executable}, args: [{MIRROR}, stdio]}}}}\n")
     environment = {**os.environ, "TASKGATE_STATE_DIR": str(tmp_path / "state")}
-    command = [sys.executable, "-m", "taskgate", "stdio", "-c", str(config)]
+    command = [sys.executable, "-m", "taskgate", "stdio", "--alone", "-c", str(config)]
     opening = (
         b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
         b'"clientInfo":{"name":"t","version":"1"}}}\n'

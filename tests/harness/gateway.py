@@ -68,15 +68,16 @@ class Gateway:
         self.program = await start(command, env, self.folder / "gateway.log")
         await until_ready(self.program, self.is_ready)
 
-    def stdio_command(self) -> list[str]:
-        """The gateway on standard input and output, for a client that starts its server itself.
+    def stdio_command(self, *more: str) -> list[str]:
+        """The gateway on standard input and output, for a client that starts its server itself: the running one, by a bridge.
+        With `--alone` it is one of its own.
 
         Clients hand their children a bare environment, so what matters is written into the command.
         """
         kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHONPATH", "COVERAGE_"))}
         variables = {"TASKGATE_STATE_DIR": str(self.state), **kept, **self.env}
         words = [f"{name}={value}" for name, value in variables.items()]
-        return ["env", *words, sys.executable, "-m", "taskgate", "stdio", "-c", str(self.config)]
+        return ["env", *words, sys.executable, "-m", "taskgate", "stdio", "-c", str(self.config), *more]
 
     async def is_ready(self) -> bool:
         """Whether /ready answers 200; a raw request, so that no HTTP library sits between the test and the truth."""

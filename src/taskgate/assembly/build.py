@@ -113,6 +113,7 @@ class House:
     metrics: Metrics
     keys: Keys
     intake: Intake
+    local: bool
     outbound: Outbound = field(default_factory=Outbound)
     retired: list[Server] = field(default_factory=list)
 
@@ -135,7 +136,7 @@ class House:
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
         self.guard = guard(loaded.root)
-        self.doorkeeper = doorkeeper(loaded.root, self.keys)
+        self.doorkeeper = doorkeeper(loaded.root, self.keys, self.local)
         limits = plan.limits
         self.intake.adopt(limits.result_bytes, limits.json_depth, limits.json_nodes)
         self.http.adopt(limits.result_bytes)
@@ -179,11 +180,12 @@ def build(
         http,
         reaper,
         guard(loaded.root),
-        doorkeeper(loaded.root, keys),
+        doorkeeper(loaded.root, keys, local),
         store,
         metrics,
         keys,
         intake,
+        local,
     )
 
 
@@ -242,10 +244,11 @@ def guard(root: GatewayFile) -> Guard:
     return Guard(hosts, origins, open_to_all=not root.tokens and root.auth.anonymous is None)
 
 
-def doorkeeper(root: GatewayFile, keys: Keys) -> Doorkeeper:
+def doorkeeper(root: GatewayFile, keys: Keys, local: bool) -> Doorkeeper:
+    """A gateway that a client started serves its own user: what it has on a loopback port is not for everybody on the machine."""
     operator = operator_identity(keys.operator_token)
     tokens = tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope, t.may_call) for t in root.tokens)
-    return Doorkeeper(tokens, operator, root.auth.anonymous)
+    return Doorkeeper(tokens, operator, root.auth.anonymous, private=local)
 
 
 def store_path(loaded: LoadedConfig) -> Path:

@@ -1,14 +1,17 @@
-"""The `taskgate` command: collects the commands, one file each. Commands import what they need when they run."""
+"""The `taskgate` command: collects the commands, one file each. Commands import what they need when they run.
+
+`taskgate stdio` is looked at first: every client starts one, and it needs nothing of all the rest.
+"""
 
 from __future__ import annotations
 
-import importlib
 import sys
-
-import typer
+from typing import TYPE_CHECKING
 
 from taskgate import __version__
-from taskgate.cli.exit_codes import MEANINGS
+
+if TYPE_CHECKING:
+    import typer
 
 # Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
 COMMANDS = {
@@ -21,10 +24,16 @@ COMMANDS = {
 
 
 def _epilog() -> str:
+    from taskgate.cli.exit_codes import MEANINGS
+
     return "Exit codes: " + "; ".join(f"{code.value} {text}" for code, text in MEANINGS.items()) + "."
 
 
 def build_app() -> typer.Typer:
+    import importlib
+
+    import typer
+
     app = typer.Typer(
         name="taskgate",
         help="An MCP gateway that makes every tool call long-running-safe, governed, scoped and observable.",
@@ -53,4 +62,11 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    build_app()(sys.argv[1:])
+    words = sys.argv[1:]
+    if words[:1] == ["stdio"]:
+        from taskgate.bridge.main import bridge, options
+
+        given = options(words[1:])
+        if given is not None:
+            sys.exit(bridge(given.get("config"), given.get("scope")))
+    build_app()(words)

@@ -28,55 +28,37 @@ def serve(
     config: ConfigOption = None,
     host: Annotated[str | None, typer.Option(help="Address to bind; default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; default 7467, 0 picks a free one.")] = None,
+    on_demand: Annotated[bool, typer.Option("--on-demand", hidden=True)] = False,
 ) -> None:
-    """Serve the gateway over HTTP. Without a configuration file it serves a bundled demo server."""
-    import uvloop
+    """Serve the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: a bundled demo server."""
+    from taskgate.cli.run_gateway import run_gateway, run_on_demand
 
-    from taskgate.config.problems import ConfigError
-    from taskgate.lifecycle import Lifecycle
-    from taskgate.telemetry import logs
-
-    loaded = loaded_or_exit(config)
-    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
-    address = host or loaded.root.listen.host
-    number = loaded.root.listen.port if port is None else port
-
-    async def run() -> None:
-        life = Lifecycle(loaded, address)
-        await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
-
-    try:
-        uvloop.run(run())
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
-    except OSError as problem:
-        typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. Try --port 0 for a free port.", err=True)
-        raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
+    if on_demand:
+        run_on_demand(config)
+    else:
+        run_gateway(loaded_or_exit(config), host, port, announce)
 
 
 def stdio(
     config: ConfigOption = None,
     scope: Annotated[str | None, typer.Option(help="Which scope to serve; default: the default one.")] = None,
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="A gateway in this process with a store of its own, instead of the shared one."),
+    ] = False,
 ) -> None:
-    """Serve the gateway on standard input and output, for clients that start their servers themselves."""
-    import uvloop
+    """Serve on standard input and output, for clients that start their servers themselves.
 
-    from taskgate.config.problems import ConfigError
-    from taskgate.core.errors import TaskgateError
-    from taskgate.lifecycle import serve_stdio
-    from taskgate.telemetry import logs
+    It joins the client to this user's local gateway, which is started when it is first needed and ends when it is needed no more.
+    """
+    if alone:
+        from taskgate.cli.run_gateway import run_alone
 
-    loaded = loaded_or_exit(config)
-    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
-    try:
-        uvloop.run(serve_stdio(loaded, scope))
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
-    except TaskgateError as problem:
-        typer.echo(problem.message, err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
+        run_alone(loaded_or_exit(config), scope)
+    else:
+        from taskgate.bridge.main import bridge
+
+        raise typer.Exit(bridge(config, scope))
 
 
 def check(config: ConfigOption = None) -> None:

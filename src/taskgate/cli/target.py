@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from taskgate.folders import state_folder
+
 DEFAULT_GATEWAY = "http://127.0.0.1:7467"
 _COMMAND = "taskgate.command"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -141,8 +143,7 @@ def operator_token(host: str | None) -> str | None:
     """The operator's own token, which `serve` keeps on this machine; it is sent to no other machine."""
     if host not in _LOOPBACK:
         return None
-    folder = os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate"
     try:
-        return (Path(folder).expanduser() / "operator-token").read_text().strip() or None
+        return (Path(state_folder(os.environ)) / "operator-token").read_text().strip() or None
     except OSError:
         return None

@@ -16,13 +16,14 @@ from pydantic.fields import FieldInfo
 
 from taskgate.config.durations import spell
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.overrides import FORCE_REQUIRED, NUMBERS, STATE_DIR
+from taskgate.config.overrides import FORCE_REQUIRED, NUMBERS
 from taskgate.config.shape import bare, inner, is_section, key_of, variants, words_of
+from taskgate.folders import STATE_VARIABLE
 
 _INTRODUCTION = """# Configuration
 
 One YAML file. Taskgate looks for it in this order: `-c FILE`, `$TASKGATE_CONFIG`, `./taskgate.yaml`,
-`~/.config/taskgate/taskgate.yaml`; without any it serves a bundled demo server, whose `delete_*`
+`taskgate/taskgate.yaml` in `$XDG_CONFIG_HOME` (`~/.config`); without any it serves a bundled demo server, whose `delete_*`
 tools wait for an approval. `taskgate check` reads a file exactly as `serve` does and reports every mistake as
 `file:line:column: key: what is wrong; what would be right`. An unknown key is a mistake.
 
@@ -172,7 +173,8 @@ def _variables_table() -> str:
     rows = ["Variables that win over the file:", "", "| variable | key |", "|---|---|"]
     rows += [f"| `{variable}` | `{section}.{key}` |" for variable, (section, key, _) in NUMBERS.items()]
     rows.append(f"| `{FORCE_REQUIRED}` | adds to `governance.force_required` (comma list) |")
-    rows.append(f"| `{STATE_DIR}` | where state is kept (default `~/.local/state/taskgate`) |")
+    default = "`$XDG_STATE_HOME/taskgate`, else `~/.local/state/taskgate`"
+    rows.append(f"| `{STATE_VARIABLE}` | where state is kept (default {default}) |")
     return "\n".join(rows) + "\n"
 
 

@@ -19,7 +19,7 @@ from taskgate.config.files import read_text
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.governance_forms import gather_governance
 from taskgate.config.overlays import apply_overlay
-from taskgate.config.overrides import STATE_DIR, apply_overrides
+from taskgate.config.overrides import apply_overrides
 from taskgate.config.paths import resolve_paths, unreadable
 from taskgate.config.plain_names import plain_name_problems
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
@@ -30,9 +30,9 @@ from taskgate.config.server_forms import gather_servers
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
 from taskgate.config.variables import Unset, expand
+from taskgate.folders import find_config, state_folder
 
 MAX_FILE_BYTES = 4 << 20
-CONFIG_VARIABLE = "TASKGATE_CONFIG"
 # Whoever tries the demo is alone: the one who asks is the one who decides.
 DEMO = f"""\
 servers:
@@ -70,19 +70,9 @@ class LoadedConfig:
 
 
 def find(explicit: str | Path | None = None, environment: Environment[str, str] | None = None) -> Path | None:
-    """The file to use: the explicit one, `$TASKGATE_CONFIG`, `./taskgate.yaml`, `~/.config/taskgate/taskgate.yaml`,
-    or none.
-
-    A file that was named is returned even if it is missing, so that loading it gives a clear error.
-    """
-    variables = os.environ if environment is None else environment
-    named = explicit or variables.get(CONFIG_VARIABLE)
-    if named:
-        return Path(named).expanduser()
-    for path in (Path("taskgate.yaml"), home_of(variables) / ".config" / "taskgate" / "taskgate.yaml"):
-        if path.exists():
-            return path
-    return None
+    """The file to use, or none; see `folders.find_config`."""
+    found = find_config(str(explicit) if explicit else None, os.environ if environment is None else environment)
+    return Path(found) if found is not None else None
 
 
 def load(path: str | Path, environment: Environment[str, str] | None = None) -> LoadedConfig:
@@ -187,17 +177,8 @@ def _validated_root(reading: _Reading, registry: Registry, base: Path) -> Gatewa
 
 
 def state_directory(environment: Environment[str, str]) -> Path:
-    """Where state is kept: `$TASKGATE_STATE_DIR`, else `~/.local/state/taskgate`."""
-    given = environment.get(STATE_DIR)
-    if given:
-        return Path(given).expanduser().absolute()
-    return home_of(environment) / ".local" / "state" / "taskgate"
-
-
-def home_of(environment: Environment[str, str]) -> Path:
-    """The home directory as the given environment sees it."""
-    home = environment.get("HOME")
-    return Path(home) if home else Path.home()
+    """Where state is kept; see `folders.state_folder`."""
+    return Path(state_folder(environment))
 
 
 def _expanded(tree: Mapping, variables: Environment[str, str]) -> tuple[Mapping, list[Problem]]:

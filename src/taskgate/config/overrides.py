@@ -13,7 +13,6 @@ from taskgate.config.overlays import branch
 from taskgate.config.problems import Mark, Problem, problem_at
 from taskgate.config.tree import Mapping, Scalar, Sequence
 
-STATE_DIR = "TASKGATE_STATE_DIR"
 FORCE_REQUIRED = "TASKGATE_TASK_FORCE_REQUIRED"
 # variable -> (section, key, factor to the key's unit)
 NUMBERS = {

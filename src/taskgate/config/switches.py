@@ -43,6 +43,15 @@ class Auth(Section):
     )
 
 
+class Local(Section):
+    """The gateway that `taskgate stdio` starts for this user's clients."""
+
+    end_after: Duration = Field(
+        default=timedelta(minutes=10),
+        description="It ends after so long without a client, a session and an open task or approval.",
+    )
+
+
 class Store(Section):
     """Where tasks, approvals and the audit log are kept."""
 

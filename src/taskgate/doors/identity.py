@@ -68,12 +68,15 @@ def operator_identity(token: str) -> Token:
 class Doorkeeper:
     """`operator` is the token of whoever owns the gateway; knowing it does not make other tokens necessary.
 
-    `anonymous` is the only scope that needs no identity; without it and without tokens every scope is open.
+    `anonymous` is the only scope that needs no identity; without it and without tokens every scope is open, unless the gateway
+    is `private`: then only its owner and the holders of tokens may come.
     """
 
-    def __init__(self, tokens: tuple[Token, ...], operator: Token | None, anonymous: str | None) -> None:
+    def __init__(
+        self, tokens: tuple[Token, ...], operator: Token | None, anonymous: str | None, *, private: bool = False
+    ) -> None:
         self._all = (*tokens, operator) if operator is not None else tokens
-        self.requires_identity = bool(tokens) or anonymous is not None
+        self.requires_identity = bool(tokens) or anonymous is not None or private
         if not self.requires_identity:
             self._nobody: Identity | None = NOBODY
         else:

@@ -1,4 +1,5 @@
-"""The gateway on standard input and output, for clients that start their servers themselves. Both generations, one line a message.
+"""The gateway on a pair of byte streams, one line a message, both generations: on its own standard input and output, and on each
+connection of a bridge that stands between a client's streams and this gateway.
 
 Nothing but messages may ever be written to standard output. Requests run beside each other; a line that is not a message is
 answered with an error and disturbs nothing else.
@@ -40,7 +41,7 @@ class _Written(asyncio.BaseProtocol):
             self.done.set_result(None)
 
 
-class StdoutOutlet:
+class LineOutlet:
     """Writes whole lines. A peer that stops reading while messages pile up is given up, not waited for."""
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
@@ -85,12 +86,19 @@ class StdioDoor:
         self._time_is_up = False
 
     async def serve(self) -> None:
-        """Serve until standard input ends, then let what is under way finish."""
+        """Serve until standard input ends."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         transport, written = await loop.connect_write_pipe(_Written, os.fdopen(os.dup(1), "wb", 0))
-        outlet = StdoutOutlet(transport)
+        try:
+            await self.converse(reader, LineOutlet(transport))
+        finally:
+            transport.close()
+            await asyncio.wait((written.done,), timeout=LAST_WORDS_S)
+
+    async def converse(self, reader: asyncio.StreamReader, outlet: LineOutlet) -> None:
+        """Answer what is read until it ends, then give up what is under way."""
         lines = LineSplitter(self._gateway.limits.request_bytes)
         try:
             while chunk := await reader.read(READ_BYTES):
@@ -98,8 +106,6 @@ class StdioDoor:
                     self._take(line, outlet)
         finally:
             await self._settle()
-            transport.close()
-            await asyncio.wait((written.done,), timeout=LAST_WORDS_S)
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
         """The gateway is going down: what is under way may end, and what does not in time is answered all the same. Answers to
@@ -125,7 +131,7 @@ class StdioDoor:
         if self._session is not None:
             await self._gateway.end_session(self._session)
 
-    def _take(self, line: bytes | Oversize, outlet: StdoutOutlet) -> None:
+    def _take(self, line: bytes | Oversize, outlet: LineOutlet) -> None:
         if isinstance(line, Oversize):
             limit = self._gateway.limits.request_bytes
             self._refuse(CallerError("request_too_large", f"A message may have at most {limit} bytes."), outlet)
@@ -141,10 +147,10 @@ class StdioDoor:
         else:
             self._dispatch(message, outlet)
 
-    def _refuse(self, problem: TaskgateError, outlet: StdoutOutlet, message_id: bytes | None = None) -> None:
+    def _refuse(self, problem: TaskgateError, outlet: LineOutlet, message_id: bytes | None = None) -> None:
         outlet.send(self._gateway.failure(problem, message_id, Generation.STATEFUL).body)
 
-    def _dispatch(self, message: Message, outlet: StdoutOutlet) -> None:
+    def _dispatch(self, message: Message, outlet: LineOutlet) -> None:
         if message.kind is Kind.RESPONSE:
             if self._session is not None:
                 self._session.answered(message)
@@ -174,7 +180,7 @@ class StdioDoor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _answer(self, message: Message, outlet: StdoutOutlet) -> None:
+    async def _answer(self, message: Message, outlet: LineOutlet) -> None:
         try:
             await self._answer_in_time(message, outlet)
         except asyncio.CancelledError:
@@ -182,11 +188,11 @@ class StdioDoor:
                 raise
             self._fail(stopped_meanwhile(), message, outlet)
 
-    def _fail(self, problem: TaskgateError, message: Message, outlet: StdoutOutlet) -> None:
+    def _fail(self, problem: TaskgateError, message: Message, outlet: LineOutlet) -> None:
         generation = Generation.STATELESS if has_envelope(message.params) else Generation.STATEFUL
         outlet.send(self._gateway.failure(problem, message.id, generation).body)
 
-    async def _answer_in_time(self, message: Message, outlet: StdoutOutlet) -> None:
+    async def _answer_in_time(self, message: Message, outlet: LineOutlet) -> None:
         try:
             if message.method == "initialize":
                 await self._initialize(message, outlet)
@@ -202,7 +208,7 @@ class StdioDoor:
             outlet.send(reply.body)
             request.settled(outlet.still_there)
 
-    def _request(self, message: Message, outlet: StdoutOutlet) -> Request:
+    def _request(self, message: Message, outlet: LineOutlet) -> Request:
         if has_envelope(message.params):
             envelope = read_envelope(message.params)
             return Request(message, self._caller, outlet, envelope=envelope, narrowing=self._narrowing)
@@ -212,7 +218,7 @@ class StdioDoor:
             read_envelope(message.params)
         raise CallerError("not_initialized", "Begin with initialize, or send every request with its envelope.")
 
-    async def _initialize(self, message: Message, outlet: StdoutOutlet) -> None:
+    async def _initialize(self, message: Message, outlet: LineOutlet) -> None:
         if self._session is not None:
             raise CallerError("invalid_request", "This conversation has been initialized already.")
         self._opening = True
@@ -222,7 +228,7 @@ class StdioDoor:
             self._opening = False
             self._opened.set()
 
-    async def _open_session(self, message: Message, outlet: StdoutOutlet) -> None:
+    async def _open_session(self, message: Message, outlet: LineOutlet) -> None:
         session, reply = await self._gateway.initialize(message, self._caller, self._narrowing, old_stdio=True)
         session.outlet = outlet
         session.open_requests += 1

@@ -1,0 +1,125 @@
+"""Running a gateway in this process: as a person starts it, as a bridge does, and on standard streams alone.
+
+Whatever goes wrong before callers can come is one sentence that says what to do, with its exit code; never a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, NoReturn
+
+import typer
+
+from taskgate.assembly.build import open_house, open_stdio_house
+from taskgate.cli.exit_codes import ExitCode
+from taskgate.config.load import LoadedConfig, load_or_default
+from taskgate.config.problems import ConfigError
+from taskgate.core.errors import TaskgateError
+from taskgate.doors.local_address import ON_DEMAND, SERVE, AddressTaken, claim
+from taskgate.lifecycle import Lifecycle
+from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, OwnStreams, meeting_of, tell_starter
+from taskgate.telemetry import logs
+
+LOOPBACK = "127.0.0.1"
+Announce = Callable[[LoadedConfig, str, int, str], None]
+
+
+def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announce: Announce) -> None:
+    """`taskgate serve`, until it is told to stop."""
+    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    address = host or loaded.root.listen.host
+    number = loaded.root.listen.port if port is None else port
+
+    async def run() -> None:
+        # The claim comes first: a gateway that makes room for us has the store until it is gone.
+        open_side = _claimed(loaded)
+        life = Lifecycle(open_house(loaded), address, open_side)
+        await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
+
+    _or_exit(run, f"{address}:{number}", _leave)
+
+
+def _claimed(loaded: LoadedConfig) -> OpenSide:
+    try:
+        return partial(LocalGateway, claim(meeting_of(loaded), SERVE))
+    except AddressTaken as taken:
+        logs.log.warning("clients on standard streams go to another gateway", why=str(taken))
+        return NoSide
+
+
+def run_on_demand(config: str | None) -> None:
+    """The gateway that a bridge starts: on loopback, on the configured port or, if that is taken, on any."""
+    try:
+        loaded = load_or_default(config)
+    except ConfigError as error:
+        _tell_and_leave(str(error), ExitCode.USAGE)
+    logs.set_up(loaded.root.telemetry.log_level, "json")
+    try:
+        address = claim(meeting_of(loaded), ON_DEMAND)
+    except AddressTaken:
+        tell_starter("ready")
+        return
+
+    async def run() -> None:
+        life = Lifecycle(open_house(loaded, local=True), LOOPBACK, partial(LocalGateway, address))
+        await life.serve(_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
+
+    _or_exit(run, LOOPBACK, _tell_and_leave)
+
+
+def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
+    """`taskgate stdio --alone`."""
+    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+
+    async def run() -> None:
+        life = Lifecycle(open_stdio_house(loaded), LOOPBACK, partial(OwnStreams, scope))
+        await life.serve(0, _announce_inbox)
+
+    _or_exit(run, LOOPBACK, _leave)
+
+
+def _announce_inbox(host: str, port: int) -> None:
+    """Standard output belongs to the client; this is for the person who reads its log."""
+    url = f"http://{host}:{port}"
+    typer.echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
+
+
+def _or_exit(
+    run: Callable[[], Coroutine[Any, Any, None]], address: str, leave: Callable[[str, ExitCode], NoReturn]
+) -> None:
+    import uvloop
+
+    try:
+        uvloop.run(run())
+    except ConfigError as error:
+        leave(str(error), ExitCode.USAGE)
+    except TaskgateError as problem:
+        leave(problem.message, ExitCode.USAGE)
+    except OSError as problem:
+        said = problem.strerror or str(problem)
+        leave(f"Cannot listen on {address}: {said}. Try --port 0 for a free port.", ExitCode.CANNOT_CONNECT)
+
+
+def _leave(why: str, code: ExitCode) -> NoReturn:
+    typer.echo(why, err=True)
+    raise typer.Exit(code)
+
+
+def _tell_and_leave(why: str, code: ExitCode) -> NoReturn:
+    """The bridge that waits for us is told; the log has it too."""
+    tell_starter(f"failed {int(code)} {why}")
+    _leave(why, code)
+
+
+def _free(port: int) -> int:
+    """The configured port, or 0 if somebody else has it: bridges need none, and commands read which one it became."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return 0
+    return port

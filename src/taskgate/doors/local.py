@@ -1,0 +1,219 @@
+"""The door for bridges: a Unix socket that only its user can open, or a loopback port and a key where there are no such sockets.
+
+Each connection begins with one line each way (`bridge.protocol`) and goes on as a conversation of `doors.stdio`. Who is calling is
+what the kernel says about the other end. What a bridge says about its client's folder and environment is handed to `settle`, which
+makes a caller of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgate import __version__, clock
+from taskgate.bridge import protocol
+from taskgate.core.caller import Caller
+from taskgate.core.errors import TaskgateError
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.wire import Reader
+from taskgate.doors.stdio import LineOutlet, StdioDoor
+from taskgate.gateway.gateway import Gateway
+from taskgate.telemetry.logs import log
+
+MOST_BRIDGES: Final = 1000
+READ_LIMIT: Final = 1 << 20
+_PEER: Final = (socket.SOL_SOCKET, socket.SO_PEERCRED, 12) if hasattr(socket, "SO_PEERCRED") else (0, 1, 76)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is at the other end of a bridge, and where they stand."""
+
+    principal: str
+    scope: str | None
+    folder: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    door: StdioDoor
+    writer: asyncio.StreamWriter
+
+
+class LocalDoor:
+    """Accepts bridges on a socket that is bound already. `key`: what they must show where the kernel does not tell who they are."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        reader: Reader,
+        listening: socket.socket,
+        key: str,
+        settle: Callable[[Client], Awaitable[Caller]],
+        make_room: Callable[[], None],
+        busy: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._gateway = gateway
+        self._reader = reader
+        self._listening = listening
+        self._key = key
+        self._settle = settle
+        self._make_room = make_room
+        self._busy = busy
+        self._talks: set[Talk] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
+        self.leaving = protocol.STOPPED
+        """Why bridges are left, once they are."""
+
+    def __len__(self) -> int:
+        """How many bridges are being served or greeted."""
+        return len(self._connections)
+
+    def open(self) -> None:
+        self._listening.setblocking(False)
+        self._listening.listen(128)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    async def close(self) -> None:
+        """Nobody new; what is left of the conversations ends."""
+        await self.stop_accepting()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def stop_accepting(self) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._accepting = None
+        self._listening.close()
+
+    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+        """What is under way may end; then every bridge is told why it is left."""
+        await self.stop_accepting()
+        talks = list(self._talks)
+        await asyncio.gather(*(talk.door.drain(within_s, hurry) for talk in talks), return_exceptions=True)
+        for talk in talks:
+            talk.writer.write(protocol.goodbye(self.leaving))
+            with contextlib.suppress(OSError, RuntimeError):
+                talk.writer.write_eof()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                made, _ = await loop.sock_accept(self._listening)
+            except OSError as problem:
+                log.warning("a bridge could not be accepted", problem=str(problem))
+                await clock.sleep(0.1)
+                continue
+            if len(self._connections) >= MOST_BRIDGES:
+                made.close()
+                continue
+            connection = loop.create_task(self._serve(made))
+            self._connections.add(connection)
+            connection.add_done_callback(self._connections.discard)
+
+    async def _serve(self, made: socket.socket) -> None:
+        """One bridge, from its first line to its last."""
+        try:
+            principal = self._principal(made)
+            if principal is None:
+                made.close()
+                return
+            opened = asyncio.open_connection if self._key else asyncio.open_unix_connection
+            reader, writer = await opened(sock=made, limit=READ_LIMIT)
+        except OSError:
+            made.close()
+            return
+        try:
+            await self._greet(principal, reader, writer)
+        except (OSError, ValueError, TimeoutError, asyncio.LimitOverrunError) as problem:
+            log.info("a bridge was refused", problem=str(problem) or type(problem).__name__)
+        except Exception as fault:  # one connection: it breaks for this bridge only
+            log.error("a bridge's conversation failed", exc_info=fault)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _greet(self, principal: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(protocol.HELLO_S):
+            said = protocol.read(await reader.readuntil(b"\n"), "bridge")
+        if self._key and not hmac.compare_digest(str(said.get("key", "")).encode(), self._key.encode()):
+            raise ValueError("the key is wrong")
+        if said.get("replace") or await self._is_outdated(said):
+            log.info("making room for another gateway", version=said.get("version"))
+            writer.write(protocol.refusal(__version__, "This gateway makes room.", replaced=True))
+            self.leaving = protocol.REPLACED
+            self._make_room()
+            return
+        try:
+            caller = await self._settle(_client(principal, said))
+        except TaskgateError as problem:
+            writer.write(protocol.refusal(__version__, problem.message))
+            return
+        writer.write(protocol.welcome(__version__, os.getpid()))
+        await self._converse(caller, reader, writer)
+
+    async def _is_outdated(self, said: Mapping[str, Any]) -> bool:
+        """A newer bridge replaces an older gateway that has nobody else to serve; else it is served as it is."""
+        if not protocol.is_older(__version__, str(said.get("version", ""))):
+            return False
+        return len(self._connections) <= 1 and not await self._busy()
+
+    async def _converse(self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        door = StdioDoor(self._gateway, caller, SessionRequest(), self._reader)
+        talk = Talk(door, writer)
+        self._talks.add(talk)
+        try:
+            await door.converse(reader, LineOutlet(writer.transport))
+        finally:
+            self._talks.discard(talk)
+
+    def _principal(self, made: socket.socket) -> str | None:
+        """The user at the other end; None if it is not ours. Behind the loopback key is whoever can read our files: us."""
+        uid = os.geteuid() if self._key else peer_uid(made)
+        if uid != os.geteuid():
+            log.warning("a bridge of another user was turned away", uid=uid)
+            return None
+        return f"local:{user_name(uid)}"
+
+
+def peer_uid(made: socket.socket) -> int | None:
+    """Which user the kernel says is at the other end of a Unix socket; None if it does not say."""
+    # Linux: a `struct ucred` is process, user, group. macOS and the BSDs: a `struct xucred` begins with its version and the user.
+    level, name, size = _PEER
+    try:
+        return int(struct.unpack("ii", made.getsockopt(level, name, size)[:8])[1])
+    except (OSError, struct.error):
+        return None
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _client(principal: str, said: Mapping[str, Any]) -> Client:
+    environment = said.get("environment")
+    known = environment.items() if isinstance(environment, dict) else ()
+    scope = said.get("scope")
+    return Client(
+        principal,
+        scope if isinstance(scope, str) else None,
+        str(said.get("folder") or ""),
+        {str(name): value for name, value in known if isinstance(value, str)},
+    )

@@ -1,0 +1,106 @@
+"""Where this user's Taskgate keeps its files: the XDG base directories, with our own variables first.
+
+Standard library only and cheap to import, because `taskgate stdio` is started by every client and must not load the gateway to find
+it. Everybody else (configuration, command line, gateway) asks here too, so that there is one answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+
+STATE_VARIABLE = "TASKGATE_STATE_DIR"
+CONFIG_VARIABLE = "TASKGATE_CONFIG"
+SOCKET_PATH_BYTES = 100
+"""Linux takes 107 bytes for the path of a Unix socket, macOS and the BSDs 103."""
+
+
+def home(environment: Mapping[str, str]) -> str:
+    """The home directory as the given environment sees it."""
+    return environment.get("HOME") or os.path.expanduser("~")
+
+
+def _base(environment: Mapping[str, str], variable: str, *default: str) -> str:
+    """A base directory; the XDG specification says that a relative one is to be ignored."""
+    given = environment.get(variable, "")
+    return given if os.path.isabs(given) else os.path.join(home(environment), *default)
+
+
+def state_folder(environment: Mapping[str, str]) -> str:
+    """`$TASKGATE_STATE_DIR`, else `taskgate` in `$XDG_STATE_HOME`, else `~/.local/state/taskgate`."""
+    given = environment.get(STATE_VARIABLE)
+    if given:
+        return os.path.abspath(os.path.expanduser(given))
+    return os.path.join(_base(environment, "XDG_STATE_HOME", ".local", "state"), "taskgate")
+
+
+def user_config(environment: Mapping[str, str]) -> str:
+    """The user's own file: `taskgate/taskgate.yaml` in `$XDG_CONFIG_HOME`, else in `~/.config`."""
+    return os.path.join(_base(environment, "XDG_CONFIG_HOME", ".config"), "taskgate", "taskgate.yaml")
+
+
+def find_config(explicit: str | None, environment: Mapping[str, str]) -> str | None:
+    """The file to use: the explicit one, `$TASKGATE_CONFIG`, `./taskgate.yaml`, the user's own, or none.
+
+    A file that was named is returned even if it is missing, so that loading it gives a clear error.
+    """
+    named = explicit or environment.get(CONFIG_VARIABLE)
+    if named:
+        return os.path.expanduser(named)
+    for path in ("taskgate.yaml", user_config(environment)):
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def gateway_key(state: str, config: str | None) -> str:
+    """Which local gateway: there is one for each state folder and configuration file."""
+    file = os.path.realpath(config) if config is not None else ""
+    return hashlib.sha256(f"{os.path.realpath(state)}\0{file}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def meeting_folder(state: str) -> str:
+    """Where the gateways of a state folder say how they can be reached, made if needed. It depends on nothing but the state folder:
+    clients start us with very different environments, and all of them must find the same gateway.
+
+    Raises OSError if the folder is somebody else's or open to others: whoever can write there could take our callers.
+    """
+    os.makedirs(state, mode=0o700, exist_ok=True)
+    return _private(os.path.join(state, "run"))
+
+
+def socket_folder(environment: Mapping[str, str], state: str) -> str:
+    """Where a gateway puts its socket, made if needed: `$XDG_RUNTIME_DIR/taskgate`; without that the meeting folder; where that
+    path is too long for a socket, a folder of this user's among the temporary files.
+    """
+    given = environment.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(given) and _fits(os.path.join(given, "taskgate")) and _is_private(given):
+        return _private(os.path.join(given, "taskgate"))
+    if _fits(os.path.join(state, "run")):
+        return meeting_folder(state)
+    return _private(os.path.join("/tmp", f"taskgate-{os.getuid()}"))
+
+
+def _fits(folder: str) -> bool:
+    return len(os.fsencode(os.path.join(folder, "0123456789abcdef.sock"))) <= SOCKET_PATH_BYTES
+
+
+def _is_private(folder: str) -> bool:
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def _private(folder: str) -> str:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if not _is_private(folder):
+            raise PermissionError(
+                13, f"{folder} must be a folder of yours that nobody else can open (chmod 700)"
+            ) from None
+    return folder

@@ -1,0 +1,172 @@
+"""The doors that a gateway has for this user's own clients: the one for bridges, or its own standard streams.
+
+`Lifecycle` opens one of them beside HTTP and drains both together. A gateway that bridges started ends by itself after a while
+without bridges, sessions and open tasks; one that a person started does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from taskgate import clock
+from taskgate.assembly.build import House
+from taskgate.bridge.meeting import Meeting
+from taskgate.bridge.starter import READY_VARIABLE
+from taskgate.config.load import LoadedConfig
+from taskgate.core.caller import Caller
+from taskgate.core.errors import CallerError
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.doors.local import Client, LocalDoor, user_name
+from taskgate.doors.local_address import ON_DEMAND, LocalAddress
+from taskgate.doors.stdio import StdioDoor
+from taskgate.telemetry.logs import log
+
+LOOK_EVERY_S: Final = 1.0
+
+
+def meeting_of(loaded: LoadedConfig) -> Meeting:
+    return Meeting(str(loaded.state_dir), str(loaded.path) if loaded.path is not None else None)
+
+
+class Side(Protocol):
+    """A door besides HTTP, as `Lifecycle` handles it."""
+
+    def open(self, url: str) -> None:
+        """Callers may come; `url` is where people find the gateway's pages."""
+        ...
+
+    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+        """What is under way may end; nobody new."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def release(self) -> None:
+        """Last of all, after the store: from now on another gateway may take our place."""
+        ...
+
+
+OpenSide = Callable[[House, Callable[[], None]], Side]
+"""Makes the door for a gateway; it may call the second argument to end the gateway."""
+
+
+class NoSide:
+    """HTTP only."""
+
+    def __init__(self, house: House, stop: Callable[[], None]) -> None:
+        del house, stop
+
+    def open(self, url: str) -> None:
+        del url
+
+    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+        del within_s, hurry
+
+    async def close(self) -> None:
+        return
+
+    def release(self) -> None:
+        return
+
+
+class OwnStreams:
+    """This process's standard input and output; the gateway ends with them."""
+
+    def __init__(self, scope: str | None, house: House, stop: Callable[[], None]) -> None:
+        caller = Caller(f"local:{user_name(os.geteuid())}", scope=known_scope(house, scope))
+        self._door = StdioDoor(house.gateway, caller, SessionRequest(), house.intake.reader)
+        self._stop = stop
+        self._serving: asyncio.Task[None] | None = None
+
+    def open(self, url: str) -> None:
+        del url
+        self._serving = asyncio.get_running_loop().create_task(self._door.serve())
+        self._serving.add_done_callback(lambda _: self._stop())
+
+    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+        await self._door.drain(within_s, hurry)
+        await self.close()
+
+    async def close(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+    def release(self) -> None:
+        return
+
+
+def known_scope(house: House, asked: str | None) -> str:
+    """The scope that a client asked for, or the default one. Raises CallerError with what there is instead."""
+    gateway = house.gateway
+    scope = asked or gateway.default_scope
+    if not gateway.has_scope(scope):
+        path = house.loaded.path
+        file = str(path) if path is not None else "none, the bundled demo"
+        raise CallerError("scope_refused", f"{gateway.scope_hint(scope)} (configuration: {file})")
+    return scope
+
+
+class LocalGateway:
+    """The door for bridges. One that bridges started ends the gateway when nobody needs it any more."""
+
+    def __init__(self, address: LocalAddress, house: House, stop: Callable[[], None]) -> None:
+        self._house = house
+        self._address = address
+        self._stop = stop
+        listening = address.bind(os.environ)
+        self.door = LocalDoor(
+            house.gateway, house.intake.reader, listening, address.key, self._caller, stop, self._has_work
+        )
+        self._watching: asyncio.Task[None] | None = None
+
+    def open(self, url: str) -> None:
+        self.door.open()
+        self._address.publish(url)
+        if self._address.kind == ON_DEMAND:
+            self._watching = asyncio.get_running_loop().create_task(self._end_when_idle())
+
+    async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
+        self._address.withdraw()
+        await self.door.drain(within_s, hurry)
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self.door.close()
+        self._address.withdraw()
+
+    def release(self) -> None:
+        self._address.release()
+
+    async def _caller(self, client: Client) -> Caller:
+        """Who a bridge stands for, in the scope that it asked for."""
+        return Caller(client.principal, scope=known_scope(self._house, client.scope))
+
+    async def _has_work(self) -> bool:
+        """Is anything under way, or waiting for a person, that would not go on without us?"""
+        return await self._house.store.open_count() > 0
+
+    async def _end_when_idle(self) -> None:
+        quiet_since = clock.monotonic()
+        while True:
+            await clock.sleep(LOOK_EVERY_S)
+            now = clock.monotonic()
+            if len(self.door) or len(self._house.gateway.context.sessions) or await self._has_work():
+                quiet_since = now
+            elif now - quiet_since >= self._house.loaded.root.local.end_after.total_seconds():
+                log.info("nobody needs this gateway any more; it ends and is started again when somebody does")
+                self._stop()
+                return
+
+
+def tell_starter(text: str) -> None:
+    """Tell the bridge that started us, if one did, that we can be reached (`ready`) or why not (`failed CODE WHY`)."""
+    given = os.environ.pop(READY_VARIABLE, "")
+    if given.isdigit():
+        with os.fdopen(int(given), "w", encoding="utf-8", errors="replace") as pipe:
+            pipe.write(text.replace("\n", " ") + "\n")

@@ -1,0 +1,192 @@
+"""The user's local gateway: started once by whoever comes first, shared by all, gone when idle, missed by nobody when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from tests.bridge.stage import WAIT_S, Client, alive, configuration, end, gone, stage
+from tests.harness.programs import free_port
+
+from taskgate.bridge import protocol
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def mirrored(client: Client, request_id: object, value: object, server: str = "a") -> object:
+    client.call(request_id, f"{server}__mirror", value=value)
+    return (await client.result(request_id))["vendor/extra"]
+
+
+async def test_ten_clients_at_once_start_one_gateway(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        clients = await asyncio.gather(*(made.client() for _ in range(10)))
+        assert await asyncio.gather(*(mirrored(client, 1, n) for n, client in enumerate(clients))) == list(range(10))
+        record = made.gateway()
+        assert record["kind"] == "on-demand"
+        assert made.log().count('"event": "session opened"') == 10
+        for client in clients:
+            assert await client.hang_up() == 0
+        assert alive(record["pid"]), "it outlives its clients for a while"
+
+
+async def test_the_socket_and_its_folders_are_closed_to_everybody_else(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        await made.client()
+        path = Path(made.gateway()["address"].removeprefix("unix:"))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE((made.state / "run").stat().st_mode) == 0o700
+        if os.getuid() == 0:
+            # Even where a folder's rights were opened by mistake, the gateway asks the kernel who is there.
+            for folder, mode in ((made.runtime, 0o755), (path.parent, 0o755), (path, 0o666)):
+                os.chmod(folder, mode)
+            code = (
+                f"import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect({str(path)!r});"
+                "s.settimeout(60); print(s.recv(10))"
+            )
+            other = await asyncio.create_subprocess_exec(
+                sys.executable, "-Ic", code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            )
+            out, _ = await asyncio.wait_for(other.communicate(), WAIT_S)
+            assert b"b''" in out or b"ConnectionResetError" in out, out
+            assert "a bridge of another user was turned away" in made.log()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_gateway_that_dies_leaves_no_request_without_an_answer(tmp_path: Path, sign: signal.Signals) -> None:
+    async with stage(tmp_path, configuration(limits={"drain_timeout": "1s"})) as made:
+        client = await made.client()
+        assert await mirrored(client, 1, "before") == "before"
+        first = made.gateway()["pid"]
+        client.call("long", "a__sleep", value=600)
+        assert await mirrored(client, 2, "beside", "b") == "beside"
+        end(first, sign)
+        error = (await client.answer("long"))["error"]
+        assert (error["data"]["error_type"], error["data"]["executed"]) == ("outcome_unknown", "maybe")
+        await gone(first)
+        assert await mirrored(client, 3, "after") == "after"
+        assert made.gateway()["pid"] != first
+        assert await client.hang_up() == 0
+
+
+async def test_a_gateway_that_nobody_needs_ends_and_comes_back_when_somebody_does(tmp_path: Path) -> None:
+    async with stage(tmp_path, configuration(local={"end_after": "1s"})) as made:
+        client = await made.client()
+        first = made.gateway()["pid"]
+        await client.hang_up()
+        await gone(first)
+        assert made.records() == []
+        assert "nobody needs this gateway any more" in made.log()
+        again = await made.client()
+        assert await mirrored(again, 1, "back") == "back"
+
+
+async def test_a_held_call_keeps_the_gateway_and_any_client_and_the_command_line_see_it(tmp_path: Path) -> None:
+    rules = {"rules": [{"match": "mirror", "action": "approve"}]}
+    config = configuration(governance=rules, local={"end_after": "1s"}, tasks={"execute_on": "approval"})
+    async with stage(tmp_path, config) as made:
+        one = await made.client()
+        one.ask("held", "tools/call", name="a__mirror", arguments={"value": 7}, task={"ttl": 600_000})
+        task_id = (await one.result("held"))["task"]["taskId"]
+        await one.hang_up()
+        # Another client comes after the first one is gone, and the call still waits.
+        other = await made.client()
+        url = made.gateway()["url"]
+        code, out, err = await made.command("approvals", "list", "--json", "--gateway", url)
+        assert code == 0, err
+        assert "mirror" in out
+        approval = out.split('"id": "')[1].split('"')[0]
+        code, _, err = await made.command("approvals", "approve", approval, "--gateway", url)
+        assert code == 0, err
+        other.ask("r", "tasks/result", taskId=task_id)
+        assert (await other.result("r"))["vendor/extra"] == 7
+
+
+async def test_a_gateway_that_a_person_starts_takes_the_place_of_the_one_that_clients_started(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        client = await made.client()
+        first = made.gateway()["pid"]
+        serving = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "taskgate", "serve", "-c", str(made.config), "--port", str(free_port())),
+            env=made.environment(),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert serving.stdout is not None
+        try:
+            assert b"Taskgate is serving" in await asyncio.wait_for(serving.stdout.readline(), WAIT_S)
+            assert made.gateway() | {"pid": serving.pid, "kind": "serve"} == made.gateway()
+            await gone(first)
+            assert await mirrored(client, 1, "moved") == "moved"
+        finally:
+            serving.terminate()
+            await asyncio.wait_for(serving.wait(), WAIT_S)
+
+
+async def test_a_newer_bridge_replaces_an_older_gateway_only_when_nobody_else_is_there(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        client = await made.client()
+        first = made.gateway()
+        assert b'"serves": true' in await hello(first, "99.0.0")
+        await client.hang_up()
+        async with asyncio.timeout(WAIT_S):
+            while b'"replaced": true' not in (said := await hello(first, "99.0.0")):
+                assert b'"serves": true' in said
+        await gone(first["pid"])
+        assert await mirrored(await made.client(), 1, "new") == "new"
+        second = made.gateway()
+        assert b'"serves": true' in await hello(second, "0.0.1"), "an older bridge is served by a newer gateway"
+
+
+async def hello(record: dict[str, str], version: str) -> bytes:
+    """What a gateway answers to a bridge of some version."""
+
+    def greet() -> bytes:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.settimeout(WAIT_S)
+            made.connect(record["address"].removeprefix("unix:"))
+            made.sendall(protocol.hello(version, None, "/", {}))
+            return made.recv(65536)
+
+    return await asyncio.to_thread(greet)
+
+
+async def test_what_keeps_it_from_starting_is_said_to_people_and_to_the_client(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        made.config.write_text("schema: 1\nserverz: {}\n")
+        client = await made.client(opened=False)
+        client.ask(1, "initialize")
+        error = (await client.answer(1))["error"]
+        assert "serverz" in error["message"]
+        assert error["data"]["executed"] == "no"
+        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 2
+        assert "serverz" in (tmp_path / "bridges.log").read_text()
+
+
+async def test_an_unknown_scope_is_refused_with_what_there_is(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        client = await made.client("--scope", "defualt", opened=False)
+        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 2
+        assert "Did you mean 'default'?" in (tmp_path / "bridges.log").read_text()
+
+
+async def test_alone_it_has_an_inbox_of_its_own(tmp_path: Path) -> None:
+    config = configuration(governance={"rules": [{"match": "mirror", "action": "approve"}]})
+    async with stage(tmp_path, config) as made:
+        client = await made.client("--alone")
+        client.ask("held", "tools/call", name="a__mirror", arguments={"value": 7}, task={})
+        await client.result("held")
+        log = (tmp_path / "bridges.log").read_text()
+        url = log.split("Approvals and questions: ")[1].split(" ")[0]
+        code, out, err = await made.command("approvals", "list", "--gateway", url)
+        assert code == 0, err
+        assert "mirror" in out
+        assert await client.hang_up() == 0
+        assert not (made.state / "run").exists() or made.records() == []
