@@ -208,6 +208,6 @@ async def test_several_gateways_on_standard_streams_share_a_state_directory(tmp_
     for process in both:
         assert process.stdout is not None
         assert process.stdin is not None
-        assert b'"serverInfo"' in await asyncio.wait_for(process.stdout.readline(), 30)
+        assert b'"serverInfo"' in await asyncio.wait_for(process.stdout.readline(), 90)
         process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 90) == 0

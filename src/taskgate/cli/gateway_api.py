@@ -18,7 +18,8 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
-from taskgate.cli.target import DEFAULT_GATEWAY, operator_token
+from taskgate.cli.status import SeveralGateways, default_gateway
+from taskgate.cli.target import operator_token
 
 TIMEOUT_S = 30
 
@@ -49,7 +50,10 @@ _EXITS = {
 
 class GatewayApi:
     def __init__(self, gateway: str | None, token: str | None) -> None:
-        self._address = gateway or os.environ.get("TASKGATE_URL") or DEFAULT_GATEWAY
+        try:
+            self._address = gateway or os.environ.get("TASKGATE_URL") or default_gateway()
+        except SeveralGateways as problem:
+            raise ApiProblem(ExitCode.USAGE, str(problem)) from None
         parts = urlsplit(self._address if "://" in self._address else f"http://{self._address}")
         if parts.hostname is None or parts.scheme not in ("http", "https"):
             raise ApiProblem(ExitCode.USAGE, f"{self._address} is not the address of a gateway.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
 COMMANDS = {
-    "Run the gateway": ("serve", "demo", "doctor"),
+    "Run the gateway": ("serve", "status", "demo", "doctor"),
     "Put it in front of your agents": ("import_clients", "install", "wrap"),
     "Use tools": ("tools", "call", "tasks"),
     "Decide and answer": ("approvals", "questions", "pins"),

@@ -17,14 +17,17 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from taskgate.cli.status import DEFAULT_GATEWAY, SeveralGateways, default_gateway
 from taskgate.folders import state_folder
 
-DEFAULT_GATEWAY = "http://127.0.0.1:7467"
 _COMMAND = "taskgate.command"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 Gateway = Annotated[
-    str | None, typer.Option("--gateway", help=f"Address of a gateway; default $TASKGATE_URL, else {DEFAULT_GATEWAY}.")
+    str | None,
+    typer.Option(
+        "--gateway", help=f"Address of a gateway; default $TASKGATE_URL, the running one, or {DEFAULT_GATEWAY}."
+    ),
 ]
 Url = Annotated[str | None, typer.Option("--url", help="Address of any MCP server, taken as it is.")]
 Scope = Annotated[str | None, typer.Option("--scope", help="Scope of the gateway to use.")]
@@ -127,7 +130,10 @@ def choose_target(
     token = token or os.environ.get("TASKGATE_TOKEN") or None
     if url is not None:
         return Target(url, token, generation, login)
-    address = gateway or os.environ.get("TASKGATE_URL") or DEFAULT_GATEWAY
+    try:
+        address = gateway or os.environ.get("TASKGATE_URL") or default_gateway()
+    except SeveralGateways as problem:
+        raise typer.BadParameter(str(problem)) from None
     token = token or (None if login else operator_token(urlsplit(address).hostname))
     return Target(gateway_address(address, scope), token, generation, login, is_gateway=True)
 
