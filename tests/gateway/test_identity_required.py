@@ -13,12 +13,14 @@ from tests.governance.stage import a_stage, person
 from tests.harness.commands import command
 from tests.harness.gateway import running_gateway
 
+from taskgate.assembly.build import open_house
 from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
 from taskgate.doors.http.guard import Guard, arrived_on_loopback
 from taskgate.doors.identity import TokenNeeded
 from taskgate.lifecycle import Lifecycle
+from taskgate.local_gateway import NoSide
 
 DEMO = {"command": "python", "args": ["-m", "taskgate.demo.files"]}
 AGENT = person("agent")
@@ -105,7 +107,7 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
     """Nothing listens here: what a reload decides does not depend on the open port."""
     file = tmp_path / "taskgate.yaml"
     file.write_text(json.dumps({**CONFIG, "tokens": [AGENT], "store": {"url": "sqlite:///./t.db"}}))
-    life = Lifecycle(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)}), "0.0.0.0")
+    life = Lifecycle(open_house(load(file, {"TASKGATE_STATE_DIR": str(tmp_path)})), "0.0.0.0", NoSide)
     try:
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()

@@ -28,7 +28,9 @@ from tests.seam.upstream import Upstream
 from tests.seam.waiting import the_loop, within
 
 from taskgate import lifecycle
+from taskgate.assembly.build import open_house
 from taskgate.config.load import load
+from taskgate.local_gateway import NoSide
 from taskgate.store.sqlite.store import SqliteStore
 from taskgate.store.sqlite.writer import Writer
 from taskgate.telemetry.logs import Log
@@ -141,7 +143,7 @@ class Gateway:
             await self._serving
 
     async def _serve(self, opened: asyncio.Event) -> None:
-        self.life = lifecycle.Lifecycle(load(self.config_file, self._env), self.address[0])
+        self.life = lifecycle.Lifecycle(open_house(load(self.config_file, self._env)), self.address[0], NoSide)
         await self.life.serve(self.address[1], lambda _host, _port: opened.set())
 
     async def stop(self) -> None:
