@@ -71,7 +71,7 @@ _SPECIAL: Final = frozenset({"task", "requestState"})
 def _validate_and_learn(context: Context, request: Request, tool: ToolRef, arguments: Any) -> None:
     features = context.plan.features
     if tool.entry is not None and features.validate is not Validate.OFF:
-        context.validation.arguments(tool.entry, tool.wire, arguments)
+        context.validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
     if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
         context.completions.note(caller_key(request), tool.server, tool.name, arguments)
 

@@ -2,7 +2,8 @@
 
 Arguments are checked before anybody is asked to approve them and before they are sent. Each schema is compiled once for each
 definition; what a server lists anew is compiled anew. `warn` says so in the log, at most once a minute for each tool, and lets it
-pass.
+pass. All of it happens on the event loop, so it is bounded: what would take too long is not checked, which is told like a schema
+that cannot be used. Where checking is enforced such arguments are refused; output passes, because the tool has run.
 """
 
 from __future__ import annotations
@@ -29,19 +30,34 @@ from taskgate.telemetry.logs import log
 
 QUIET_S: Final = 60.0
 MAX_COMPILED: Final = 20_000
+MAX_CHECKED: Final = 1 << 20
+"""Bytes of structured output; what is larger is not even read."""
+LOOK_S: Final = 0.02
 _MISSING: Final = Violation("", "there is none, though the tool declares an output schema")
 
 
 class Checks:
-    """The two schemas of one definition, compiled when first needed."""
+    """The two schemas of one definition, each compiled when first needed."""
 
-    __slots__ = ("arguments", "entry", "output", "told")
+    __slots__ = ("_compiled", "entry", "told")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self.arguments = _compiled(entry.input_schema)
-        self.output = _compiled(entry.definition.get("outputSchema"))
         self.told = 0.0
+        self._compiled: dict[str, SchemaCheck | UnusableSchema | None] = {}
+
+    @property
+    def arguments(self) -> SchemaCheck | UnusableSchema | None:
+        return self._side("input", self.entry.input_schema)
+
+    @property
+    def output(self) -> SchemaCheck | UnusableSchema | None:
+        return self._side("output", self.entry.definition.get("outputSchema"))
+
+    def _side(self, side: str, schema: Any) -> SchemaCheck | UnusableSchema | None:
+        if side not in self._compiled:
+            self._compiled[side] = _compiled(schema)
+        return self._compiled[side]
 
 
 def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:
@@ -90,8 +106,8 @@ class Validation:
                 if side == "output":
                     log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
 
-    def arguments(self, entry: Entry, shown: str, arguments: Any) -> None:
-        """Raises InvalidArguments or UnusableSchema where that is enforced."""
+    def arguments(self, entry: Entry, shown: str, arguments: Any, text: bytes) -> None:
+        """Raises InvalidArguments or UnusableSchema where that is enforced. `text` is what the arguments were read from."""
         checks = self._of(entry)
         check = checks.arguments
         if check is None:
@@ -99,7 +115,7 @@ class Validation:
         try:
             if isinstance(check, UnusableSchema):
                 raise check.with_traceback(None)
-            violations = check.violations(arguments if arguments is not None else {})
+            violations = check.violations(arguments if arguments is not None else {}, text)
             if violations:
                 raise InvalidArguments(shown, violations)
         except (InvalidArguments, UnusableSchema) as problem:
@@ -120,7 +136,7 @@ class Validation:
         try:
             if isinstance(check, UnusableSchema):
                 raise check.with_traceback(None)
-            violations = (_MISSING,) if structured is None else check.violations(wire.parse_strictly(bytes(structured)))
+            violations = (_MISSING,) if structured is None else _violations(check, bytes(structured))
             if violations:
                 raise InvalidOutput(shown, violations)
         except InvalidOutput as problem:
@@ -146,6 +162,12 @@ class Validation:
         if now - checks.told >= QUIET_S or not checks.told:
             checks.told = now
             log.warning("does not fit the schema", tool=shown, error_type=problem.error_type, why=problem.message)
+
+
+def _violations(check: SchemaCheck, structured: bytes) -> tuple[Violation, ...]:
+    if len(structured) > MAX_CHECKED:
+        raise UnusableSchema(f"it would take too long to apply to {len(structured)} bytes")
+    return check.violations(wire.parse_strictly(structured), structured)
 
 
 def _is_plain_result(members: dict[str, Raw]) -> bool:

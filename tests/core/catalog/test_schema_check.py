@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.catalog.schema_check import (
-    MAX_VIOLATIONS,
     InvalidArguments,
     InvalidOutput,
     SchemaCheck,
     UnusableSchema,
     Violation,
 )
+from taskgate.core.catalog.schema_fault import UNKNOWN_PLACE
 
 PAY = {
     "type": "object",
@@ -47,9 +50,9 @@ def test_a_violation_names_place_and_reason_but_not_the_value(value: Any, violat
     assert SchemaCheck.compile(PAY).violations(value) == (violation,)
 
 
-def test_only_the_first_few_are_told() -> None:
+def test_only_the_first_is_told() -> None:
     check = SchemaCheck.compile({"type": "array", "items": {"type": "string"}})
-    assert len(check.violations(list(range(100)))) == MAX_VIOLATIONS
+    assert check.violations(["a", 1, 2]) == (Violation("/1", 'the value is not of type "string"'),)
 
 
 def test_errors_say_whose_fault_it_is_and_whether_anything_ran() -> None:
@@ -93,7 +96,7 @@ def bomb(levels: int) -> dict[str, Any]:
         (nested(40), "nested deeper"),
         (bomb(30), "too long to apply"),
         (
-            {"$defs": {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(5000)}, "$ref": "#/$defs/a0"},
+            {"$defs": {f"a{i}": {"$ref": f"#/$defs/a{i + 1}"} for i in range(1450)}, "$ref": "#/$defs/a0"},
             "too long a chain",
         ),
         ({"$ref": "#"}, "without end"),
@@ -156,10 +159,150 @@ def test_a_schema_that_goes_along_with_its_value_is_fine_however_deep() -> None:
     check = SchemaCheck.compile(TREE)
     assert check.violations(deep(60, "left")) == ()
     assert check.violations({"all": [{"all": [{}]}]}) == ()
-    assert check.violations(deep(5000)) == ()
+    assert check.violations(deep(5000), b"{}" * 5000) == ()
 
 
 @pytest.mark.parametrize("target", ["#/$defs/l/5", "#/$defs/l/x", "#/type/x", "#unknown"])
 def test_a_reference_to_nothing_is_an_invalid_schema(target: str) -> None:
     with pytest.raises(UnusableSchema):
         SchemaCheck.compile({"type": "object", "$ref": target, "$defs": {"l": [{}]}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "violation"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 5, Violation("", "it does not fit `anyOf`")),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "string"}]}, "b": {"oneOf": [{"type": "null"}, {"minimum": 3}]}}},
+            {"a": "fits", "b": 1},
+            Violation("/b", "it does not fit `oneOf`"),
+        ),
+        (
+            {"$defs": {"row": {"not": {"type": "null"}}}, "items": {"$ref": "#/$defs/row"}},
+            [1, 2, None],
+            Violation("/2", "it does not fit `not`"),
+        ),
+        (
+            {"properties": {"a b/c": {"allOf": [{"anyOf": [{"$ref": "#/$defs/n"}]}]}}, "$defs": {"n": {"minimum": 3}}},
+            {"a b/c": 1},
+            Violation("/a b~1c", "it does not fit `anyOf`"),
+        ),
+        ({"prefixItems": [True], "items": False}, [1, 2], Violation("/1", "nothing is allowed here")),
+        (
+            {"additionalProperties": {"type": "string"}},
+            {"x": {}},
+            Violation("/x", 'the value is not of type "string"'),
+        ),
+        (
+            {"patternProperties": {"^a": {}}, "additionalProperties": False},
+            {"a": 1, "b": 2},
+            Violation("", "Additional properties are not allowed ('b' was unexpected)"),
+        ),
+        (
+            {"patternProperties": {"^a": {"type": "null"}}},
+            {"a": 1},
+            Violation("", "it does not fit `patternProperties`"),
+        ),
+    ],
+)
+def test_the_first_fault_is_found_without_looking_into_alternatives(
+    schema: Any, value: Any, violation: Violation
+) -> None:
+    assert SchemaCheck.compile(schema).violations(value) == (violation,)
+
+
+def test_a_fault_that_is_far_away_is_reported_without_its_place() -> None:
+    check = SchemaCheck.compile({"items": {"anyOf": [{"type": "string"}, {"type": "null"}]}})
+    (found,) = check.violations(["x"] * 50_000 + [5])
+    assert (found.path, found.reason) == ("", UNKNOWN_PLACE)
+
+
+def alternatives(levels: int, leaf: Any) -> dict[str, Any]:
+    """Each definition is either of two uses of the next: what a validator gathers of it doubles with each level."""
+    parts = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(levels)}
+    return {"$defs": {**parts, f"a{levels}": leaf}, "items": {"$ref": "#/$defs/a0"}}
+
+
+LINES = [["x" * 50] * n for n in (20, 200, 2_000, 20_000)]
+HOSTILE = {
+    "alternatives": (alternatives(12, {"type": "integer"}), LINES),
+    "many bad items": ({"items": {"type": "integer"}}, LINES),
+    "enum of objects": (
+        {"items": {"enum": [{"a": n} for n in range(1450)]}},
+        [[{"a": 5}] * n for n in (20, 2_000, 20_000)],
+    ),
+    "backtracking": (
+        {"items": {"pattern": "^(?=x)(x+)+$"}},
+        [["x" * n + "!"] for n in (100, 5_000, 100_000, 1_000_000)],
+    ),
+    "counting": ({"items": {"pattern": "[xy]*x[xy]{300}z"}}, [["xy" * n] for n in (100, 5_000, 500_000)]),
+    "many patterns": (
+        {"patternProperties": {f"^{n}.*{n}$": {"type": "null"} for n in range(100)}},
+        [{f"{k}a{k}": 5 for k in range(n)} for n in (100, 10_000, 100_000)],
+    ),
+    "required": ({"items": {"required": [f"k{n}" for n in range(5000)]}}, [[{}] * n for n in (10, 1_000, 100_000)]),
+    "recursive": (
+        {"anyOf": [{"properties": {"a": {"$ref": "#"}}}, {"additionalProperties": {"$ref": "#"}}]},
+        [deep(n) for n in (5, 12, 20, 60)],
+    ),
+    "unique": ({"uniqueItems": True}, [[{"a": k} for k in range(n)] for n in (100, 10_000, 100_000)]),
+    "nested bad": (
+        {
+            "$defs": {"n": {"properties": {"c": {"items": {"$ref": "#/$defs/n"}}, "v": {"type": "string"}}}},
+            "$ref": "#/$defs/n",
+        },
+        [{"c": [{"c": [{"v": 1}] * n}] * n} for n in (3, 30, 200)],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_no_schema_and_no_value_hold_the_loop_up(which: str) -> None:
+    schema, values = HOSTILE[which]
+    assert least_cpu(lambda: SchemaCheck.compile(schema)) < PAUSE_S
+    check = SchemaCheck.compile(schema)
+    for value in values:
+        text = json.dumps(value).encode()
+
+        def step(value: Any = value, text: bytes = text) -> None:
+            with suppress(UnusableSchema):
+                check.violations(value, text)
+
+        assert least_cpu(step) < PAUSE_S, f"{len(text)} bytes"
+
+
+COSTLY = {
+    "patterns": {"properties": {f"p{n}": {"pattern": r"\p{L}{20}" + str(n)} for n in range(100)}},
+    "too many patterns": {"properties": {f"p{n}": {"pattern": f"a{n}"} for n in range(101)}},
+    "parts": {"properties": {f"p{n}": {"type": "string"} for n in range(1490)}},
+    "too many parts": {"properties": {f"p{n}": {} for n in range(20_000)}},
+    "every with every": {
+        "properties": {f"p{n}": {} for n in range(1350)},
+        "patternProperties": {f"q{n}": {} for n in range(99)},
+    },
+    "one bound": {"pattern": "((a{50}){50}){50}"},
+}
+
+
+@pytest.mark.parametrize("which", COSTLY)
+def test_making_a_schema_ready_does_not_hold_the_loop_up(which: str) -> None:
+    def step() -> None:
+        with suppress(UnusableSchema):
+            SchemaCheck.compile(COSTLY[which])
+
+    assert least_cpu(step) < PAUSE_S
+
+
+def test_large_honest_output_is_still_checked() -> None:
+    row = {
+        "type": "object",
+        "properties": {f"c{n}": {"type": "integer"} for n in range(20)},
+        "required": ["c0"],
+    }
+    check = SchemaCheck.compile({"type": "object", "properties": {"rows": {"type": "array", "items": row}}})
+    value = {"rows": [{f"c{n}": n for n in range(20)} for _ in range(3000)]}
+    text = json.dumps(value).encode()
+    assert len(text) > 500_000
+    assert check.violations(value, text) == ()
+    value["rows"][10]["c3"] = "x"  # type: ignore[assignment]
+    assert check.violations(value, text) == (Violation("/rows/10/c3", 'the value is not of type "integer"'),)

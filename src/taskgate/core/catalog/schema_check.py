@@ -1,26 +1,43 @@
 """Arguments and structured output against the schemas that a tool declares.
 
 Schemas come from upstreams and may be hostile: they are bounded in size and depth, may refer only to themselves, and
-may not multiply their own work (a few hundred bytes of nested `allOf` can cost hours). A schema that cannot be used is
-told apart from a value that does not fit, because only the second is the caller's fault. Messages name the place and
-the reason, never the value.
+what a check of a value can cost is counted before it begins (a few hundred bytes of nested `allOf` can cost hours). What
+is beyond the budget is not checked, and that is said. Only the first thing that does not fit is looked for. A schema
+that cannot be used is told apart from a value that does not fit, because only the second is the caller's fault.
+Messages name the place and the reason, never the value.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from taskgate.core.catalog.schema_work import REFERENCES, SchemaWork, TooMuchWork, inner_values, parts_of
+from taskgate.core.catalog.schema_fault import Explainer, FaultFinder
+from taskgate.core.catalog.schema_work import (
+    REFERENCES,
+    SchemaWork,
+    Shape,
+    TooMuchWork,
+    Weight,
+    inner_values,
+    parts_of,
+)
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 
-MAX_SCHEMA_BYTES = 256 * 1024
-MAX_DEPTH = 64
-MAX_VIOLATIONS = 5
+MAX_SCHEMA_BYTES: Final = 256 * 1024
+MAX_PARTS: Final = 1500
+MAX_PATTERNS: Final = 100
+MAX_DEPTH: Final = 64
+BUDGET: Final = 2_000_000
+"""Units of `schema_work` that one check may cost: about 20 ms, during which nobody else is served."""
 
-_BACKTRACK_LIMIT = 10_000
+_BACKTRACK_LIMIT: Final = 500
+_REGEX_BYTES: Final = 1 << 16
+_LOOKED_THROUGH: Final = 20_000
+_SELF: Final = "taskgate:schema"
 
 
 class UnusableSchema(UpstreamError):
@@ -65,79 +82,146 @@ class Violation:
         return f"{self.path or 'the whole value'}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
 class SchemaCheck:
     """One compiled schema. Compile it once per tool definition."""
 
-    _validator: Any
-    _work: SchemaWork
-    _harmless: bool = False
-    """It refers to nothing, so that no part of it applies twice in one place, and a value's depth need not be looked at."""
+    __slots__ = ("_dialect", "_schema", "_validator", "_weight", "_without_looking", "_work")
+
+    def __init__(self, schema: Mapping[str, Any], work: SchemaWork) -> None:
+        # Loaded when first needed, because an idle gateway should not carry it.
+        import jsonschema_rs
+
+        kind = jsonschema_rs.validator_for if "$schema" in schema else jsonschema_rs.Draft202012Validator
+        self._schema = schema
+        self._validator = _compiled(jsonschema_rs, kind, schema)
+        self._dialect = type(self._validator)
+        self._work = work
+        self._weight: Weight | None = None
+        """Of the heaviest place in any value; None if that depends on how deep the value is."""
+        with suppress(TooMuchWork):
+            self._weight = self._work.heaviest(MAX_DEPTH)
+        weight = self._weight or Weight(BUDGET)
+        heaviest = weight.objects + weight.arrays + weight.values + weight.characters
+        self._without_looking = BUDGET // max(1, heaviest)
+        """So many bytes can be checked whatever is in them."""
 
     @classmethod
     def compile(cls, schema: Any) -> SchemaCheck:
         """Make a schema ready. Raises UnusableSchema."""
         _refuse_hostile(schema)
-        work = SchemaWork(schema)
-        _refuse_endless(work, 1)
-        # Loaded when first needed, because an idle gateway should not carry it.
-        import jsonschema_rs
-
-        regex = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT)
-        kind = jsonschema_rs.validator_for if "$schema" in schema else jsonschema_rs.Draft202012Validator
         try:
-            validator = kind(schema, offline=True, mask="the value", pattern_options=regex)
-            return cls(validator, work, _is_harmless(schema))
-        except (ValueError, TypeError):
-            raise UnusableSchema("it is not a valid JSON schema") from None
+            work = SchemaWork(schema)
+        except TooMuchWork as problem:
+            raise UnusableSchema(str(problem)) from None
+        except RecursionError:
+            raise UnusableSchema("its references form too long a chain") from None
+        return cls(schema, work)
 
-    def violations(self, value: Any) -> tuple[Violation, ...]:
-        """What does not fit, the first few; nothing if all does. Raises UnusableSchema for a value nested too deep."""
-        if not self._harmless:
-            _refuse_endless(self._work, _depth(value))
+    def violations(self, value: Any, text: bytes | None = None) -> tuple[Violation, ...]:
+        """The first thing that does not fit; nothing if all does. Raises UnusableSchema where it would take too long.
+
+        `text` is the JSON text that the value was read from, or any that holds it: its size bounds the work.
+        """
+        if text is None:
+            text = json.dumps(value).encode()
+        if len(text) > self._without_looking:
+            self._refuse_too_much(value, text)
         if self._validator.is_valid(value):
             return ()
-        found: list[Violation] = []
-        for error in self._validator.iter_errors(value):
-            found.append(Violation(_pointer(error.instance_path), error.message[:300]))
-            if len(found) >= MAX_VIOLATIONS:
-                break
-        return tuple(found)
+        place, reason = FaultFinder(self._work, self).find(self._schema, value)
+        return (Violation(_pointer(place), reason[:300]),)
+
+    def explainer(self, plain: Mapping[str, Any]) -> Explainer:
+        """Says why a value does not fit keywords without inner schemas; for the fault finder."""
+        if not plain:
+            return lambda _: None
+        import jsonschema_rs
+
+        judge = self._dialect(plain, offline=True, mask="the value", pattern_options=_backtracking(jsonschema_rs))
+
+        def explain(value: Any) -> str | None:
+            if judge.is_valid(value):
+                return None
+            try:
+                judge.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                return str(error.message)
+            return None
+
+        return explain
+
+    def fits(self, pointer: str, value: Any) -> bool:
+        """Whether a value fits one part of the schema; for the fault finder."""
+        import jsonschema_rs
+
+        if pointer == "#":
+            return bool(self._validator.is_valid(value))
+        try:
+            registry = jsonschema_rs.Registry([(_SELF, dict(self._schema))])
+            part = {"$ref": f"{_SELF}{pointer}"}
+            options = _backtracking(jsonschema_rs)
+            judge = self._dialect(part, registry=registry, offline=True, mask="the value", pattern_options=options)
+        except (ValueError, TypeError):
+            return False
+        return bool(judge.is_valid(value))
+
+    def _refuse_too_much(self, value: Any, text: bytes) -> None:
+        weight = self._weight
+        try:
+            if weight is None:
+                weight = self._work.heaviest(_depth(value))
+        except TooMuchWork as problem:
+            raise UnusableSchema(str(problem)) from None
+        if weight.of(Shape.of_text(bytes(text))) > BUDGET:
+            raise UnusableSchema(f"it would take too long to apply to {len(text)} bytes")
 
 
-def _pointer(path: list[str | int]) -> str:
+def _compiled(library: Any, kind: Any, schema: Mapping[str, Any]) -> Any:
+    """The validator. Its patterns backtrack only where the linear engine cannot read them."""
+    linear = library.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
+    for options in (linear, _backtracking(library)):
+        try:
+            return kind(schema, offline=True, mask="the value", pattern_options=options)
+        except (ValueError, TypeError):
+            continue
+    raise UnusableSchema("it is not a valid JSON schema")
+
+
+def _backtracking(library: Any) -> Any:
+    return library.FancyRegexOptions(
+        backtrack_limit=_BACKTRACK_LIMIT, size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES
+    )
+
+
+def _pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)[:200]
 
 
 def _refuse_hostile(schema: Any) -> None:
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         raise UnusableSchema("it is not an object")
+    patterns = 0
     _refuse_deep(schema)
-    if len(json.dumps(schema)) > MAX_SCHEMA_BYTES:
-        raise UnusableSchema(f"it is larger than {MAX_SCHEMA_BYTES} bytes")
-    for part in parts_of(schema):
+    for parts, part in enumerate(parts_of(schema)):
+        patterns += "pattern" in part
+        patterns += len(part["patternProperties"]) if isinstance(part.get("patternProperties"), dict) else 0
+        if parts >= MAX_PARTS or patterns > MAX_PATTERNS:
+            raise UnusableSchema(f"it has more than {MAX_PARTS} parts or {MAX_PATTERNS} patterns")
         for keyword in REFERENCES:
             target = part.get(keyword)
             if isinstance(target, str) and not target.startswith("#"):
                 raise UnusableSchema("it refers to something outside itself")
-
-
-def _is_harmless(schema: Any) -> bool:
-    return not any(keyword in part for part in parts_of(schema) for keyword in REFERENCES)
-
-
-def _refuse_endless(work: SchemaWork, depth: int) -> None:
-    try:
-        work.for_depth(depth)
-    except TooMuchWork as problem:
-        raise UnusableSchema(str(problem)) from None
-    except RecursionError:
-        raise UnusableSchema("its references form too long a chain") from None
+    if len(json.dumps(schema)) > MAX_SCHEMA_BYTES:
+        raise UnusableSchema(f"it is larger than {MAX_SCHEMA_BYTES} bytes")
 
 
 def _depth(value: Any) -> int:
-    level, depth = [value], 0
+    """How deep a value is nested, at most MAX_DEPTH; so much also where it is too large to be looked through."""
+    level, depth, seen = [value], 0, 0
     while level and depth < MAX_DEPTH:
+        seen += len(level)
+        if seen > _LOOKED_THROUGH:
+            return MAX_DEPTH
         level = [inner for item in level for inner in inner_values(item)]
         depth += 1
     return depth

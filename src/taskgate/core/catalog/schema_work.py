@@ -1,30 +1,99 @@
-"""How much work a JSON schema makes, before any of it is done.
+"""How much work a JSON schema makes of a value, before any of it is done.
 
-A few hundred bytes can cost hours: `allOf` with two references to the next definition doubles with each definition, and
-a schema that applies itself twice to a property doubles with each level of the value. Here the worst case is counted,
-along the one path through a value on which the most parts of the schema come together, and refused when it is beyond
-reason.
+A few hundred bytes can cost hours: `allOf` with two references to the next definition doubles with each definition, a
+schema that applies itself twice to a property doubles with each level of the value, and a pattern or an `enum` of
+objects is paid for by every character or element. Here the most that can come together in one place is counted, level
+by level, weighed, and multiplied by how many places the value has. One unit is about ten nanoseconds.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-MAX_WORK = 20_000
-REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+MAX_TOGETHER: Final = 10_000
+MAX_COUNTING: Final = 30_000
+REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 # Keywords that judge the very same value again.
-_SAME_VALUE_LISTS = ("allOf", "anyOf", "oneOf")
-_SAME_VALUE = ("not", "if", "then", "else")
+_SAME_VALUE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_SAME_VALUE: Final = ("not", "if", "then", "else")
 # Keywords that judge any member, or any element.
-_ANY_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
-_ANY_ELEMENT = ("items", "contains", "additionalItems", "unevaluatedItems")
-_ANY = ""
+_ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties", "propertyNames")
+_ANY_ELEMENT: Final = ("items", "contains", "additionalItems", "unevaluatedItems")
+_ANY: Final = ""
+_AGAIN: Final = frozenset({*_SAME_VALUE_LISTS, *_SAME_VALUE, "dependentSchemas", *REFERENCES})
+_INSIDE: Final = frozenset({*_ANY_MEMBER, *_ANY_ELEMENT, "properties", "patternProperties", "prefixItems"})
+
+# What a judgement costs, as measured with the validator, rounded up.
+_JUDGEMENT, _REQUIRED, _PROPERTY, _PATTERN_KEY, _LISTED_VALUE, _UNIQUE = 4, 7, 2, 3, 30, 40
+_LINEAR_CHARACTER, _COUNTED_CHARACTER, _BACKTRACKING_CHARACTER = 2, 220, 400
+_COUNTED: Final = re.compile(r"\{\d{2,}|\{\d*,\d{2,}")
+# Look-around, references back, atomic and possessive forms: what the linear engine cannot read.
+_BACKTRACKING: Final = re.compile(r"\(\?(?!:)|\\[1-9kGKZ]|[*+?}]\+")
+_UNBOUNDED: Final = re.compile(r"[*+|]|,\}")
 
 
 class TooMuchWork(Exception):
     """The schema would take too long, or for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a value is: at most this many objects, arrays, values of any kind, and characters."""
+
+    objects: int
+    arrays: int
+    values: int
+    characters: int
+
+    @classmethod
+    def of_text(cls, text: bytes) -> Shape:
+        """A bound from the JSON text alone; brackets and commas inside strings only make it larger."""
+        objects, arrays = text.count(b"{"), text.count(b"[")
+        return cls(objects, arrays, objects + arrays + text.count(b",") + 1, len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What one place costs: each object there, each array, each value of any kind, and each character of it."""
+
+    objects: int = 0
+    arrays: int = 0
+    values: int = 0
+    characters: int = 0
+
+    def __add__(self, other: Weight) -> Weight:
+        return Weight(
+            self.objects + other.objects,
+            self.arrays + other.arrays,
+            self.values + other.values,
+            self.characters + other.characters,
+        )
+
+    def __mul__(self, times: int) -> Weight:
+        return Weight(self.objects * times, self.arrays * times, self.values * times, self.characters * times)
+
+    def __or__(self, other: Weight) -> Weight:
+        """The larger of both in each regard."""
+        return Weight(
+            max(self.objects, other.objects),
+            max(self.arrays, other.arrays),
+            max(self.values, other.values),
+            max(self.characters, other.characters),
+        )
+
+    def of(self, shape: Shape) -> int:
+        """The most that a value of this shape can cost where no place is heavier than this."""
+        return (
+            self.objects * shape.objects
+            + self.arrays * shape.arrays
+            + self.values * shape.values
+            + self.characters * shape.characters
+        )
 
 
 class SchemaWork:
@@ -37,29 +106,74 @@ class SchemaWork:
         }
         self._together: dict[int, list[Mapping[str, Any]]] = {}
         self._open: set[int] = set()
-        self._counted: dict[tuple[int, int], int] = {}
+        self._weights: dict[int, Weight] = {}
+        self._seen: set[tuple[int, ...]] = set()
+        self._counted = 0
+        self._levels: list[Weight] = []
+        self._frontier = [self._applied_together(root)]
+        self._too_much: TooMuchWork | None = None
 
-    def for_depth(self, depth: int) -> int:
-        """The judgements along the worst path through a value of this depth. Raises TooMuchWork."""
-        return self._count(self._root, depth)
+    def heaviest(self, depth: int) -> Weight:
+        """The heaviest place within this many levels of a value. Raises TooMuchWork."""
+        while len(self._levels) < depth and self._frontier and self._too_much is None:
+            self._count_level()
+        if len(self._levels) < depth and self._too_much is not None:
+            raise self._too_much.with_traceback(None)
+        return self._levels[min(depth, len(self._levels)) - 1]
 
-    def _count(self, part: Any, depth: int) -> int:
-        if not isinstance(part, Mapping):
-            return 1
-        key = (id(part), depth)
-        if key not in self._counted:
-            together = self._applied_together(part)
-            deeper = 0
-            if depth > 1:
-                for parts in _by_place(together):
-                    deeper = max(deeper, sum(self._count(child, depth - 1) for child in parts))
-            if len(together) + deeper > MAX_WORK:
-                raise TooMuchWork("it would take too long to apply")
-            self._counted[key] = len(together) + deeper
-        return self._counted[key]
+    def _count_level(self) -> None:
+        if self._levels:
+            try:
+                self._frontier = self._groups_below()
+            except (TooMuchWork, RecursionError) as problem:
+                self._too_much = problem if isinstance(problem, TooMuchWork) else TooMuchWork(_CHAIN)
+                return
+        heaviest = self._levels[-1] if self._levels else Weight()
+        for group in self._frontier:
+            heaviest |= self._weight_together(group)
+        self._levels.append(heaviest)
+
+    def _groups_below(self) -> list[list[Mapping[str, Any]]]:
+        """What comes together at each place one level down, unless the very same came together somewhere before."""
+        found: list[list[Mapping[str, Any]]] = []
+        for group in self._frontier:
+            if all(map(_INSIDE.isdisjoint, group)):
+                continue
+            for parts in _by_place(group):
+                together: list[Mapping[str, Any]] = []
+                for part in parts:
+                    together += self._applied_together(part) if isinstance(part, dict) else ()
+                    if len(together) > MAX_TOGETHER:
+                        raise TooMuchWork(_TOO_LONG)
+                self._counted += len(parts) + len(together)
+                if self._counted > MAX_COUNTING:
+                    raise TooMuchWork(_TOO_LONG)
+                key = tuple(sorted(map(id, together)))
+                if together and key not in self._seen:
+                    self._seen.add(key)
+                    found.append(together)
+        return found
+
+    def _weight_together(self, group: list[Mapping[str, Any]]) -> Weight:
+        if len(group) == 1:
+            return self._weight(group[0])
+        parts = {id(part): part for part in group}
+        times = Counter(map(id, group))
+        weight = Weight()
+        for key, part in parts.items():
+            weight += self._weight(part) * times[key]
+        return weight
+
+    def _weight(self, part: Mapping[str, Any]) -> Weight:
+        known = self._weights.get(id(part))
+        if known is None:
+            known = self._weights[id(part)] = _weight_of(part)
+        return known
 
     def _applied_together(self, part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """This part and all that judge the same value with it, each as often as it does."""
+        if _AGAIN.isdisjoint(part):
+            return [part]
         key = id(part)
         if key in self._together:
             return self._together[key]
@@ -68,9 +182,9 @@ class SchemaWork:
         self._open.add(key)
         together = [part]
         for inner in self._same_value(part):
-            together += self._applied_together(inner) if isinstance(inner, Mapping) else []
-            if len(together) > MAX_WORK:
-                raise TooMuchWork("it would take too long to apply")
+            together += self._applied_together(inner) if isinstance(inner, dict) else []
+            if len(together) > MAX_TOGETHER:
+                raise TooMuchWork(_TOO_LONG)
         self._open.discard(key)
         self._together[key] = together
         return together
@@ -84,15 +198,16 @@ class SchemaWork:
         for keyword in REFERENCES:
             target = part.get(keyword)
             if isinstance(target, str):
-                yield self._referred(target)
+                yield self.referred(target)
 
-    def _referred(self, target: str) -> Any:
+    def referred(self, target: str) -> Any:
+        """What a reference into this schema points to, or None."""
         if not target.startswith("#/"):
             return self._root if target == "#" else self._anchors.get(target[1:])
         found: Any = self._root
         for step in target[2:].split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping):
+            if isinstance(found, dict):
                 found = found.get(name)
             else:
                 found = (
@@ -101,22 +216,52 @@ class SchemaWork:
         return found
 
 
+_TOO_LONG: Final = "it would take too long to apply"
+_CHAIN: Final = "its references form too long a chain"
+
+
 def parts_of(schema: Any) -> Iterator[Mapping[str, Any]]:
     """Every object in the schema, whether it is a schema itself or not: to look at too many does no harm."""
     waiting = [schema]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             yield item
         waiting += inner_values(item)
 
 
 def inner_values(item: Any) -> Iterator[Any]:
     """The values that a JSON value holds."""
-    if isinstance(item, Mapping):
+    if isinstance(item, dict):
         yield from item.values()
     elif isinstance(item, list):
         yield from item
+
+
+def _weight_of(part: Mapping[str, Any]) -> Weight:
+    listed = part.get("enum")
+    costly = sum(not isinstance(value, str) for value in listed) if isinstance(listed, list) else 0
+    costly += isinstance(part.get("const"), dict | list)
+    values = _JUDGEMENT + _LISTED_VALUE * costly + (_UNIQUE if "uniqueItems" in part else 0)
+    required = part.get("required")
+    keys = _members(part, "patternProperties")
+    objects = _PROPERTY * len(_members(part, "properties"))
+    objects += _REQUIRED * (len(required) if isinstance(required, list) else 0)
+    needs = sum(len(names) for names in _members(part, "dependentRequired").values() if isinstance(names, list))
+    patterns = [*keys, *([part["pattern"]] if isinstance(part.get("pattern"), str) else [])]
+    return Weight(
+        objects + _REQUIRED * needs,
+        len(part["prefixItems"]) if isinstance(part.get("prefixItems"), list) else 0,
+        values + _PATTERN_KEY * len(keys),
+        sum(_per_character(pattern) for pattern in patterns),
+    )
+
+
+def _per_character(pattern: str) -> int:
+    if _BACKTRACKING.search(pattern):
+        return _BACKTRACKING_CHARACTER
+    chained = pattern.startswith("^") and not _UNBOUNDED.search(pattern)
+    return _COUNTED_CHARACTER if _COUNTED.search(pattern) and not chained else _LINEAR_CHARACTER
 
 
 def _named(part: Mapping[str, Any], word: str) -> bool:
@@ -125,7 +270,7 @@ def _named(part: Mapping[str, Any], word: str) -> bool:
 
 def _members(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
     found = part.get(keyword)
-    return found if isinstance(found, Mapping) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _by_place(together: list[Mapping[str, Any]]) -> Iterator[list[Any]]:
