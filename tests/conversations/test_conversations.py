@@ -52,7 +52,11 @@ async def gateway() -> AsyncIterator[Gateway]:
                 servers[f"{upstream.name}-stdio"] = upstream.stdio()
                 servers[f"{upstream.name}-http"] = {"url": await stack.enter_async_context(upstream.http())}
         if reason_for(FASTMCP_TASKS.peer) is None:
-            servers["fastmcp-http"] = {"url": await stack.enter_async_context(FASTMCP_TASKS.http())}
+            servers["fastmcp-http"] = {
+                "url": await stack.enter_async_context(FASTMCP_TASKS.http()),
+                # Its tools ask in the way of 2026-07-28 only; callers of 2025-11-25 need them translated.
+                "generation": "2026-07-28",
+            }
         yield await stack.enter_async_context(running_gateway(configuration(servers)))
 
 

@@ -36,7 +36,7 @@ What there is:
   (virtual seconds), `reply.messages` while they come, `await message(0)`, `await done()`, `await hang_up()`. `await
   caller.listen()` is the GET stream (2025) or `subscriptions/listen` (2026). httpx2 clients and the product's own client
   work on this loop, too (`gate.url`).
-- `Upstream("2025" | "2026")`: tools get a `Call` (`sleep`, `progress`, `ask`, `elicit`, `notify`;
+- `Upstream("2025" | "2026" | "both")`: tools get a `Call` (`sleep`, `progress`, `ask`, `elicit`, `notify`;
   `call.reply.cut_after(37)` breaks the connection at that byte, `call.reply.send(503, b"...")` and
   `call.reply.write(b"...")` say anything). `upstream.on(method, handler)` replaces a whole method; `stop`, `start`,
   `hang_up`, `fall_silent`, `forget_sessions`; `ran`, `count`, `received`, `methods`. Tools with `as_task=True` run as the

@@ -50,7 +50,7 @@ def text(said: str, **more: Any) -> Wire:
 
 
 class Upstream:
-    """See the module. `generation` is "2025" (sessions, GET stream) or "2026" (envelopes, subscriptions)."""
+    """See the module. `generation` is "2025" (sessions, GET stream), "2026" (envelopes, subscriptions) or "both"."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Upstream:
         list_ttl_ms: int = 60_000,
     ) -> None:
         self.stateless = generation == "2026"
+        self.speaks_2025, self.speaks_2026 = generation != "2026", generation != "2025"
         self.capabilities: Wire = {"tools": {"listChanged": True}, **(capabilities or {})}
         self.list_ttl_ms = list_ttl_ms
         self.ran: list[Ran] = []
@@ -204,7 +205,7 @@ class Upstream:
             self._posted(json.loads(body), headers, reply)
 
     def _open_get_stream(self, reply: HttpReply) -> None:
-        if self.stateless:
+        if not self.speaks_2025:
             reply.send(405)
         else:
             reply.open_stream()
@@ -258,15 +259,15 @@ class Upstream:
             return await self._call_tool(call)
         if method.startswith("tasks/"):
             return await self._tasks.answer(method, call)
-        if method == "initialize" and not self.stateless:
+        if method == "initialize" and self.speaks_2025:
             return self._initialized(call)
-        if method == "server/discover" and self.stateless:
+        if method == "server/discover" and self.speaks_2026:
             extensions = {f"{META}tasks": {}} if any(tool.as_task for tool in self._tools.values()) else {}
             return {"supportedVersions": [STATELESS], "capabilities": {**self.capabilities, "extensions": extensions}}
         if method == "tools/list":
             tools = [tool.description for tool in self._tools.values()]
-            return {"tools": tools, **({"ttlMs": self.list_ttl_ms, "cacheScope": "public"} if self.stateless else {})}
-        if method == "subscriptions/listen" and self.stateless:
+            return {"tools": tools, **({"ttlMs": self.list_ttl_ms, "cacheScope": "public"} if call.stateless else {})}
+        if method == "subscriptions/listen" and self.speaks_2026:
             return self._listening(call)
         if method == "ping":
             return {}

@@ -32,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_server_that_stops_answering_is_degraded_until_it_answers_again(quick: None) -> None:
     peer, news = Peer(), asyncio.Queue[tuple[bool, str]]()
-    watch = HealthWatch(lambda: peer, lambda answers, why: news.put_nowait((answers, why)))
+    watch = HealthWatch(lambda: [peer], lambda answers, why: news.put_nowait((answers, why)), lambda _link: None)
     watch.start()
     watch.start()
     async with asyncio.timeout(5):
@@ -52,11 +52,12 @@ async def test_without_a_link_nobody_is_asked_until_the_watch_is_started_again(q
     peer, links = Peer(), asyncio.Queue[Peer | None]()
     asked_for_link = asyncio.Event()
 
-    def link() -> Peer | None:
+    def link() -> list[Peer]:
         asked_for_link.set()
-        return links.get_nowait() if not links.empty() else None
+        found = links.get_nowait() if not links.empty() else None
+        return [found] if found is not None else []
 
-    watch = HealthWatch(link, lambda _answers, _why: None)
+    watch = HealthWatch(link, lambda _answers, _why: None, lambda _link: None)
     watch.start()
     async with asyncio.timeout(5):
         await asked_for_link.wait()
@@ -66,6 +67,21 @@ async def test_without_a_link_nobody_is_asked_until_the_watch_is_started_again(q
         while not peer.asked:
             await asyncio.sleep(0.005)
     await watch.close()
+
+
+async def test_each_link_that_stays_silent_for_three_rounds_is_reported_and_no_other(quick: None) -> None:
+    silent, well, reported = Peer(), Peer(), asyncio.Queue[Peer]()
+    silent.answers = False
+    watch = HealthWatch(lambda: [well, silent], lambda _answers, _why: None, reported.put_nowait)
+    watch.start()
+    async with asyncio.timeout(5):
+        assert await reported.get() is silent
+        assert silent.asked == health.SILENT_ROUNDS
+        silent.answers = True
+        while watch.degraded:
+            await asyncio.sleep(0.005)
+    await watch.close()
+    assert all(reported.get_nowait() is silent for _ in range(reported.qsize()))
 
 
 def test_a_crash_too_many_within_the_time_leaves_the_program_alone() -> None:

@@ -18,6 +18,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.generations import generation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.guard import Guard
@@ -226,6 +227,7 @@ def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
         dict(server.env),
         server.cwd,
         Instances(server.instances),
+        None if server.generation == "auto" else generation_of(server.generation),
         keeps_questions=server.questions == "inbox",
         asks_models=server.sampling == "provider" and bool(root.providers),
         restart_limit=server.restart.limit,

@@ -26,6 +26,7 @@ from taskgate.config.words import (
 
 Transport = Literal["auto", "stdio", "http", "sse"]
 Instances = Literal["auto", "shared", "per_session", "per_principal"]
+ProtocolGeneration = Literal["auto", "2025-11-25", "2026-07-28"]
 ToolClass = Literal["once", "read", "repeatable", "keyed"]
 Strictness = Literal["forward", "approve", "deny"]
 
@@ -130,6 +131,11 @@ class Server(Section):
         description="Who shares a connection: auto (HTTP per session, stdio per principal), shared, per_session, "
         "per_principal.",
     )
+    generation: ProtocolGeneration = Field(
+        default="auto",
+        description="Protocol spoken to this server: auto (the caller's, where the server speaks both), 2025-11-25 "
+        "(older revisions included), or 2026-07-28.",
+    )
     budgets: Budgets = Field(default_factory=Budgets, description="What this server may spend.")
     trust_annotations: bool = Field(default=False, description="Believe readOnlyHint and idempotentHint of its tools.")
     tools: dict[str, ToolTraits] = Field(
@@ -161,4 +167,6 @@ class Server(Section):
             raise ValueError("transport stdio needs command, not url; write transport: http or leave it out")
         if self.transport in ("http", "sse") and self.url is None:
             raise ValueError(f"transport {self.transport} needs url, not command; leave transport out")
+        if self.transport == "sse" and self.generation == "2026-07-28":
+            raise ValueError("transport sse is older than generation 2026-07-28; leave one of them out")
         return self

@@ -69,7 +69,7 @@ def servers_json(gateway: Gateway) -> Answer:
                 "name": name,
                 "transport": upstream.transport,
                 "state": status.state.value,
-                "generation": status.generation.value if status.generation is not None else None,
+                "generations": [generation.value for generation in status.generations],
                 "reconnect_attempt": status.reconnect_attempt,
                 "next_retry_ms": status.next_retry_ms,
                 "last_error": status.last_error,

@@ -22,14 +22,13 @@ from taskgate.gateway.events.events import ListsChanged
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Limits
-from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Upstream, UpstreamRequest
+from taskgate.ports.upstream import LISTING_FACE, ErrorReply, Link, Upstream, UpstreamRequest
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 FAILURE_MEMORY_S: Final = 2.0
 COALESCE_S: Final = 0.05
 LEAST_TTL_S: Final = 5.0
-_NOBODY: Final = CallerFace({})
 
 METHODS: Final[Mapping[EntryKind, tuple[str, str, str]]] = {
     EntryKind.TOOL: ("tools", "tools/list", "tools"),
@@ -262,7 +261,7 @@ class Catalogs:
     async def _page(self, link: Link, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}
         reply = await link.request(
-            UpstreamRequest(method, params, _NOBODY, self._limits.list_timeout_s, _ignore, _refuse)
+            UpstreamRequest(method, params, LISTING_FACE, self._limits.list_timeout_s, _ignore, _refuse)
         )
         if isinstance(reply, ErrorReply):
             if reply.code == -32601:

@@ -81,7 +81,7 @@ class Relay:
     async def _carry(self, request: Request, errand: Errand) -> bytes:
         if request.generation is Generation.STATELESS and "requestState" in errand.params:
             return await self._next_round(request, errand)
-        link = errand.upstream.common_link() or await self._own_link(request, errand)
+        link = errand.upstream.common_link(request.generation) or await self._own_link(request, errand)
         same = link.generation is request.generation
         if not same and request.generation is Generation.STATELESS:
             return await self._hold(request, errand, link)

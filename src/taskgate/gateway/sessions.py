@@ -18,6 +18,7 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, speaks_tasks
 from taskgate.core.questions import Answer
 from taskgate.core.scoping.request import SessionRequest
@@ -45,10 +46,12 @@ class Session:
         self.narrowing = narrowing
         self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
         self.log_level: str | None = None
-        self.link_key = LinkKey(caller.principal, session_id)
-        self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)))
+        self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id)
+        self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
+        self.watched: set[str] = set()
+        """Those of its subscriptions that are kept on a link shared with others, and must be let go by name."""
         self.url_elicitations: dict[tuple[str, str], float] = {}
         """Addresses that this caller was given to open, by server and id, and until when they are good."""
         self.cancelled: deque[bytes] = deque(maxlen=100)

@@ -24,7 +24,7 @@ from taskgate.gateway.errand import Errand
 from taskgate.gateway.read_things import agreed, owner_of
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
-from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream import LISTENER, Link, Upstream
 
 MAX_LISTENS: Final = 10_000
 MAX_URIS: Final = 1000
@@ -91,18 +91,22 @@ class Subscriptions:
             method = request.message.method
             errand = Errand(upstream, method, request.members(), uri, context.plan.timeout_of(server))
             return await context.relay.carry(request, errand)
+        assert request.session is not None
         if request.message.method == "resources/subscribe":
-            await upstream.watch(uri)
-        else:
-            await upstream.unwatch(uri)
+            if uri not in request.session.watched:
+                await upstream.watch(uri, request.link_key)
+                request.session.watched.add(uri)
+        elif uri in request.session.watched:
+            request.session.watched.discard(uri)
+            await upstream.unwatch(uri, request.link_key)
         return b"{}"
 
     async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
         """A session ended: what was followed only for it over a shared link is let go."""
         for uri, server in session.subscriptions.items():
             upstream = upstreams.get(server)
-            if upstream is not None and upstream.status().generation is Generation.STATELESS:
-                await upstream.unwatch(uri)
+            if upstream is not None and uri in session.watched:
+                await upstream.unwatch(uri, session.link_key)
 
     async def listen(self, context: Context, request: Request) -> bytes:
         """Keep the request open and tell what was asked for, until the caller or the gateway goes."""
@@ -127,7 +131,7 @@ class Subscriptions:
         finally:
             self._listens.discard(listen)
             for uri, server in listen.uris.items():
-                await context.upstreams[server].unwatch(uri)
+                await context.upstreams[server].unwatch(uri, request.link_key)
         meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
         return wire.encode({"resultType": "complete", "_meta": meta})
 
@@ -139,7 +143,7 @@ class Subscriptions:
                 continue
             server = await owner_of(context, listen.request, uri)
             await agreed(context, listen.request, PatternKind.RESOURCE, server, uri, uri)
-            await context.upstreams[server].watch(uri)
+            await context.upstreams[server].watch(uri, listen.request.link_key)
             listen.uris[uri] = server
 
     async def _watch_tasks(self, context: Context, listen: Listen, task_ids: Any) -> None:
@@ -163,17 +167,20 @@ class Subscriptions:
     def following(self, task_id: str) -> list[Listen]:
         return [listen for listen in self._listens if task_id in listen.tasks]
 
-    def updated(self, sessions: Iterable[Session], server: str, params: Raw | None) -> None:
-        """A resource changed: tell everyone who follows it."""
-        uri = wire.parse_strictly(bytes(params)).get("uri") if params is not None else None
-        if type(uri) is not str or params is None:
-            return
+    def updated(self, sessions: Iterable[Session], link: Link, params: Raw | None) -> None:
+        """A resource changed: tell the sessions that follow it over the link that said so."""
+        uri = _uri_in(params)
+        watched = link.generation is Generation.STATELESS or link.key.session == LISTENER
         for session in sessions:
-            if session.subscriptions.get(uri) == server:
-                session.notify(UPDATED, bytes(params))
+            if session.subscriptions.get(uri) == link.server and (uri in session.watched) is watched:
+                session.notify(UPDATED, bytes(params or b"{}"))
+
+    def updated_for_listens(self, link: Link, params: Raw | None) -> None:
+        uri = _uri_in(params)
         for listen in list(self._listens):
-            if listen.uris.get(uri) == server:
-                listen.tell(UPDATED, bytes(params))
+            concerned = link.key.principal in ("", listen.request.caller.principal)
+            if concerned and listen.uris.get(uri) == link.server:
+                listen.tell(UPDATED, bytes(params or b"{}"))
 
     def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
         """Lists changed: tell those whose scope the change concerns, each kind once."""
@@ -191,6 +198,12 @@ class Subscriptions:
     def end_all(self) -> None:
         for listen in self._listens:
             listen.ended.set()
+
+
+def _uri_in(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else None
+    uri = value.get("uri") if type(value) is dict else None
+    return uri if type(uri) is str else ""
 
 
 def _session_and_uri(request: Request) -> tuple[Session, str]:

@@ -25,7 +25,7 @@ from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
 from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.views import Views
-from taskgate.ports.upstream import Link, LinkKey
+from taskgate.ports.upstream import LISTENER, Link, LinkKey
 from taskgate.telemetry.logs import log
 
 
@@ -65,9 +65,7 @@ class UpstreamNews:
         elif method == COMPLETE:
             self._elicitation_completed(ElicitationCompleted(link.server, params))
         elif method == UPDATED:
-            own = self._sessions.get(link.key.session) if link.key.session else None
-            self._subscriptions.updated([own] if own is not None else self._sessions, link.server, params)
-            self._activity.resource_updated(link.server, params)
+            self._resource_updated(link, params)
         elif method.startswith("taskgate/"):
             log.info("undelivered", server=link.server, detail=bytes(params or b"").decode("utf-8", "replace"))
         else:
@@ -78,6 +76,16 @@ class UpstreamNews:
                     self._activity.heard(feed, link.server, method, raw)
                 if method != "notifications/message" or session.wants_log(_level(params)):
                     session.notify(method, raw)
+
+    def _resource_updated(self, link: Link, params: Raw | None) -> None:
+        """A session's own link concerns that session alone; a shared one all who follow over it, and who follow no other way."""
+        own = self._sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            self._subscriptions.updated([own], link, params)
+            return
+        self._subscriptions.updated(self._sessions, link, params)
+        self._subscriptions.updated_for_listens(link, params)
+        self._activity.resource_updated(link.server, params)
 
     def _elicitation_completed(self, event: ElicitationCompleted) -> None:
         """An address has done its work: only the caller that was given it hears of that."""
@@ -115,7 +123,7 @@ class UpstreamNews:
             feed = self._activity.of_session(own)
             if feed is not None:
                 feed.tell(kind, server, told)
-        elif key is None or key.session in ("", "listener"):
+        elif key is None or key.session in ("", LISTENER):
             self._activity.tell_all(kind, server, told, lambda scope: self._in_scope(server, scope))
 
     def _in_scope(self, server: str, scope: str) -> bool:

@@ -36,6 +36,8 @@ class CallerFace(msgspec.Struct, frozen=True):
     log_level: str | None = None
     inbox: bool = False
     """Questions that the caller cannot answer natively may wait for it, so they may be asked all the same."""
+    logs_unasked: bool = False
+    """Stateful callers hear log lines before they ever set a level; stateless ones only if the request asks for them."""
 
     def towards(self, keeps_questions: bool, asks_models: bool = False) -> CallerFace:
         """As a server sees it: one whose questions may wait, or be answered by a model, is told that they can be asked."""
@@ -45,6 +47,17 @@ class CallerFace(msgspec.Struct, frozen=True):
         if asks_models:
             capabilities = with_models(capabilities)
         return self if capabilities is self.capabilities else msgspec.structs.replace(self, capabilities=capabilities)
+
+
+LISTING_FACE: Final = CallerFace(
+    {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {"tools": {}, "context": {}},
+        "roots": {"listChanged": True},
+    }
+)
+"""What is declared where no single caller speaks: on the link that lists are fetched over. Servers leave out tools that need
+what their client did not declare, and the gateway finds out for each question who can answer it."""
 
 
 class UpstreamRequest(msgspec.Struct):
@@ -211,9 +224,15 @@ class Link(Protocol):
         ...
 
 
-class LinkKey(NamedTuple):
-    """Which conversation a caller gets: one for all, one per principal, or one per session."""
+LISTENER: Final = "listener"
+"""Stands for the session on the key of a link that only fetches lists and hears of changes."""
 
+
+class LinkKey(NamedTuple):
+    """Which conversation a caller gets: one for all, one per principal, or one per session; each in one generation."""
+
+    generation: Generation
+    """Of the caller; on a link, the one that the link speaks. A server that speaks both is spoken to as its caller speaks."""
     principal: str = ""
     session: str = ""
     resumes: str = ""
@@ -232,7 +251,8 @@ class ServerState(Enum):
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     state: ServerState
-    generation: Generation | None = None
+    generations: tuple[Generation, ...] = ()
+    """Those that the server is known to speak: of a server that speaks both, only what somebody has needed so far."""
     reconnect_attempt: int = 0
     next_retry_ms: int | None = None
     last_error: str | None = None
@@ -254,19 +274,19 @@ class Upstream(Protocol):
 
     async def link(self, caller: LinkKey, face: CallerFace) -> Link: ...
 
-    def common_link(self) -> Link | None:
-        """The one open link that serves every caller, where a server needs no more than one."""
+    def common_link(self, generation: Generation) -> Link | None:
+        """The one open link that serves every caller of this generation, where the server needs no more than one."""
         ...
 
     def open_link(self, caller: LinkKey) -> Link | None:
         """The caller's link if it is open already; nothing is opened for it."""
         ...
 
-    async def watch(self, uri: str) -> None:
+    async def watch(self, uri: str, caller: LinkKey) -> None:
         """Follow a resource on behalf of callers who cannot subscribe themselves; counted, shared."""
         ...
 
-    async def unwatch(self, uri: str) -> None: ...
+    async def unwatch(self, uri: str, caller: LinkKey) -> None: ...
 
     async def release(self, session: str) -> None:
         """A caller's session ended: whatever was open for it alone may go."""

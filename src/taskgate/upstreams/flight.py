@@ -6,6 +6,7 @@ not the awaited response to its receiver, together with the flight it came in on
 
 from __future__ import annotations
 
+import itertools
 from typing import Final, Protocol
 
 import msgspec
@@ -15,6 +16,10 @@ from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.evidence import Body, Evidence, Moment
 from taskgate.core.wire import Message
 from taskgate.ports.upstream import CallFailed, UpstreamRequest
+
+next_number: Final = itertools.count(1).__next__
+"""Ids of our requests, and their progress tokens: never the same twice in this process, so that an answer which strays to
+another link, session or connection fits no request there."""
 
 
 class Flight(msgspec.Struct):
@@ -95,6 +100,13 @@ class SessionGone(HttpRefusal):
 
     def __init__(self, server: str) -> None:
         super().__init__(server, 404, in_session=True)
+
+
+class HandshakeRefused(CallFailed):
+    """The server answered our greeting, and said no: it may speak another generation."""
+
+    def __init__(self, server: str, why: str) -> None:
+        super().__init__("upstream_unreachable", server, why, Evidence(Moment.NOT_SENT))
 
 
 _PEEK: Final = 400

@@ -1,20 +1,22 @@
-"""Is the server still there? A real round trip now and then over one of its links, and no task while nothing is asked.
+"""Is the server still there? A real round trip now and then over its links, and no task while nothing is asked.
 
 A server that does not answer in time is degraded: it is still used, because a slow answer is better than none, and it is asked
-more often until it answers again. A lost connection is not noticed here but by the link itself.
+more often until it answers again. A link that stays silent for several rounds is reported as silent, and its owner decides what
+to do about it. A lost connection is not noticed here but by the link itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 from taskgate.core.errors import TaskgateError
 
 EVERY_S: Final = 30.0
 WHEN_DEGRADED_S: Final = 5.0
 PATIENCE_S: Final = 5.0
+SILENT_ROUNDS: Final = 3
 
 
 class Answering(Protocol):
@@ -23,11 +25,23 @@ class Answering(Protocol):
         ...
 
 
-class HealthWatch:
-    def __init__(self, link: Callable[[], Answering | None], changed: Callable[[bool, str], None]) -> None:
+Asked = TypeVar("Asked", bound=Answering)
+
+
+class HealthWatch(Generic[Asked]):
+    """`changed` hears when the server stops and starts answering, `silent` of each link that has not answered for long."""
+
+    def __init__(
+        self,
+        links: Callable[[], Sequence[Asked]],
+        changed: Callable[[bool, str], None],
+        silent: Callable[[Asked], None],
+    ) -> None:
         self.degraded = False
-        self._link = link
+        self._links = links
         self._changed = changed
+        self._silent = silent
+        self._missed: dict[Asked, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
         self._closed = False
@@ -43,22 +57,33 @@ class HealthWatch:
 
     def _due(self) -> None:
         self._timer = None
-        link = self._link()
-        if link is None or self._closed:
+        links = self._links()
+        if not links or self._closed:
             # Whoever connects again starts the watch again.
             self.degraded = False
+            self._missed.clear()
             return
-        self._asking = asyncio.get_running_loop().create_task(self._ask(link))
+        self._asking = asyncio.get_running_loop().create_task(self._ask(links))
 
-    async def _ask(self, link: Answering) -> None:
+    async def _ask(self, links: Sequence[Asked]) -> None:
+        found = await asyncio.gather(*(self._problem_of(link) for link in links))
+        problems = [problem for problem in found if problem is not None]
+        before = self._missed
+        self._missed = {
+            link: before.get(link, 0) + 1 for link, problem in zip(links, found, strict=True) if problem is not None
+        }
+        self._found(not problems, problems[0] if problems else "")
+        self._asking = None
+        self._next()
+        for link in [link for link, rounds in self._missed.items() if rounds >= SILENT_ROUNDS]:
+            self._silent(link)
+
+    async def _problem_of(self, link: Asked) -> str | None:
         try:
             await link.round_trip(PATIENCE_S)
         except TaskgateError as problem:
-            self._found(False, problem.message)
-        else:
-            self._found(True, "")
-        self._asking = None
-        self._next()
+            return problem.message
+        return None
 
     def _found(self, answers: bool, why: str) -> None:
         if answers is self.degraded:

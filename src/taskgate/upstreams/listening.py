@@ -1,4 +1,4 @@
-"""The one `subscriptions/listen` that a stateless server gets from us, on behalf of all callers.
+"""Hearing of changes on behalf of all callers: the one `subscriptions/listen` of a stateless link, or `resources/subscribe`.
 
 A listen request cannot be changed once open: when the set of watched resources changes, a new one is opened and the old one
 closed. It comes back by itself after a break; nothing is replayed in this generation, so a break is reported as "everything may
@@ -8,15 +8,25 @@ have changed".
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import contextlib
+from collections import Counter, defaultdict
 from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.errors import UpstreamError
+from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
-from taskgate.ports.upstream import CallerFace, ErrorReply, Listener, RelayedError, UpstreamRequest
+from taskgate.ports.upstream import (
+    LISTING_FACE,
+    ErrorReply,
+    Link,
+    LinkKey,
+    Listener,
+    RelayedError,
+    Reply,
+    UpstreamRequest,
+)
 from taskgate.upstreams.stateless_link import StatelessLink
 
 _FOREVER_S = 365 * 24 * 3600.0
@@ -27,10 +37,10 @@ _LISTS = (("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("re
 
 
 class Listening:
-    def __init__(self, link: StatelessLink, listener: Listener) -> None:
+    def __init__(self, link: StatelessLink, listener: Listener, uris: frozenset[str]) -> None:
         self._link = link
         self._listener = listener
-        self._uris: Counter[str] = Counter()
+        self._uris = uris
         self._running: asyncio.Task[None] | None = None
         self._newest = 0
         self._acknowledged = 0
@@ -40,18 +50,18 @@ class Listening:
         if self._filter():
             self._restart()
 
-    async def watch(self, uri: str) -> None:
-        """Follow one more resource; when this returns the server has said that it heard, or took too long to."""
-        self._uris[uri] += 1
-        if self._uris[uri] == 1:
+    async def follow(self, uris: frozenset[str]) -> None:
+        """Follow these resources from now on; returns when the server has said that it heard, or took too long to."""
+        if uris != self._uris:
+            self._uris = uris
             await self._heard_of(self._restart())
 
-    async def unwatch(self, uri: str) -> None:
-        if self._uris[uri] > 0:
-            self._uris[uri] -= 1
-            if self._uris[uri] == 0:
-                del self._uris[uri]
-                self._restart()
+    def stop(self) -> None:
+        """The link is gone."""
+        self._newest += 1
+        self._acknowledge(self._newest)
+        if self._running is not None:
+            self._running.cancel()
 
     async def _heard_of(self, number: int) -> None:
         try:
@@ -107,7 +117,7 @@ class Listening:
         return UpstreamRequest(
             "subscriptions/listen",
             {"notifications": wire.raw(self._filter())},
-            CallerFace({}),
+            LISTING_FACE,
             _FOREVER_S,
             lambda method, params: self._heard(number, method, params),
             _refuse,
@@ -125,37 +135,82 @@ class Listening:
         self._news.set()
 
     async def close(self) -> None:
-        self._newest += 1
-        self._acknowledge(self._newest)
+        self.stop()
         if self._running is not None:
-            self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
 
-class SharedSubscriptions:
-    """The same for a stateful server: `resources/subscribe` on the listening link, counted."""
+class WatchedResources:
+    """Resources followed for callers who cannot subscribe themselves: counted, and taken along to the next link in their place.
 
-    def __init__(self) -> None:
-        self._uris: Counter[str] = Counter()
+    Each process of a server knows only its own resources, so its place is its link's key; over HTTP one place (None) serves all.
+    """
 
-    async def watch(self, link: Any, uri: str, timeout_s: float) -> None:
-        self._uris[uri] += 1
-        if self._uris[uri] == 1:
-            await self._say(link, "resources/subscribe", uri, timeout_s)
+    def __init__(self, listener: Listener, timeout_s: float) -> None:
+        self._listener = listener
+        self._timeout_s = timeout_s
+        self._uris: defaultdict[LinkKey | None, Counter[str]] = defaultdict(Counter)
+        self._listens: dict[Link, Listening] = {}
+        self._again: set[asyncio.Task[None]] = set()
 
-    async def unwatch(self, link: Any, uri: str, timeout_s: float) -> None:
-        if self._uris[uri] > 0:
-            self._uris[uri] -= 1
-            if self._uris[uri] == 0:
-                del self._uris[uri]
-                await self._say(link, "resources/unsubscribe", uri, timeout_s)
+    def arrived(self, link: Link, place: LinkKey | None, *, follows: bool) -> None:
+        """A link was opened. Every stateless one hears of lists; one that `follows` takes up the resources of its place."""
+        uris = frozenset(self._uris[place]) if follows and place in self._uris else frozenset()
+        if isinstance(link, StatelessLink):
+            self._listens[link] = Listening(link, self._listener, uris)
+            self._listens[link].start()
+        elif uris:
+            task = asyncio.get_running_loop().create_task(self._subscribe_again(link, uris))
+            self._again.add(task)
+            task.add_done_callback(self._again.discard)
 
-    async def _say(self, link: Any, method: str, uri: str, timeout_s: float) -> None:
-        request = UpstreamRequest(method, {"uri": wire.raw(uri)}, CallerFace({}), timeout_s, _ignore, _refuse)
-        reply = await link.request(request)
+    async def _subscribe_again(self, link: Link, uris: frozenset[str]) -> None:
+        for uri in sorted(uris):
+            with contextlib.suppress(TaskgateError):
+                await self._say(link, "resources/subscribe", uri)
+
+    def gone(self, link: Link) -> None:
+        listening = self._listens.pop(link, None)
+        if listening is not None:
+            listening.stop()
+
+    async def watch(self, link: Link, place: LinkKey | None, uri: str) -> None:
+        followed = self._uris[place]
+        followed[uri] += 1
+        if followed[uri] > 1:
+            return
+        reply = await self._follow(link, place, "resources/subscribe", uri)
         if isinstance(reply, ErrorReply):
-            self._uris.pop(uri, None)
+            followed.pop(uri, None)
             raise RelayedError(reply.raw, reply.code)
+
+    async def unwatch(self, link: Link | None, place: LinkKey | None, uri: str) -> None:
+        """Without a link there is nobody to tell: the next one is only told what is still followed."""
+        followed = self._uris[place]
+        followed[uri] -= 1
+        if followed[uri] <= 0:
+            del followed[uri]
+            if link is not None:
+                await self._follow(link, place, "resources/unsubscribe", uri)
+        if not followed:
+            del self._uris[place]
+
+    async def _follow(self, link: Link, place: LinkKey | None, method: str, uri: str) -> Reply | None:
+        listening = self._listens.get(link)
+        if listening is None:
+            return await self._say(link, method, uri)
+        await listening.follow(frozenset(self._uris[place]))
+        return None
+
+    async def _say(self, link: Link, method: str, uri: str) -> Reply:
+        return await link.request(
+            UpstreamRequest(method, {"uri": wire.raw(uri)}, LISTING_FACE, self._timeout_s, _ignore, _refuse)
+        )
+
+    async def close(self) -> None:
+        for task in self._again:
+            task.cancel()
+        await asyncio.gather(*self._again, *(one.close() for one in self._listens.values()), return_exceptions=True)
 
 
 def _ignore(_method: str, _params: Raw | None) -> None:

@@ -1,11 +1,15 @@
-"""Opening a link to a server: choose the wire, find out the generation, shake hands where there are hands to shake."""
+"""Opening a link to a server: choose the wire and the generation, shake hands where there are hands to shake.
+
+The generation is the caller's where the server speaks it, else the other one (see `spoken`). One process on standard streams
+speaks one generation for as long as it runs, so callers of both generations get a process each.
+"""
 
 from __future__ import annotations
 
-from taskgate.core.errors import UpstreamError
-from taskgate.core.generations import Generation
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.generations import NEWEST_STATELESS, Generation
 from taskgate.ports.upstream import CallerFace, LinkKey, Listener
-from taskgate.upstreams.flight import HttpRefusal
+from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.http.target import Target
 from taskgate.upstreams.http_wire import HttpWire
@@ -13,6 +17,7 @@ from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.old_sse_wire import OldSseWire
 from taskgate.upstreams.probe import discovered
 from taskgate.upstreams.spec import ServerSpec, Transport
+from taskgate.upstreams.spoken import SpokenGenerations
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio.reaper import Reaper
@@ -20,11 +25,14 @@ from taskgate.upstreams.stdio.spec import ChildSpec
 from taskgate.upstreams.stdio_wire import StdioWire
 
 AnyLink = StatefulLink | StatelessLink
+COMMON = LinkKey(Generation.STATELESS)
+"""The one link to a stateless server over HTTP: every request on it says for itself whose it is."""
+_OLD_SSE_STATUSES = (400, 404, 405)
 
 
 class Opener:
     def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake) -> None:
-        self.generation: Generation | None = None
+        self.spoken = SpokenGenerations(spec.generation)
         self._spec = spec
         self._http = http
         self._reaper = reaper
@@ -33,11 +41,8 @@ class Opener:
         self._target = Target.parse(spec.url, spec.headers) if spec.transport is not Transport.STDIO else None
         self._children: dict[AnyLink, StdioWire] = {}
 
-    def forget(self) -> None:
-        """After a loss the server may come back as another: ask again."""
-        self.generation = None
-
     async def open(self, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
+        """A link for this key, in its generation or, where the server does not speak that, in the other one."""
         if self._spec.transport is Transport.STDIO:
             return await self._open_child(key, face, listener)
         if self._old_sse:
@@ -45,71 +50,75 @@ class Opener:
         return await self._open_http(key, face, listener)
 
     async def _open_http(self, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
-        if self.generation is not Generation.STATEFUL:
-            link = StatelessLink(self._spec.id, key, self._http_wire(), listener)
-            described = await discovered(link, self._spec.connect_timeout_s)
-            if described is not None:
-                self.generation = Generation.STATELESS
-                link.adopt(described)
+        refusals: dict[Generation, UpstreamError] = {}
+        for generation in self.spoken.order(key.generation):
+            try:
+                link = await self._greet(generation, self._http_wire(), key, face, listener)
+            except UpstreamError as problem:
+                if not _means_another_generation(problem):
+                    raise
+                refusals[generation] = problem
+            else:
+                self.spoken.learn(generation, tuple(refusals))
                 return link
-        stateful = StatefulLink(self._spec.id, key, self._http_wire(), face, listener)
-        try:
-            await stateful.open(self._spec.connect_timeout_s)
-        except HttpRefusal as refusal:
-            if refusal.status not in (400, 404, 405) or refusal.error is not None:
-                raise
+        first = next(iter(refusals.values()))
+        refusal = refusals.get(Generation.STATEFUL)
+        if isinstance(refusal, HttpRefusal) and refusal.status in _OLD_SSE_STATUSES and refusal.error is None:
             return await self._open_old_sse(key, face, listener)
-        self.generation = Generation.STATEFUL
-        return stateful
+        raise first
+
+    async def _greet(
+        self, generation: Generation, line: Wire, key: LinkKey, face: CallerFace, listener: Listener
+    ) -> AnyLink:
+        spec = self._spec
+        key = key._replace(generation=generation)
+        by_stdio = spec.transport is Transport.STDIO
+        if generation is Generation.STATEFUL:
+            stateful = StatefulLink(spec.id, key, line, face, listener)
+            await stateful.open(spec.connect_timeout_s)
+            return stateful
+        stateless = StatelessLink(
+            spec.id, key if by_stdio else COMMON, line, listener, spec.keeps_questions, spec.asks_models
+        )
+        described = await discovered(stateless, spec.probe_timeout_s if by_stdio else spec.connect_timeout_s)
+        if described is None:
+            raise HandshakeRefused(spec.id, f"does not speak {NEWEST_STATELESS}")
+        stateless.adopt(described)
+        return stateless
 
     def _http_wire(self) -> HttpWire:
         assert self._target is not None
         return HttpWire(self._spec.id, self._http, self._target, self._intake)
 
     async def _open_old_sse(self, key: LinkKey, face: CallerFace, listener: Listener) -> StatefulLink:
+        key = key._replace(generation=Generation.STATEFUL)
         line = OldSseWire(self._spec.id, self._http, self._spec.url, dict(self._spec.headers), self._intake)
         link = StatefulLink(self._spec.id, key, line, face, listener)
         await line.start(self._spec.connect_timeout_s)
         await link.open(self._spec.connect_timeout_s)
         self._old_sse = True
-        self.generation = Generation.STATEFUL
+        self.spoken.learn(Generation.STATEFUL, (Generation.STATELESS,))
         return link
 
     async def _open_child(self, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
-        if self.generation is not Generation.STATEFUL:
-            line = await self._started()
-            try:
-                link = await self._greet_child(line, key, face, listener)
-            except UpstreamError:
-                # Some servers end at the first request they do not know. Ask such a one the older way, once.
-                await line.close()
-                if self.generation is Generation.STATELESS:
-                    raise
-            else:
-                self._children[link] = line
-                return link
-        line = await self._started()
-        stateful = StatefulLink(self._spec.id, key, line, face, listener)
+        refusals: dict[Generation, UpstreamError] = {}
+        line: StdioWire | None = None
         try:
-            await stateful.open(self._spec.connect_timeout_s)
-        except UpstreamError:
-            await line.close()
-            raise
-        self.generation = Generation.STATEFUL
-        self._children[stateful] = line
-        return stateful
-
-    async def _greet_child(self, line: StdioWire, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
-        stateless = StatelessLink(self._spec.id, key, line, listener)
-        described = await discovered(stateless, self._spec.probe_timeout_s)
-        if described is not None:
-            self.generation = Generation.STATELESS
-            stateless.adopt(described)
-            return stateless
-        stateful = StatefulLink(self._spec.id, key, line, face, listener)
-        await stateful.open(self._spec.connect_timeout_s)
-        self.generation = Generation.STATEFUL
-        return stateful
+            for generation in self.spoken.order(key.generation):
+                # Some programs end at the first request they do not know: such a one is started again, once.
+                line = line if line is not None and line.running else await self._started()
+                try:
+                    link = await self._greet(generation, line, key, face, listener)
+                except UpstreamError as problem:
+                    refusals[generation] = problem
+                else:
+                    self.spoken.learn(generation, tuple(refusals))
+                    self._children[link], line = line, None
+                    return link
+        finally:
+            if line is not None:
+                await line.close()
+        raise next(iter(refusals.values()))
 
     async def _started(self) -> StdioWire:
         spec = self._spec
@@ -125,3 +134,12 @@ class Opener:
     def stderr_of(self, link: AnyLink) -> list[str]:
         line = self._children.get(link)
         return line.stderr_tail() if line is not None else []
+
+
+def _means_another_generation(problem: UpstreamError) -> bool:
+    """A greeting that was refused, or was not understood; a server that cannot be reached is neither."""
+    if isinstance(problem, HandshakeRefused):
+        return True
+    if isinstance(problem, HttpRefusal):
+        return problem.status in (*_OLD_SSE_STATUSES, 406, 415)
+    return problem.executed is not Executed.NO

@@ -1,7 +1,8 @@
-"""One configured server: its links, its generation, and its way back after a failure.
+"""One configured server: its links, the generations it speaks, and its way back after a failure.
 
-There is at most one attempt to connect in flight. After a failure everyone is told at once, without a new attempt, until the
-back-off has passed; a loop of our own keeps trying meanwhile, for ever. Links are opened when first needed.
+Links are opened when first needed, several at a time up to a bound, each once. The first contact is made by one alone, so that
+what it finds out serves the others. After a failure everyone is told at once, without a new attempt, until the back-off has
+passed; a loop of our own keeps trying meanwhile, for ever.
 """
 
 from __future__ import annotations
@@ -9,32 +10,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.activity.events import EventKind
+from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question
 from taskgate.core.wire import Raw
-from taskgate.ports.upstream import CallerFace, Link, LinkKey, Listener, ServerState, ServerStatus
+from taskgate.ports.upstream import (
+    LISTENER,
+    LISTING_FACE,
+    CallerFace,
+    Link,
+    LinkKey,
+    Listener,
+    ServerState,
+    ServerStatus,
+    never_sent,
+)
 from taskgate.upstreams.backoff import Backoff
 from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import HealthWatch
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.listening import Listening, SharedSubscriptions
-from taskgate.upstreams.open_link import AnyLink, Opener
+from taskgate.upstreams.listening import WatchedResources
+from taskgate.upstreams.open_link import COMMON, AnyLink, Opener
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
-from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio.reaper import Reaper
 
-_LISTENER = LinkKey(session="listener")
-_SHARED = LinkKey()
-_NOBODY = CallerFace({})
-_WAIT_FOR_TURN_S = 15.0
+_WAIT_FOR_TURN_S: Final = 20.0
+HANDSHAKES_AT_ONCE: Final = 32
+STARTS_AT_ONCE: Final = 4
+"""Starting a program takes a processor for a while; a handshake over HTTP mostly waits."""
 
 
 class Server:
@@ -49,49 +60,58 @@ class Server:
         self._by_stdio = spec.transport is Transport.STDIO
         self.listener = listener
         self._opener = Opener(spec, http, reaper, intake or Intake())
+        self._spoken = self._opener.spoken
         self._links: dict[LinkKey, AnyLink] = {}
-        self._turn = asyncio.Lock()
+        self._common: StatelessLink | None = None
+        self._opening: dict[LinkKey, asyncio.Task[AnyLink]] = {}
+        self._first_contact = asyncio.Lock()
+        self._handshakes = asyncio.Semaphore(STARTS_AT_ONCE if self._by_stdio else HANDSHAKES_AT_ONCE)
         self._backoff = Backoff()
         self._last_error: str | None = None
-        self._listening: Listening | None = None
-        self._subscriptions = SharedSubscriptions()
+        self._watched = WatchedResources(self, spec.connect_timeout_s)
         self._returning: asyncio.Task[None] | None = None
+        self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
         self._announcer: LinkKey | None = None
-        self._health = HealthWatch(self._any_link, self._health_changed)
+        self._health = HealthWatch(self._links_to_ask, self._health_changed, self._silent)
         self._crashes: dict[LinkKey, CrashLoop] = {}
         self._last_words: tuple[str, ...] = ()
 
     async def link(self, caller: LinkKey, face: CallerFace) -> Link:
-        key = self._key_for(caller)
-        link = self._links.get(key)
+        link = self._links.get(self._key_for(caller))
         if link is not None and link.alive:
             return link
-        return await self._opened(key, face.towards(self.spec.keeps_questions, self.spec.asks_models))
+        return await self._opened(caller, face.towards(self.spec.keeps_questions, self.spec.asks_models))
 
-    def common_link(self) -> Link | None:
-        link = self._links.get(_SHARED)
-        return link if isinstance(link, StatelessLink) and link.alive and not self._by_stdio else None
+    def common_link(self, generation: Generation) -> Link | None:
+        link = self._common
+        if link is None or not link.alive or self._spoken.towards(generation) is Generation.STATEFUL:
+            return None
+        return link
 
     def open_link(self, caller: LinkKey) -> Link | None:
         link = self._links.get(self._key_for(caller))
         return link if link is not None and link.alive else None
 
     async def listening_link(self) -> Link:
-        key = self._listening_key()
-        link = self._links.get(key)
+        caller = self._listening_caller()
+        link = self._links.get(self._key_for(caller))
         if link is not None and link.alive:
             return link
-        return await self._opened(key, _NOBODY if self.spec.transport is not Transport.STDIO else _EVERYTHING)
+        return await self._opened(caller, LISTING_FACE)
 
     def _key_for(self, caller: LinkKey) -> LinkKey:
-        if self._opener.generation is Generation.STATELESS and self.spec.transport is not Transport.STDIO:
-            return _SHARED
-        if caller.resumes:
+        """Under which key the link is kept that serves this caller."""
+        generation = self._spoken.towards(caller.generation)
+        if generation is Generation.STATELESS and not self._by_stdio:
+            return COMMON
+        if generation is not caller.generation:
+            caller = caller._replace(generation=generation)
+        if caller.resumes or (caller.session == LISTENER and not self._by_stdio):
             return caller
         match self._instances():
             case Instances.SHARED:
-                return _SHARED
+                return LinkKey(generation)
             case Instances.PER_PRINCIPAL:
                 return caller._replace(session="")
             case _:
@@ -100,79 +120,135 @@ class Server:
     def _instances(self) -> Instances:
         if self.spec.instances is not Instances.AUTO:
             return self.spec.instances
-        return Instances.PER_PRINCIPAL if self.spec.transport is Transport.STDIO else Instances.PER_SESSION
+        return Instances.PER_PRINCIPAL if self._by_stdio else Instances.PER_SESSION
 
-    def _listening_key(self) -> LinkKey:
-        """Lists are fetched over a link of their own, but no process is started just for listening if one runs."""
-        if self._opener.generation is Generation.STATELESS and self.spec.transport is not Transport.STDIO:
-            return _SHARED
-        if self.spec.transport is not Transport.STDIO:
-            return _LISTENER
+    def _listening_caller(self) -> LinkKey:
+        """Lists are fetched over a link of their own, but no process is started just for listening if one runs.
+
+        Over HTTP the stateless generation is tried first: its one link is shared with the calls, and hears of changes without a
+        session. A process that nobody has called yet is spoken to in the older one, as most callers do.
+        """
+        if not self._by_stdio:
+            return LinkKey(Generation.STATELESS, session=LISTENER)
         told = self._links.get(self._announcer) if self._announcer is not None else None
         if self._announcer is not None and told is not None and told.alive:
             return self._announcer
         running = next((key for key, link in self._links.items() if link.alive), None)
         if running is not None:
             return running
-        return _SHARED if self._instances() is Instances.SHARED else LinkKey(principal="anonymous")
+        principal = "" if self._instances() is Instances.SHARED else ANONYMOUS
+        return LinkKey(Generation.STATEFUL, principal)
 
-    async def _opened(self, key: LinkKey, face: CallerFace) -> AnyLink:
+    async def _opened(self, caller: LinkKey, face: CallerFace) -> AnyLink:
         if self._closed:
             raise unreachable(self.id, "is being shut down")
         try:
-            async with asyncio.timeout(_WAIT_FOR_TURN_S), self._turn:
-                return await self._open_in_turn(key, face)
+            async with asyncio.timeout(_WAIT_FOR_TURN_S):
+                if not self._spoken.settled(caller.generation):
+                    async with self._first_contact:
+                        # Whoever had this turn before may have found out; then the others need not wait for each other.
+                        if not self._spoken.settled(caller.generation):
+                            return await self._open_once(caller, face)
+                return await self._open_once(caller, face)
         except TimeoutError:
             raise unreachable(self.id, "is still being connected to") from None
 
-    async def _open_in_turn(self, key: LinkKey, face: CallerFace) -> AnyLink:
-        now = clock.monotonic()
+    async def _open_once(self, caller: LinkKey, face: CallerFace) -> AnyLink:
+        """The link if it is there, the handshake that is under way for it, or a new one."""
+        key = self._key_for(caller)
         link = self._links.get(key)
         if link is not None and link.alive:
             return link
+        opening = self._opening.get(key)
+        if opening is None:
+            self._unless_left_alone(key)
+            opening = self._opening[key] = asyncio.get_running_loop().create_task(self._open(key, face))
+            opening.add_done_callback(lambda done: self._opening_ended(key, done))
+        return await asyncio.shield(opening)
+
+    def _unless_left_alone(self, key: LinkKey) -> None:
+        now = clock.monotonic()
         alone = self._crashes[key].left_alone_s(now) if key in self._crashes else 0.0
         wait = max(self._backoff.wait_s(now), alone)
         if wait > 0:
             raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
-        try:
-            link = await self._opener.open(key, face, self)
-        except UpstreamError as problem:
-            self._failed(problem)
-            raise
-        if key.resumes:
-            await link.resume_session(key.resumes)
+
+    async def _open(self, key: LinkKey, face: CallerFace) -> AnyLink:
+        async with self._handshakes:
+            try:
+                link = await self._opener.open(key, face, self)
+                if key.resumes:
+                    await link.resume_session(key.resumes)
+            except UpstreamError as problem:
+                raise self._failed(never_sent(self.id, problem)) from None
         self._arrived(link)
         return link
+
+    def _opening_ended(self, key: LinkKey, done: asyncio.Task[AnyLink]) -> None:
+        self._opening.pop(key, None)
+        if not done.cancelled():
+            # Who waited has been told; nobody may be left who did.
+            done.exception()
 
     def _arrived(self, link: AnyLink) -> None:
         self._backoff.succeeded()
         self._last_error = None
-        key = _SHARED if isinstance(link, StatelessLink) and self.spec.transport is not Transport.STDIO else link.key
         first = not any(known.alive for known in self._links.values())
-        self._links[key] = link
+        self._links[link.key] = link
+        if link.key == COMMON and isinstance(link, StatelessLink) and not self._by_stdio:
+            self._common = link
         self._health.start()
         if first and self._returning is None:
             self.listener.on_server(self.id, EventKind.SERVER_CONNECTED, {})
-        if isinstance(link, StatelessLink):
-            link.keeps_questions = self.spec.keeps_questions
-            link.asks_models = self.spec.asks_models
-            self._listening = Listening(link, self.listener)
-            self._listening.start()
+        if self._by_stdio:
+            self._retire(link.key._replace(generation=link.generation.other))
+        listens = self._by_stdio or link is self._links.get(self._key_for(self._listening_caller()))
+        self._watched.arrived(link, self._place_of(link.key), follows=listens)
 
-    def _any_link(self) -> AnyLink | None:
-        known = self._links.get(self._listening_key())
-        if known is not None and known.alive:
-            return known
-        return next((link for link in self._links.values() if link.alive), None)
+    def _retire(self, key: LinkKey) -> None:
+        """A process that was started to fetch lists, and then served no call, has no purpose beside one that serves calls."""
+        link = self._links.get(key)
+        if link is None or link.served or link.busy:
+            return
+        del self._links[key]
+        self._watched.gone(link)
+        self._opener.let_go(link)
+        self._close_behind(link)
+
+    def _close_behind(self, link: AnyLink) -> None:
+        task = asyncio.get_running_loop().create_task(link.close())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def _links_to_ask(self) -> list[AnyLink]:
+        """Every process may hang by itself; over HTTP one link tells about the server."""
+        alive = [link for link in self._links.values() if link.alive]
+        if self._by_stdio or len(alive) < 2:
+            return alive
+        known = self._links.get(self._key_for(self._listening_caller()))
+        return [known if known is not None and known.alive else alive[0]]
 
     def _health_changed(self, answers: bool, why: str) -> None:
         kind = EventKind.SERVER_HEALTH_RESTORED if answers else EventKind.SERVER_HEALTH_DEGRADED
         self.listener.on_server(self.id, kind, {} if answers else {"reason": why})
 
-    def _failed(self, problem: UpstreamError) -> None:
-        self._backoff.failed(clock.monotonic())
+    def _silent(self, link: AnyLink) -> None:
+        """A program that answers no ping is ended with all it started, and started again; one that may only be busy with a
+        call is left to that call's own deadline. Over HTTP there is no process of ours to end.
+        """
+        if self._by_stdio and link.alive and link.stuck:
+            link.alive = False
+            self._close_behind(link)
+            self.on_closed(link, unreachable(self.id, "answered nothing for a while and is started again"))
+
+    def _failed(self, problem: UpstreamError) -> UpstreamError:
+        """Several handshakes may fail together: they count as one failure."""
+        now = clock.monotonic()
+        if self._backoff.wait_s(now) <= 0:
+            self._backoff.failed(now)
         self._last_error = problem.message
         self._keep_trying()
+        return problem
 
     def _crashed(self, key: LinkKey, why: str) -> None:
         """A child process died. One that keeps dying is left alone for a while; one session's alone disturbs no other."""
@@ -216,46 +292,59 @@ class Server:
         if self._closed:
             return
         if reason is not None:
-            for key in [key for key, known in self._links.items() if known is link]:
-                del self._links[key]
-            if isinstance(link, StatefulLink | StatelessLink):
-                self._last_words = tuple(self._opener.let_go(link)) or self._last_words
-            self._opener.forget()
-            self.listener.on_server(self.id, EventKind.SERVER_DISCONNECTED, {"reason": reason.message}, link.key)
-            if self.spec.transport is Transport.STDIO:
-                self._crashed(link.key, reason.message)
-            self._last_error = reason.message
-            if not self._links or link.key == _LISTENER:
-                self._keep_trying()
+            self._lost(link, reason)
         self.listener.on_closed(link, reason)
+
+    def _lost(self, link: Link, reason: TaskgateError) -> None:
+        for key in [key for key, known in self._links.items() if known is link]:
+            known = self._links.pop(key)
+            self._watched.gone(known)
+            self._last_words = tuple(self._opener.let_go(known)) or self._last_words
+        if self._common is link:
+            self._common = None
+        if not self._links:
+            # It may come back as another.
+            self._spoken.forget()
+        self.listener.on_server(self.id, EventKind.SERVER_DISCONNECTED, {"reason": reason.message}, link.key)
+        if self._by_stdio:
+            self._crashed(link.key, reason.message)
+        self._last_error = reason.message
+        if not self._links or link.key.session == LISTENER:
+            self._keep_trying()
 
     def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
         self.listener.on_server(server, kind, data, key)
 
-    async def watch(self, uri: str) -> None:
-        link = await self.listening_link()
-        if self._listening is not None and isinstance(link, StatelessLink):
-            await self._listening.watch(uri)
-        else:
-            await self._subscriptions.watch(link, uri, self.spec.connect_timeout_s)
+    def _place_of(self, key: LinkKey) -> LinkKey | None:
+        """Where a resource is followed: in the caller's own process, or over the one link that listens."""
+        return key if self._by_stdio else None
 
-    async def unwatch(self, uri: str) -> None:
-        link = await self.listening_link()
-        if self._listening is not None and isinstance(link, StatelessLink):
-            await self._listening.unwatch(uri)
-        else:
-            await self._subscriptions.unwatch(link, uri, self.spec.connect_timeout_s)
+    async def watch(self, uri: str, caller: LinkKey) -> None:
+        link = await (self.link(caller, LISTING_FACE) if self._by_stdio else self.listening_link())
+        await self._watched.watch(link, self._place_of(link.key), uri)
+
+    async def unwatch(self, uri: str, caller: LinkKey) -> None:
+        key = self._key_for(caller if self._by_stdio else self._listening_caller())
+        link = self._links.get(key)
+        open_link = link if link is not None and link.alive else None
+        await self._watched.unwatch(open_link, self._place_of(key), uri)
 
     async def release(self, session: str) -> None:
-        for key in [key for key in self._crashes if key.session == session and session]:
+        if not session:
+            return
+        for key in [key for key in self._crashes if key.session == session]:
             del self._crashes[key]
-        for key in [key for key in self._links if key.session == session and session]:
+        opening = [task for key, task in self._opening.items() if key.session == session]
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        for key in [key for key in self._links if key.session == session]:
             await self._links.pop(key).close()
 
     async def reconnect(self) -> None:
-        link = self._any_link()
-        if link is not None:
-            await link.round_trip(self.spec.connect_timeout_s)
+        alive = self._links_to_ask()
+        if alive:
+            await alive[0].round_trip(self.spec.connect_timeout_s)
             return
         self._backoff.succeeded()
         self._crashes.clear()
@@ -263,18 +352,18 @@ class Server:
 
     def status(self) -> ServerStatus:
         alive = [link for link in self._links.values() if link.alive]
-        generation = self._opener.generation
+        spoken = self._spoken.known()
         if self._closed:
-            return ServerStatus(ServerState.STOPPED, generation)
+            return ServerStatus(ServerState.STOPPED, spoken)
         if alive:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
-            return ServerStatus(state, generation, stderr=self._stderr(alive))
+            return ServerStatus(state, spoken, stderr=self._stderr(alive))
         if self._backoff.attempt or self._last_error is not None:
             wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
             return ServerStatus(
-                ServerState.RECONNECTING, generation, self._backoff.attempt, wait, self._last_error, self._last_words
+                ServerState.RECONNECTING, spoken, self._backoff.attempt, wait, self._last_error, self._last_words
             )
-        return ServerStatus(ServerState.CONNECTING if self._turn.locked() else ServerState.IDLE, generation)
+        return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, spoken)
 
     def stderr(self, caller: LinkKey) -> tuple[str, ...]:
         link = self._links.get(self._key_for(caller))
@@ -286,16 +375,10 @@ class Server:
     async def close(self) -> None:
         self._closed = True
         await self._health.close()
-        if self._returning is not None:
-            self._returning.cancel()
-            await asyncio.gather(self._returning, return_exceptions=True)
-        if self._listening is not None:
-            await self._listening.close()
+        ending = [*self._opening.values(), *([self._returning] if self._returning is not None else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self._watched.close()
         links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.close(for_good=False) for link in links), return_exceptions=True)
-
-
-_EVERYTHING = CallerFace(
-    {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {"listChanged": True}}
-)
-"""What we declare on a link that several callers share: the gateway finds out for each question who can answer it."""
+        await asyncio.gather(*self._retiring, *(link.close(for_good=False) for link in links), return_exceptions=True)

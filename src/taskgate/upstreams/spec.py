@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from taskgate.core.generations import Generation
+
 
 class Transport(Enum):
     STDIO = "stdio"
@@ -33,6 +35,8 @@ class ServerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     instances: Instances = Instances.AUTO
+    generation: Generation | None = None
+    """Pinned by the operator; None follows each caller where the server speaks both."""
     connect_timeout_s: float = 10.0
     probe_timeout_s: float = 8.0
     keeps_questions: bool = True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,7 +39,7 @@ from taskgate.ports.upstream import (
     UpstreamRequest,
 )
 from taskgate.upstreams.cures import send_again
-from taskgate.upstreams.flight import Flight, Wire, broke_protocol
+from taskgate.upstreams.flight import Flight, HandshakeRefused, Wire, broke_protocol, next_number
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _WHOSE: Final = Answer(
@@ -67,9 +66,13 @@ class StatefulLink:
         self.server_info: Mapping[str, Any] = {}
         self.version = NEWEST_STATEFUL
         self.alive = False
+        self.served = False
+        """Whether a caller's request went over it, rather than only our own."""
+        self._closed = False
+        self._timeouts = 0
+        """Calls in a row that got no answer within their time."""
         self._wire = line
         self._listener = listener
-        self._numbers = itertools.count(1)
         self._flights: dict[int, Flight] = {}
         self._lingering: dict[int, Flight] = {}
         self._answering: dict[bytes, asyncio.Task[None]] = {}
@@ -92,11 +95,11 @@ class StatefulLink:
             }
         )
         self._wire.begin_again()
-        number = next(self._numbers)
+        number = next_number()
         body = wire.request(b"%d" % number, b'"initialize"', params)
         message = await self._wire.request(Flight(number, timeout_s), body)
         if message.raw_result is None:
-            raise UpstreamError("upstream_unreachable", f"The server {self.server} refused the handshake.")
+            raise HandshakeRefused(self.server, "refused the handshake")
         self._adopt(wire.parse_strictly(bytes(message.raw_result)))
         await self._wire.send(wire.notification("notifications/initialized", None))
         self.alive = True
@@ -108,9 +111,7 @@ class StatefulLink:
     def _adopt(self, result: Any) -> None:
         version = result.get("protocolVersion") if type(result) is dict else None
         if version not in (*STATEFUL_REVISIONS, OLD_STDIO_REVISION):
-            raise UpstreamError(
-                "upstream_unreachable", f"The server {self.server} speaks a protocol revision that we do not."
-            )
+            raise HandshakeRefused(self.server, "speaks a protocol revision that we do not")
         capabilities, info = result.get("capabilities"), result.get("serverInfo")
         self.version = version
         self.capabilities = capabilities if type(capabilities) is dict else {}
@@ -118,7 +119,17 @@ class StatefulLink:
         self.instructions = result.get("instructions")
         self._wire.settle(version)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._flights)
+
+    @property
+    def stuck(self) -> bool:
+        """For a server that answers no ping: whether that can have another reason than a call that keeps it busy."""
+        return not self.busy or self._timeouts > 0
+
     async def request(self, request: UpstreamRequest) -> Reply:
+        self.served = self.served or bool(request.asker)
         wished = request.face.log_level
         if wished is not None and wished != self._level and "logging" in self.capabilities:
             # A server that fails at this has not been sent the call.
@@ -131,7 +142,7 @@ class StatefulLink:
             return await send_again(_InSession(self, session), request, failure, self._request)
 
     async def _request(self, request: UpstreamRequest) -> Reply:
-        number = next(self._numbers)
+        number = next_number()
         members = unstamp(request.params) if request.keep_envelope else request.params
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
@@ -145,10 +156,12 @@ class StatefulLink:
             raise
         except UpstreamError as problem:
             if problem.error_type == "upstream_timeout":
+                self._timeouts += 1
                 self._tell_cancelled(number, "The request took too long.")
             raise
         finally:
             del self._flights[number]
+        self._timeouts = 0
         if "task" in members and message.raw_result is not None:
             self._keep_hearing(flight)
         return self._reply(message)
@@ -183,7 +196,7 @@ class StatefulLink:
 
     async def round_trip(self, timeout_s: float) -> None:
         """A ping. Any answer will do: a server that does not know it is alive too."""
-        number = next(self._numbers)
+        number = next_number()
         await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
 
     async def ping_is_refused(self) -> bool:
@@ -316,11 +329,13 @@ class StatefulLink:
         self.alive = False
         for task in list(self._answering.values()):
             task.cancel()
-        self._listener.on_closed(self, reason)
+        if not self._closed:
+            self._listener.on_closed(self, reason)
 
     async def close(self, *, for_good: bool = True) -> None:
         """End the conversation. If not for good, the server keeps its side where tasks of ours live on."""
         self.alive = False
+        self._closed = True
         if not for_good and (self._lingering or self.key.resumes):
             self._wire.session_id = None
         tasks = list(self._background)

@@ -7,7 +7,6 @@ serves every caller of a server.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -31,7 +30,7 @@ from taskgate.ports.upstream import (
     UpstreamRequest,
 )
 from taskgate.upstreams.cures import send_again
-from taskgate.upstreams.flight import Flight, Wire, broke_protocol
+from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number
 
 MAX_ENVELOPES = 1000
 
@@ -40,7 +39,15 @@ class StatelessLink:
     generation = Generation.STATELESS
     session_id: str | None = None
 
-    def __init__(self, server: str, key: LinkKey, line: Wire, listener: Listener) -> None:
+    def __init__(
+        self,
+        server: str,
+        key: LinkKey,
+        line: Wire,
+        listener: Listener,
+        keeps_questions: bool,
+        asks_models: bool,
+    ) -> None:
         self.server = server
         self.key = key
         self.capabilities: Mapping[str, Any] = {}
@@ -48,11 +55,15 @@ class StatelessLink:
         self.server_info: Mapping[str, Any] = {}
         self.version = NEWEST_STATELESS
         self.alive = False
-        self.keeps_questions = False
-        self.asks_models = False
+        self.keeps_questions = keeps_questions
+        self.asks_models = asks_models
+        self.served = False
+        """Whether a caller's request went over it, rather than only our own."""
+        self._closed = False
+        self._timeouts = 0
+        """Calls in a row that got no answer within their time."""
         self._wire = line
         self._listener = listener
-        self._numbers = itertools.count(1)
         self._flights: dict[int, Flight] = {}
         self._envelopes: dict[int, tuple[CallerFace, Raw]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -61,7 +72,7 @@ class StatelessLink:
 
     async def discover(self, timeout_s: float) -> Message:
         """The probe: ask what the server is. The answer is judged by the caller of this method."""
-        number = next(self._numbers)
+        number = next_number()
         members = stamp({}, Raw(b"{}"), Raw(b'{"name":"taskgate","version":"0.1.0"}'), None)
         body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
@@ -77,7 +88,20 @@ class StatelessLink:
         self.server_info = info if type(info) is dict else {}
         self.alive = True
 
+    @property
+    def busy(self) -> bool:
+        return any(
+            flight.request is not None and flight.request.method != "subscriptions/listen"
+            for flight in self._flights.values()
+        )
+
+    @property
+    def stuck(self) -> bool:
+        """For a server that answers no ping: whether that can have another reason than a call that keeps it busy."""
+        return not self.busy or self._timeouts > 0
+
     async def request(self, request: UpstreamRequest) -> Reply:
+        self.served = self.served or bool(request.asker)
         try:
             return await self._request(request)
         except CallFailed as failure:
@@ -91,7 +115,7 @@ class StatelessLink:
         return False
 
     async def _request(self, request: UpstreamRequest) -> Reply:
-        number = next(self._numbers)
+        number = next_number()
         members = request.params
         if not request.keep_envelope:
             members = self._stamped(members, request.face)
@@ -115,10 +139,12 @@ class StatelessLink:
             raise
         except UpstreamError as problem:
             if problem.error_type == "upstream_timeout":
+                self._timeouts += 1
                 self._tell_cancelled(number)
             raise
         finally:
             del self._flights[number]
+        self._timeouts = 0
         return self._reply(message)
 
     def _stamped(self, members: Members, face: CallerFace) -> Members:
@@ -203,10 +229,12 @@ class StatelessLink:
 
     def lost(self, reason: UpstreamError) -> None:
         self.alive = False
-        self._listener.on_closed(self, reason)
+        if not self._closed:
+            self._listener.on_closed(self, reason)
 
     async def close(self, *, for_good: bool = True) -> None:
         self.alive = False
+        self._closed = True
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._wire.close()
 

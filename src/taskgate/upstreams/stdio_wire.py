@@ -38,6 +38,10 @@ class StdioWire(StreamWire):
             self._child.longest_line(max_bytes + AROUND_A_RESULT)
 
     @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    @property
     def pid(self) -> int | None:
         return self._child.pid if self._child is not None else None
 

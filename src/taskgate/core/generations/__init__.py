@@ -13,6 +13,13 @@ class Generation(Enum):
     STATEFUL = "stateful"
     STATELESS = "stateless"
 
+    # Links are looked up by it in every call, and members are single objects.
+    __hash__ = object.__hash__
+
+    @property
+    def other(self) -> "Generation":
+        return Generation.STATELESS if self is Generation.STATEFUL else Generation.STATEFUL
+
 
 NEWEST_STATEFUL: Final = "2025-11-25"
 STATEFUL_REVISIONS: Final = (NEWEST_STATEFUL, "2025-06-18", "2025-03-26")

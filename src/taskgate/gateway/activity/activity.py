@@ -28,7 +28,7 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream import LinkKey, Upstream
 from taskgate.telemetry.logs import log
 
 MAX_FEEDS: Final = 10_000
@@ -181,12 +181,12 @@ class Activity:
         if feed is not None:
             feed.close()
             for uri, server in feed.watched.items() if not self._closing else ():
-                self.spawn(self._unwatch(server, uri))
+                self.spawn(self._unwatch(server, uri, feed.watched_over[uri]))
 
-    async def _unwatch(self, server: str, uri: str) -> None:
+    async def _unwatch(self, server: str, uri: str, key: LinkKey) -> None:
         upstream = self._upstreams.value.get(server)
         if upstream is not None:
-            await upstream.unwatch(uri)
+            await upstream.unwatch(uri, key)
 
     def reap(self, now: float) -> None:
         """Feeds that nobody has used for long go; their durable events stay in the store."""

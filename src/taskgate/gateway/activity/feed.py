@@ -19,6 +19,7 @@ from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
 from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.store import Store
+from taskgate.ports.upstream import LinkKey
 
 MAX_NOTIFICATIONS: Final = 1_000
 MAX_LOGS: Final = 1_000
@@ -42,6 +43,7 @@ class Feed:
         "scope",
         "timers",
         "watched",
+        "watched_over",
     )
 
     def __init__(self, caller: str, scope: str, store: Store, log: EventLog | None = None) -> None:
@@ -55,6 +57,8 @@ class Feed:
         self.logs: deque[dict[str, Any]] = deque(maxlen=MAX_LOGS)
         self.timers: dict[str, Any] = {}
         self.watched: dict[str, str] = {}
+        self.watched_over: dict[str, LinkKey] = {}
+        """Whose link each of them is followed over."""
         self._store = store
         self._waiting: list[asyncio.Future[None]] = []
         self._syncing: asyncio.Task[None] | None = None

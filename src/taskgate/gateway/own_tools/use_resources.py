@@ -59,8 +59,9 @@ async def subscribe_resource(context: Context, request: Request, given: dict[str
     if uri not in feed.watched and len(feed.watched) >= MAX_FOLLOWED:
         raise CallerError("invalid_params", f"You follow {MAX_FOLLOWED} resources already; unsubscribe from some.")
     if uri not in feed.watched:
-        await context.upstreams[server].watch(uri)
+        await context.upstreams[server].watch(uri, request.link_key)
         feed.watched[uri] = server
+        feed.watched_over[uri] = request.link_key
     return saying({"success": True, "message": "You will be told when it changes, as a notification event."})
 
 
@@ -70,8 +71,9 @@ async def unsubscribe_resource(context: Context, request: Request, given: dict[s
     if server is None or server != given["server"]:
         return saying({"success": False, "message": "You do not follow this resource."}, is_error=True)
     del feed.watched[given["uri"]]
+    key = feed.watched_over.pop(given["uri"])
     if server in context.upstreams:
-        await context.upstreams[server].unwatch(given["uri"])
+        await context.upstreams[server].unwatch(given["uri"], key)
     return saying({"success": True, "message": "You will not be told about it any more."})
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from taskgate.core.generations import Generation
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events.events import ConversationIdle
 from taskgate.gateway.events.hub import EventHub
@@ -27,10 +28,18 @@ class Conversation:
 def stored_conversation(task: Task) -> Conversation:
     """For a task whose caller is not there (any more): the session in which its upstream knows it, or one of its own."""
     handle = task.upstream_handle
+    generation = begun_in(task)
     if handle is None or handle.session_id is None:
-        return Conversation(LinkKey(task.principal), EVERYTHING)
-    key = LinkKey(task.principal, RESUMED + handle.session_id, resumes=handle.session_id)
+        return Conversation(LinkKey(generation, task.principal), EVERYTHING)
+    key = LinkKey(generation, task.principal, RESUMED + handle.session_id, resumes=handle.session_id)
     return Conversation(key, EVERYTHING)
+
+
+def begun_in(task: Task) -> Generation:
+    """The generation in which its upstream knows it; one that no upstream has answered yet follows its caller."""
+    if task.upstream_handle is not None:
+        return task.upstream_handle.generation
+    return Generation.STATELESS if task.request_state is not None else task.generation
 
 
 class Conversations:
