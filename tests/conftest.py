@@ -6,10 +6,11 @@ reach the same lines, and measuring makes a program half as slow again.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
+from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
 UNMEASURED = ("conversations", "conformance", "chaos", "client", "scopes")
@@ -31,7 +33,15 @@ settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "virtual_time: runs in the test's process, on a loop whose time is virtual")
     config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests marked `virtual_time` run on a loop whose time is virtual; the programs they start run on the same loop."""
+    if item.get_closest_marker("virtual_time") is None:
+        return {"real": asyncio.new_event_loop}
+    return {"virtual": virtual_loop}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -78,7 +79,8 @@ class DoomedGateway(Gateway):
         program = ["-m", "taskgate"] if self.fate is None else [str(HERE / "doomed_gateway.py"), self.fate]
         command: list[str | Path] = [sys.executable, *program, "serve", "-c", self.config]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
-        env = {"TASKGATE_STATE_DIR": str(self.state), "PYTHONPATH": str(HERE.parent.parent), **self.env}
+        path = os.pathsep.join((str(HERE.parent.parent), os.environ.get("PYTHONPATH", "")))
+        env = {"TASKGATE_STATE_DIR": str(self.state), "PYTHONPATH": path, **self.env}
         self.program = await start(command, env, self.folder / "gateway.log")
         await until_ready(self.program, self.is_ready)
 

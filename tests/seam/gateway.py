@@ -7,33 +7,25 @@ instead), the garbage collector keeps its settings, and log lines are kept in `l
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
 import signal
-import sqlite3
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import yaml
 from tests.seam.callers import Answering, Caller, Caller2025, Caller2026, Exchange
 from tests.seam.http11 import Reply, Wire
 from tests.seam.loop import Process
+from tests.seam.processes import abandon_store, new_life
 from tests.seam.upstream import Upstream
 from tests.seam.waiting import the_loop, within
 
 from taskgate import lifecycle
-from taskgate.assembly.build import open_house
 from taskgate.config.load import load
-from taskgate.local_gateway import NoSide
-from taskgate.store.sqlite.store import SqliteStore
-from taskgate.store.sqlite.writer import Writer
-from taskgate.telemetry.logs import Log
 
 HOST = "127.0.0.1"
 FIRST_PORT = 7467
@@ -64,15 +56,16 @@ class Gateway:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="seam-"))
         self._env = {"TASKGATE_STATE_DIR": str(self.state), "HOME": str(self.folder), **(env or {})}
         self.address = (HOST, port)
-        self.log: list[LogLine] = []
-        self._around = contextlib.ExitStack()
-        self._abandoned: list[SqliteStore] = []
-        self._writers: list[Writer] = []
-        self._crashes = 0
+        self._processes: list[Process] = []
         self._serving: asyncio.Task[None] | None = None
         self.process: Process
         self.life: lifecycle.Lifecycle
         """The gateway itself. Look into it only for what no caller can see."""
+
+    @property
+    def log(self) -> list[LogLine]:
+        """What it has logged, over all its starts."""
+        return [LogLine(*line) for process in self._processes for line in process.log]
 
     # Where things are
 
@@ -95,7 +88,6 @@ class Gateway:
     # Life and death
 
     async def __aenter__(self) -> Gateway:
-        self._around.enter_context(_circumstances(self))
         try:
             self.state.mkdir(parents=True, exist_ok=True)
             for name, upstream in self.upstreams.items():
@@ -117,9 +109,6 @@ class Gateway:
     async def _leave(self) -> None:
         for upstream in self.upstreams.values():
             await upstream.close()
-        for store in self._abandoned:
-            await store.close()
-        self._around.close()
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -134,6 +123,7 @@ class Gateway:
     async def start(self) -> None:
         """Start on what the folder holds: the first start, or another one after `stop` or `crash`."""
         self.process = Process("gateway")
+        self._processes.append(self.process)
         opened = asyncio.Event()
         self._serving = the_loop().create_task(self._serve(opened), name="the gateway", context=self.process.context())
         waiting = asyncio.create_task(opened.wait())
@@ -143,7 +133,7 @@ class Gateway:
             await self._serving
 
     async def _serve(self, opened: asyncio.Event) -> None:
-        self.life = lifecycle.Lifecycle(open_house(load(self.config_file, self._env)), self.address[0], NoSide)
+        self.life = new_life(load(self.config_file, self._env), self.address[0])
         await self.life.serve(self.address[1], lambda _host, _port: opened.set())
 
     async def stop(self) -> None:
@@ -158,20 +148,8 @@ class Gateway:
 
     def crash(self) -> None:
         """Kill it between two steps. What was committed is on the disk; nothing else of it ever happens."""
-        loop = the_loop()
-        while any(writer.is_committing for writer in self._writers) and not loop.has_arrivals:
-            time.sleep(0.0005)
-        store = self.life.house.store
-        assert isinstance(store, SqliteStore)
-        loop.kill(self.process)
-        self._abandoned.append(store)
-        self._crashes += 1
-        left = self.state.rename(self.folder / f"state-{self._crashes}")
-        shutil.copytree(left, self.state, ignore=shutil.ignore_patterns("*.db", "*.db-*", "*.lock"))
-        for database in left.glob("*.db"):
-            with contextlib.closing(sqlite3.connect(database)) as old:
-                with contextlib.closing(sqlite3.connect(self.state / database.name)) as copy:
-                    old.backup(copy)
+        the_loop().kill(self.process)
+        abandon_store(the_loop(), self.life)
 
     async def restart(self) -> None:
         """Stop if it runs, then start on the same files."""
@@ -236,55 +214,3 @@ class Gateway:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A bare connection, for bytes that are no proper HTTP."""
         return await asyncio.open_connection(*self.address)
-
-    def noted(self, writer: Writer) -> None:
-        self._writers.append(writer)
-        the_loop().outside.append(lambda: writer.is_committing)
-
-
-class _Bound:
-    """What stands for the listening socket; the loop listens in memory at its name."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._name = (host, port)
-
-    def getsockname(self) -> tuple[str, int]:
-        return self._name
-
-    def close(self) -> None: ...
-
-
-class _NoChanges:
-    """Stands for `watchfiles.awatch`: no file ever changes."""
-
-    def __init__(self, *_: Any, stop_event: asyncio.Event, **__: Any) -> None:
-        self._stop = stop_event
-
-    def __aiter__(self) -> _NoChanges:
-        return self
-
-    async def __anext__(self) -> Any:
-        await self._stop.wait()
-        raise StopAsyncIteration
-
-
-@contextlib.contextmanager
-def _circumstances(gate: Gateway) -> Iterator[None]:
-    """What differs from a started process, for as long as this gateway is there."""
-    write_line, start_writer = Log._write, Writer.start
-
-    def keep_line(self: Log, level: str, event: str, facts: dict[str, Any]) -> None:
-        gate.log.append(LogLine(level, event, dict(facts)))
-        write_line(self, level, event, facts)
-
-    def start(self: Writer) -> None:
-        gate.noted(self)
-        start_writer(self)
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(patch.object(lifecycle, "_bind", _Bound))
-        stack.enter_context(patch.object(lifecycle, "spare_the_collector", lambda: None))
-        stack.enter_context(patch("watchfiles.awatch", _NoChanges))
-        stack.enter_context(patch.object(Log, "_write", keep_line))
-        stack.enter_context(patch.object(Writer, "start", start))
-        yield

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import selectors
 import signal
+import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from tests.seam.network import Network
@@ -41,6 +43,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
+        self.log: list[tuple[str, str, dict[str, Any]]] = []
+        """What it logged: level, event, facts."""
         self.signals: dict[int, Callable[[], object]] = {}
         self.tasks: list[asyncio.Task[Any]] = []
 
@@ -51,30 +55,26 @@ class Process:
         return context
 
 
-class _NoFiles(selectors.BaseSelector):
-    """Watches no file: its `select` is where virtual time moves."""
+class _PipesOnly(selectors.DefaultSelector):
+    """Looks at pipes between programs of this process without ever waiting for them; virtual time moves when none is ready."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.loop: VirtualLoop
-        self._keys: dict[Any, selectors.SelectorKey] = {}
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, 0, events, data)
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
-
-    def get_map(self) -> dict[Any, selectors.SelectorKey]:
-        return self._keys
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys[fileobj]
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None or timeout > 0:
+        if timeout is not None and timeout <= 0:
+            return []
+        ready = [(key, mask) for key, mask in super().select(0) if self._is_for_the_living(key, mask)]
+        if not ready:
             self.loop.pass_time(timeout)
-        return []
+        return ready
+
+    @staticmethod
+    def _is_for_the_living(key: selectors.SelectorKey, mask: int) -> bool:
+        reader, writer = key.data
+        handle = reader if mask & selectors.EVENT_READ and reader is not None else writer
+        return handle is not None and not _belongs_to_the_dead(handle._context)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -87,8 +87,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._give_up_at = time.monotonic() + real_limit_s
         self.outside: list[Callable[[], bool]] = []
         """Each says whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
+        from tests.seam.processes import Processes
+
+        self.abandoned: list[Callable[[], Awaitable[None]]] = []
+        """How to close the stores of killed gateways, when the test is over."""
+        self.when_closed: Callable[[], None] = lambda: None
         self.network = Network(self)
-        selector = _NoFiles()
+        self.processes = Processes(self)
+        selector = _PipesOnly()
         selector.loop = self
         super().__init__(selector)
         self.set_task_factory(_make_task)  # type: ignore[arg-type]
@@ -139,8 +145,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def stacks(self) -> str:
         """What every task waits for."""
-        tasks = [task for task in asyncio.all_tasks(self) if not self.is_of_the_dead(task)]
-        return "\n".join(_stack(task) for task in sorted(tasks, key=lambda each: each.get_name()))
+        return "\n".join(_stack(task) for task in sorted(asyncio.all_tasks(self), key=lambda each: each.get_name()))
 
     # What can be scheduled, and by whom
 
@@ -174,14 +179,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         process.is_dead = True
         self._asyncgens.clear()  # type: ignore[attr-defined]
         _IMMORTAL.append(process)
+        for task in process.tasks:
+            # Or `all_tasks` would show it: nobody may wait for a task that never runs again.
+            asyncio.tasks._unregister_task(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         for queue in (self._ready, self._scheduled):  # type: ignore[attr-defined]
             for handle in queue:
                 if _belongs_to_the_dead(handle._context):
                     handle.cancel()
         self.network.cut_off(process)
-
-    def is_of_the_dead(self, task: asyncio.Task[Any]) -> bool:
-        return any(task in process.tasks for process in _IMMORTAL)
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
         process = PROCESS.get()
@@ -210,11 +216,33 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
         return self.network.resolve(host, port)
 
-    def add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
-        raise NotImplementedError("no files and no child processes here: stdio upstreams are tested as real processes")
+    async def subprocess_exec(self, protocol_factory: Any, program: Any, *args: Any, **more: Any) -> Any:
+        """Run a Python program on this loop; its standard streams may be files, not pipes of the test."""
+        from tests.seam.processes import ProgramTransport
 
-    async def subprocess_exec(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("no child processes here: stdio upstreams are tested as real processes")
+        if subprocess.PIPE in (more.get("stdin"), more.get("stdout"), more.get("stderr")):
+            raise NotImplementedError("programs in virtual time do not talk to the test by pipes; start a real process")
+        started = self.processes.new([str(program), *map(str, args)], more.get("env"))
+        for name in ("stdout", "stderr"):
+            if hasattr(more.get(name), "fileno"):
+                setattr(started, name, os.fdopen(os.dup(more[name].fileno()), "w", buffering=1))
+        transport, protocol = ProgramTransport(started), protocol_factory()
+        protocol.connection_made(transport)
+        started.start()
+        return transport, protocol
+
+    async def shutdown_asyncgens(self) -> None:
+        """The runner's way of saying that the test is over."""
+        self.processes.end_all()
+        abandoned, self.abandoned = self.abandoned, []
+        for close in abandoned:
+            await close()
+        await super().shutdown_asyncgens()
+
+    def close(self) -> None:
+        self.network.close()
+        super().close()
+        self.when_closed()
 
 
 def _stack(task: asyncio.Task[Any]) -> str:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import functools
-import random
-import secrets
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, overload
-from unittest.mock import patch
 
+from tests.seam.circumstances import circumstances
 from tests.seam.loop import VirtualLoop
-
-from taskgate import clock
 
 T = TypeVar("T")
 Test = Callable[..., Coroutine[Any, Any, None]]
@@ -23,22 +16,17 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 
 def run(main: Callable[[], Awaitable[T]], seed: int = 1) -> T:
     """The result of `main`, run in virtual time. The same seed gives the same run."""
-    loop = VirtualLoop()
-    restore_clock = clock.install(loop.time, loop.wall)
-    interval = sys.getswitchinterval()
-    try:
-        with seeded(seed):
-            asyncio.set_event_loop(loop)
+    with circumstances(seed) as new_loop:
+        loop = new_loop()
+        asyncio.set_event_loop(loop)
+        try:
             try:
                 return loop.run_until_complete(_awaited(main))
             finally:
                 _end_what_is_left(loop)
-    finally:
-        asyncio.set_event_loop(None)
-        restore_clock()
-        sys.setswitchinterval(interval)
-        loop.network.close()
-        loop.close()
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
 
 
 async def _awaited(main: Callable[[], Awaitable[T]]) -> T:
@@ -64,32 +52,9 @@ def _on_the_loop(test: Test, *, seed: int) -> Callable[..., None]:
     return runs
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Keys, ids and jitter come from one generator. Its numbers are no secret, which a test may know."""
-    numbers = random.Random(seed)
-    before = random.getstate()
-
-    def token_bytes(count: int | None = None) -> bytes:
-        return numbers.randbytes(32 if count is None else count)
-
-    def token_hex(count: int | None = None) -> str:
-        return token_bytes(count).hex()
-
-    def token_urlsafe(count: int | None = None) -> str:
-        return base64.urlsafe_b64encode(token_bytes(count)).rstrip(b"=").decode("ascii")
-
-    with ExitStack() as stack:
-        for made in (token_bytes, token_hex, token_urlsafe):
-            stack.enter_context(patch.object(secrets, made.__name__, made))
-        random.seed(seed)
-        stack.callback(random.setstate, before)
-        yield
-
-
 def _end_what_is_left(loop: VirtualLoop) -> None:
     """Cancel what the test left running. A task that will not end must not hang the whole run."""
-    left = [task for task in asyncio.all_tasks(loop) if not loop.is_of_the_dead(task)]
+    left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
     if left:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +14,9 @@ from tests.chaos.stage import Stage, set_stage
 from tests.harness.replies import messages
 from tests.tasks.test_task_methods import EXTENSION, TASKS, called, refused, until
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+from taskgate import clock
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 WAITS = {"grace_ms": 200, "promote_after_ms": 400, "hold_ms": 1200, "heartbeat_ms": 100, "clients": ["patient*"]}
 
 
@@ -38,7 +39,7 @@ async def with_progress(stage: Stage, client: str, params: dict[str, Any]) -> tu
             "method": "tools/call",
             "params": {**params, "_meta": {"progressToken": "t"}},
         }
-        started, progress, answer = time.monotonic(), [], {}
+        started, progress, answer = clock.monotonic(), [], {}
         async with http.stream("POST", stage.gateway.url, json=body, headers=caller.headers) as reply:
             async for message in messages(reply):
                 if message.get("method") == "notifications/progress":
@@ -46,7 +47,7 @@ async def with_progress(stage: Stage, client: str, params: dict[str, Any]) -> tu
                     progress.append(message["params"]["progress"])
                 elif message.get("id") == 99:
                     answer = message["result"]
-        return answer, progress, time.monotonic() - started
+        return answer, progress, clock.monotonic() - started
 
 
 def is_handed_over(answer: dict[str, Any]) -> bool:
@@ -58,10 +59,10 @@ async def test_a_stateless_caller_with_tasks_gets_quick_answers_inline_and_slow_
     async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
         quick = await caller.ask("tools/call", called("once", "quick"))
         assert quick["resultType"] == "complete"
-        started = time.monotonic()
+        started = clock.monotonic()
         slow = await caller.ask("tools/call", called("once", "slow", seconds=0.8))
         assert (slow["resultType"], slow["status"]) == ("task", "working")
-        assert 0.15 < time.monotonic() - started < 0.7
+        assert 0.15 < clock.monotonic() - started < 0.7
         shown: dict[str, Any] = slow
         while shown["status"] == "working":
             shown = await caller.ask("tasks/get", {"taskId": slow["taskId"]})
@@ -73,9 +74,9 @@ async def test_an_upstream_task_becomes_a_handle_at_once(tmp_path_factory: pytes
     folder, more = tmp_path_factory.mktemp("2026"), {"tasks": {**WAITS, "grace_ms": 5000}}
     async with set_stage(folder, generation="2026", more=more) as stage:
         async with http_stateless(stage.gateway, capabilities=EXTENSION) as caller:
-            started = time.monotonic()
+            started = clock.monotonic()
             handle = await caller.ask("tools/call", called("once_task", "theirs", seconds=0.6))
-            assert (handle["resultType"], time.monotonic() - started < 2) == ("task", True)
+            assert (handle["resultType"], clock.monotonic() - started < 2) == ("task", True)
             assert handle["taskId"].startswith("tg_")
             shown: dict[str, Any] = handle
             while shown["status"] == "working":
@@ -85,18 +86,18 @@ async def test_an_upstream_task_becomes_a_handle_at_once(tmp_path_factory: pytes
 
 async def test_a_caller_that_sent_task_gets_a_handle_at_once(stage: Stage) -> None:
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
-        started = time.monotonic()
+        started = clock.monotonic()
         created = await caller.ask("tools/call", called("once", "at once", seconds=0.5, task={}))
-        assert (created["task"]["status"], time.monotonic() - started < 0.4) == ("working", True)
+        assert (created["task"]["status"], clock.monotonic() - started < 0.4) == ("working", True)
         assert created["taskId"] == created["task"]["taskId"]
         await until(lambda: stage.ledger.count("at once") == 1)
 
 
 async def test_a_caller_without_tasks_or_token_gets_a_sentence(stage: Stage) -> None:
     async with http_session(stage.gateway) as caller:
-        started = time.monotonic()
+        started = clock.monotonic()
         answer = await caller.ask("tools/call", called("once", "sentence", seconds=1.0))
-        assert 0.3 < time.monotonic() - started < 0.95
+        assert 0.3 < clock.monotonic() - started < 0.95
         assert is_handed_over(answer)
 
 

@@ -44,6 +44,11 @@ class Foundation:
     def trouble(self) -> str | None:
         return self._writer.trouble
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit is on its way to the disk."""
+        return self._writer.is_committing
+
     def now_ms(self) -> int:
         return self._clock()
 

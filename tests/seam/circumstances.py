@@ -1,0 +1,161 @@
+"""What differs in virtual time from a gateway in a process of its own, in one place.
+
+It listens in memory, its files are not watched (a reload is a signal), the garbage collector keeps its settings, the store's
+committing thread is waited for, log lines go to the program that wrote them, and stdio servers run on the same loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from tests.seam.loop import PROCESS, VirtualLoop
+from tests.seam.processes import ChildOfGateway, RunningProgram
+from tests.seam.seeds import seeded
+
+from taskgate import clock, lifecycle
+from taskgate.store.sqlite.writer import Writer
+from taskgate.telemetry.logs import Log
+from taskgate.upstreams.stdio import child as child_module
+from taskgate.upstreams.stdio.reaper import Reaper
+from taskgate.upstreams.stdio.spec import ChildSpec, child_environment, find_program
+
+
+class _Bound:
+    """What stands for the listening socket; the loop listens in memory at its name."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._name = (host, port)
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._name
+
+    def close(self) -> None: ...
+
+
+class _NoChanges:
+    """Stands for `watchfiles.awatch`: no file ever changes."""
+
+    def __init__(self, *_: Any, stop_event: asyncio.Event, **__: Any) -> None:
+        self._stop = stop_event
+
+    def __aiter__(self) -> _NoChanges:
+        return self
+
+    async def __anext__(self) -> Any:
+        await self._stop.wait()
+        raise StopAsyncIteration
+
+
+def _loop() -> VirtualLoop | None:
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    return running if isinstance(running, VirtualLoop) else None
+
+
+def _start_writer(really: Callable[[Writer], None]) -> Callable[[Writer], None]:
+    def start(self: Writer) -> None:
+        loop = _loop()
+        if loop is not None:
+            loop.outside.append(lambda: self.is_committing)
+        really(self)
+
+    return start
+
+
+def _write_line(really: Callable[..., None]) -> Callable[..., None]:
+    def write(self: Log, level: str, event: str, facts: dict[str, Any]) -> None:
+        process = PROCESS.get()
+        if process is not None:
+            process.log.append((level, event, dict(facts)))
+        if isinstance(process, RunningProgram) and process.stderr is not None:
+            with contextlib.redirect_stderr(process.stderr):
+                really(self, level, event, facts)
+        else:
+            really(self, level, event, facts)
+
+    return write
+
+
+def _spawn(really: Callable[..., Any]) -> Callable[..., Any]:
+    def spawn(spec: ChildSpec, reaper: Reaper) -> Any:
+        loop = _loop()
+        if loop is None:
+            return really(spec, reaper)
+        environment = child_environment(spec.env)
+        find_program(spec, environment)
+        program = loop.processes.new([spec.command, *spec.args], environment)
+        started = ChildOfGateway(program)
+        program.start()
+        return started
+
+    return spawn
+
+
+def _watch_exit(really: Callable[..., None]) -> Callable[..., None]:
+    def watch(process: Any, on_exit: Callable[[], None]) -> None:
+        if isinstance(process, ChildOfGateway):
+            process.on_exit(on_exit)
+        else:
+            really(process, on_exit)
+
+    return watch
+
+
+def _send(really: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    def send(pid: int, number: int) -> None:
+        loop = _loop()
+        program = loop.processes.get(pid) if loop is not None else None
+        if program is None:
+            really(pid, number)
+        elif program.returncode is not None:
+            raise ProcessLookupError(pid)
+        else:
+            program.send_signal(signal.Signals(number))
+
+    return send
+
+
+@contextlib.contextmanager
+def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
+    """Gives what makes a loop; the clock follows the newest one."""
+    made: list[VirtualLoop] = []
+
+    def new_loop() -> VirtualLoop:
+        made.append(VirtualLoop())
+        return made[-1]
+
+    interval = sys.getswitchinterval()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(seeded(seed))
+        stack.callback(sys.setswitchinterval, interval)
+        stack.callback(clock.install(lambda: made[-1].time(), lambda: made[-1].wall()))
+        for where, name, stands_in in (
+            (lifecycle, "_bind", _Bound),
+            (lifecycle, "spare_the_collector", lambda: None),
+            (Writer, "start", _start_writer(Writer.start)),
+            (Log, "_write", _write_line(Log._write)),
+            (child_module, "spawn", _spawn(child_module.spawn)),
+            (child_module, "watch_exit", _watch_exit(child_module.watch_exit)),
+            (os, "kill", _send(os.kill)),
+            (os, "killpg", _send(os.killpg)),
+        ):
+            stack.enter_context(patch.object(where, name, stands_in))
+        stack.enter_context(patch("watchfiles.awatch", _NoChanges))
+        yield new_loop
+
+
+def virtual_loop() -> VirtualLoop:
+    """A loop that brings its circumstances along and takes them away when it is closed."""
+    stack = contextlib.ExitStack()
+    loop = stack.enter_context(circumstances())()
+    loop.when_closed = stack.close
+    return loop
