@@ -155,6 +155,7 @@ def test_every_query_is_valid_sql_and_is_used(tmp_path: Path) -> None:
         ("due_executions", ("now_ms",), "tasks_execution_due"),
         ("forgettable_tasks", ("now_ms",), "tasks_to_forget"),
         ("page_of_open_approvals", ("asked_ms",), "approvals_open"),
+        ("count_pending_of_caller", ("caller",), "COVERING INDEX approvals_open_of_caller"),
         ("last_given_approval", ("server",), "approvals_given"),
         ("forget_events", ("before_ms",), "events_by_age"),
     ],
@@ -409,9 +410,11 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for_for_ever(
         await store.accept(a_call())
 
 
-async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(tmp_path: Path) -> None:
+async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_store(tmp_path / "store.db")
-    store._writer._connection.execute("PRAGMA busy_timeout=0")
+    monkeypatch.setattr(writer, "LOCK_WAIT_S", 0.1)
     stranger = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
     answers = await asyncio.gather(*(store.accept(a_call()) for _ in range(100)), return_exceptions=True)
@@ -423,6 +426,102 @@ async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(tmp_path: 
     assert [row.entry.event for row in await store.audit_rows()] == ["kept for later"]
     assert isinstance(await store.accept(a_call()), Change)
     await store.close()
+
+
+async def test_a_strangers_lock_is_waited_for_beside_the_loop_and_not_on_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    stranger = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(store.accept(a_call()))
+    turns = 0
+    while turns < 20:
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        # Standing still on a lock would take as long as the lock is held, which is until the turns are over.
+        assert time.monotonic() - before < 5
+        turns += 1
+        assert await store.get("no such task") is None
+        assert not writing.done()
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    assert isinstance(await asyncio.wait_for(writing, DEADLINE_S), Change)
+    await store.close()
+
+
+async def test_the_log_of_lives_that_ended_hard_is_taken_in_at_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    program = f"""
+import asyncio, os, signal
+from pathlib import Path
+from taskgate.store.sqlite.store import open_store
+async def main():
+    store = open_store(Path({str(path)!r}))
+    await store.keep(os.urandom(8).hex(), os.urandom(1 << 20))
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    for _ in range(4):
+        done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], timeout=60, check=False)
+        assert done.returncode == -signal.SIGKILL
+        # Of each life, only its own megabyte.
+        assert (tmp_path / "store.db-wal").stat().st_size < 2 << 20
+    store = open_store(path)
+    assert (tmp_path / "store.db-wal").stat().st_size < 1 << 20
+    await store.close()
+
+
+async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    for number in range(80):
+        await store.keep(f"n{number}", os.urandom(1 << 20))
+    assert (tmp_path / "store.db-wal").stat().st_size < 3 * checkpointer.MAX_LOG_BYTES
+    await store.close()
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store.db.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(GatewayFault, match="is a link"):
+        open_store(tmp_path / "store.db")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_neither_a_deleted_lock_file_nor_another_path_admits_a_second_owner(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.db")
+    (tmp_path / "store.db.lock").unlink()
+    with pytest.raises(GatewayFault, match="is using the store"):
+        open_in_another_process(tmp_path / "store.db")
+    (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
+    with pytest.raises(GatewayFault, match="is using the store"):
+        open_in_another_process(tmp_path / "link.db")
+    asyncio.run(store.close())
+    open_in_another_process(tmp_path / "link.db")
+
+
+def open_in_another_process(path: Path) -> None:
+    program = f"""
+import asyncio, sys
+from pathlib import Path
+from taskgate.core.errors import GatewayFault
+from taskgate.store.sqlite.store import open_store
+try:
+    asyncio.run(open_store(Path({str(path)!r})).close())
+except GatewayFault as fault:
+    sys.exit(fault.message)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise GatewayFault("store_unavailable", done.stderr)
+
+
+async def test_an_owner_that_was_fenced_off_is_in_trouble_at_once(tmp_path: Path) -> None:
+    first = open_store(tmp_path / "store.db", locked=False)
+    assert first.trouble is None
+    second = open_store(tmp_path / "store.db", locked=False)
+    assert first.trouble is not None
+    assert "taken over" in first.trouble
+    assert second.trouble is None
+    await first.close()
+    await second.close()
 
 
 async def test_the_intent_is_the_only_way_to_dispatch(tmp_path: Path) -> None:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from pathlib import Path
 from typing import Final
 
 COMMITS_BETWEEN: Final = 128
+COMMITS_BETWEEN_LOOKS: Final = 8
+MAX_LOG_BYTES: Final = 16 << 20
+"""A log that is larger is copied at once, however few commits are in it."""
 _STOP_WITHIN_S: Final = 10.0
 
 
 class Checkpointer:
     """`committed` is called by the committing thread only."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, log: Path) -> None:
         self._connection = connection
+        self._log = log
         self._wanted = threading.Event()
         self._copied = threading.Event()
         self._stopping = False
@@ -41,9 +46,15 @@ class Checkpointer:
             self._copied.clear()
             _checkpoint(writing)
         self._commits += 1
-        if self._commits >= COMMITS_BETWEEN:
+        if self._commits >= COMMITS_BETWEEN or (self._commits % COMMITS_BETWEEN_LOOKS == 0 and self._is_large()):
             self._commits = 0
             self._wanted.set()
+
+    def _is_large(self) -> bool:
+        try:
+            return self._log.stat().st_size > MAX_LOG_BYTES
+        except OSError:
+            return False
 
     def _work(self) -> None:
         while True:

@@ -13,29 +13,50 @@ from taskgate.core.errors import GatewayFault
 from taskgate.store.sqlite.named_queries import migrations
 
 SYNCHRONOUS = "FULL"
+LOG_BYTES = 16 << 20
+"""The log is cut back to this when it starts over."""
 _CACHE_KIB = 16_384
+_OPENING_WAIT_MS = 10_000
+_READER_WAIT_MS = 20
 
 
 def connect_writer(path: Path, *, synchronous: str = SYNCHRONOUS) -> sqlite3.Connection:
-    """The one connection that writes."""
-    connection = _connect(path)
+    """The one connection that writes. Waits for other processes until it is told not to."""
+    connection = _connect(path, _OPENING_WAIT_MS)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={synchronous}")
     # The checkpointer does this in its own time.
     connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
     return connection
+
+
+def never_wait(connection: sqlite3.Connection) -> None:
+    """From now on another process's lock is an error at once: this connection is used on the event loop."""
+    connection.execute("PRAGMA busy_timeout=0")
+
+
+def start_log_over(connection: sqlite3.Connection) -> None:
+    """Move all of the log into the database and cut it to nothing: what lives that ended hard have left behind."""
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError:
+        # A full disk or a stranger's lock: nothing is lost, and the checkpointer will come to it.
+        return
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
     """A connection that cannot write. It sees every commit at once and never waits for the writer."""
-    connection = _connect(path)
+    connection = _connect(path, _READER_WAIT_MS)
     connection.execute("PRAGMA query_only=1")
     return connection
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, wait_ms: int) -> sqlite3.Connection:
     # The connection moves between threads, but only ever has one user at a time.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=10)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=wait_ms / 1000
+    )
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     connection.execute("PRAGMA temp_store=MEMORY")
     return connection

@@ -42,6 +42,12 @@ class Foundation:
 
     @property
     def trouble(self) -> str | None:
+        """Why nothing can be written just now: the disk refuses, or the store belongs to somebody else."""
+        try:
+            if not self._reader.is_current(self._ownership):
+                return "another Taskgate has taken over this store; this one must stop"
+        except GatewayFault as fault:
+            return fault.message
         return self._writer.trouble
 
     @property

@@ -11,6 +11,7 @@ import sqlite3
 from typing import Any
 
 from taskgate.core.audit import Row
+from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
@@ -35,7 +36,11 @@ class Reader:
         self._connection.close()
 
     def _run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
-        return self._connection.execute(SQL[name], values)
+        try:
+            return self._connection.execute(SQL[name], values)
+        except sqlite3.OperationalError as error:
+            # Readers wait for nobody in ordinary life; where they would, the event loop must not.
+            raise GatewayFault("store_unavailable", f"The store cannot be read: {error}. Try again soon.") from error
 
     def task(self, task_id: str, now_ms: int, *, also_gone: bool = False) -> Task | None:
         row = self._run("find_task", id=task_id).fetchone()
@@ -93,6 +98,11 @@ class Reader:
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
         found = self._run("claimed_tasks", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
         return tuple(rows.task_from(*row) for row in found)
+
+    def is_current(self, ours: Ownership) -> bool:
+        """Whether no other owner has taken over the store since we opened it."""
+        found = self._run("find_owner", owner=ours.owner).fetchone()
+        return found is not None and found[0] == ours.fence and not found[1]
 
     def spill_names(self) -> set[str]:
         return {row[0] for row in self._run("spill_names")}

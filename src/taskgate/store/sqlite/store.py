@@ -7,7 +7,6 @@ ends.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,14 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.approval_side import ApprovalSide
 from taskgate.store.sqlite.catalog_side import CatalogSide
 from taskgate.store.sqlite.checkpointer import Checkpointer
-from taskgate.store.sqlite.connection import SYNCHRONOUS, connect_reader, connect_writer, migrate
+from taskgate.store.sqlite.connection import (
+    SYNCHRONOUS,
+    connect_reader,
+    connect_writer,
+    migrate,
+    never_wait,
+    start_log_over,
+)
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.log_side import LogSide
@@ -76,6 +82,7 @@ def open_store(
     try:
         writing, checkpointing, reading = _connect_all(path, synchronous)
         fence = writing.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
+        never_wait(writing)
     except (sqlite3.Error, OSError, GatewayFault) as error:
         if lock is not None:
             lock.release()
@@ -84,7 +91,7 @@ def open_store(
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
     kept = KeptEvents()
-    writer = Writer(writing, Checkpointer(checkpointing), clock, ownership, kept)
+    writer = Writer(writing, Checkpointer(checkpointing, path.with_name(path.name + "-wal")), clock, ownership, kept)
     store = SqliteStore(writer, Reader(reading, kept), SpillFiles(path), clock, ownership, kept)
     store._lock = lock
     writer.start()
@@ -93,10 +100,9 @@ def open_store(
 
 def _connect_all(path: Path, synchronous: str) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
     """The connections that write, checkpoint and read."""
-    # Arguments and results are in this file and in the log beside it, which takes over its permissions.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     writing = connect_writer(path, synchronous=synchronous)
     try:
+        start_log_over(writing)
         migrate(writing)
         return writing, connect_writer(path, synchronous=synchronous), connect_reader(path)
     except BaseException:

@@ -3,7 +3,8 @@
 An operation is a function of a `Transaction`. Operations run on the event loop, a few tens of microseconds each;
 only the COMMIT, which waits for the disk, runs in a thread. (Running the operations there too would hand the
 interpreter's lock back and forth for every statement, and a busy loop starves such a thread for seconds.) While one
-commit is on its way, the next batch gathers.
+commit is on its way, the next batch gathers. Another process may hold the database's lock (a backup, a shell): the loop
+never waits for it; the thread does, for a while, and hands the begun transaction back to the loop.
 
 Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If one operation fails,
 the batch is done again with each in its own savepoint, so it takes nothing back from its neighbours; operations may
@@ -44,6 +45,12 @@ RIDE_ALONG_DELAY_S: Final = 0.25
 RETRY_S: Final = 0.5
 ANSWER_WITHIN_S: Final = 30.0
 SWITCH_INTERVAL_S: Final = 0.00005
+LOCK_WAIT_S: Final = 10.0
+LOCK_LOOK_S: Final = 0.02
+
+
+class WaitForLock:
+    """A job for the thread: begin a transaction as soon as another process lets go of the database."""
 
 
 class Writer:
@@ -70,7 +77,8 @@ class Writer:
         self._idle: asyncio.Future[None] | None = None
         self._is_stopping = False
         self._trouble: str | None = None
-        self._to_commit: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._to_commit: queue.SimpleQueue[Batch | WaitForLock | None] = queue.SimpleQueue()
+        self._pause = threading.Event()
         self._thread = threading.Thread(target=self._commit_batches, name="taskgate-store-commits", daemon=True)
 
     @property
@@ -165,23 +173,38 @@ class Writer:
             self._go_on()
 
     def _run_batch(self) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if _is_locked(error):
+                self._to_commit.put(WaitForLock())
+            else:
+                self._refuse_all(Batch([], []), error)
+        else:
+            self._fill_batch()
+
+    def _fill_batch(self) -> None:
+        """A transaction is open and nobody else's: run what waits in it."""
         batch = Batch([], list(self._riding))
         self._riding.clear()
         try:
             self._run_quickly(batch)
         except sqlite3.OperationalError as error:
-            # Nobody is left waiting for a disk that refuses: all get the same answer now.
-            batch.waiting.extend(self._waiting)
-            self._waiting.clear()
-            self._over(batch, self._roll_back(error))
+            self._refuse_all(batch, error)
         except Exception:  # one of them failed, and the whole transaction with it: find out which
             self._run_one_by_one(batch)
         else:
             self._to_commit.put(batch)
 
+    def _refuse_all(self, batch: Batch, error: sqlite3.Error) -> None:
+        """Nobody is left waiting for a disk that refuses: all get the same answer now."""
+        batch.waiting.extend(self._waiting)
+        self._waiting.clear()
+        self._over(batch, self._roll_back(error))
+
     def _run_quickly(self, batch: Batch) -> None:
         """Without savepoints: one costs as much as a whole operation."""
-        transaction = self._begin()
+        transaction = self._transaction()
         until = clock.monotonic() + BATCH_BUDGET_S
         while self._waiting and len(batch.waiting) < MAX_BATCH and clock.monotonic() < until:
             batch.waiting.append(self._waiting.popleft())
@@ -192,7 +215,8 @@ class Writer:
     def _run_one_by_one(self, batch: Batch) -> None:
         try:
             self._connection.execute("ROLLBACK")
-            transaction = self._begin()
+            self._connection.execute("BEGIN IMMEDIATE")
+            transaction = self._transaction()
             for waiting in batch.waiting:
                 waiting.failure = self._in_savepoint(transaction, waiting.run)
             for rider in batch.riding:
@@ -202,8 +226,7 @@ class Writer:
         else:
             self._to_commit.put(batch)
 
-    def _begin(self) -> Transaction:
-        self._connection.execute("BEGIN IMMEDIATE")
+    def _transaction(self) -> Transaction:
         transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
         if self._trouble is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
@@ -230,11 +253,36 @@ class Writer:
         return str(error)
 
     def _commit_batches(self) -> None:
-        """The thread: everything that waits for the disk."""
-        while (batch := self._to_commit.get()) is not None:
-            trouble = self._commit()
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._over, batch, trouble)
+        """The thread: everything that waits for the disk, or for another process."""
+        while (job := self._to_commit.get()) is not None:
+            if isinstance(job, WaitForLock):
+                refused = self._begin_patiently()
+                if refused is None:
+                    self._tell_loop(self._fill_batch)
+                else:
+                    self._tell_loop(self._refuse_all, Batch([], []), refused)
+            else:
+                trouble = self._commit()
+                self._tell_loop(self._over, job, trouble)
+
+    def _tell_loop(self, what: Callable[..., None], *values: object) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what, *values)
+
+    def _begin_patiently(self) -> sqlite3.Error | None:
+        """Begin a transaction once the other process lets go; the refusal if it does not in time."""
+        refused: sqlite3.Error | None = None
+        for _ in range(int(LOCK_WAIT_S / LOCK_LOOK_S)):
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _is_locked(error):
+                    return error
+                refused = error
+                self._pause.wait(LOCK_LOOK_S)
+            else:
+                return None
+        return refused
 
     def _commit(self) -> str | None:
         try:
@@ -252,8 +300,10 @@ class Writer:
         If only the sync failed, the whole transaction stands in the log. This process takes it for undone, but the next
         one would find it after a crash, and run what its caller was told had not been accepted.
         """
+        refused = self._begin_patiently()
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            if refused is not None:
+                raise refused
             transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
             self._connection.execute("COMMIT")
@@ -282,6 +332,11 @@ class Writer:
             self._go_on()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    """Whether another connection is in the way, which will pass."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def unavailable(why: str) -> GatewayFault:
