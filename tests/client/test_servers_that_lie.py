@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from taskgate.client import (
     ClientError,
     ConnectionLost,
     DeadlineExceeded,
+    Generation,
     InvalidReply,
     ServerUnreachable,
     TaskCancelled,
@@ -233,3 +235,24 @@ async def test_a_status_the_server_pushes_makes_polling_unnecessary(lying_comman
         assert handle.task.poll_interval == 60_000
         assert (await handle.result(PATIENCE)).text == "true result"
         assert json.loads((await session.call_tool("polls", {"taskId": handle.task_id})).text) == []
+
+
+SLOW_TO_START = """
+import json, sys, time
+time.sleep(0.5)
+
+for line in sys.stdin:
+    asked = json.loads(line)
+
+    if asked["method"] == "server/discover":
+        said = {"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}}
+    else:
+        said = {"error": {"code": -32022, "message": "no handshake here", "data": {"supported": ["2026-07-28"]}}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+async def test_a_stateless_server_that_is_slow_to_start_is_still_found() -> None:
+    async with connect([sys.executable, "-c", SLOW_TO_START], probe_timeout=0.05) as session:
+        assert session.generation is Generation.STATELESS

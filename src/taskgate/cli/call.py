@@ -57,8 +57,8 @@ def call(
     answer: AnswerOption = None,
 ) -> None:
     """Call a tool of a gateway (default), of any server (--url), or of a program (-- COMMAND)."""
-    if as_task and target.is_gateway and target.generation is None:
-        # A stateless server decides by itself what becomes a task. A gateway speaks both generations: ask where one can.
+    if as_task and ttl is not None and target.is_gateway and target.generation is None:
+        # Only the stateful generation lets a caller ask for a ttl, and a gateway speaks both.
         target = replace(target, generation="stateful")
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)

@@ -17,7 +17,14 @@ from taskgate.client.errors import (
 )
 from taskgate.client.generations.dialect import Dialect
 from taskgate.client.generations.stateful import shake_hands
-from taskgate.client.generations.stateless import CAPABILITY_MISSING, HEADER_MISMATCH, VERSION, Stateless, discover
+from taskgate.client.generations.stateless import (
+    CAPABILITY_MISSING,
+    HEADER_MISMATCH,
+    VERSION,
+    VERSION_UNSUPPORTED,
+    Stateless,
+    discover,
+)
 from taskgate.client.options import Generation, Options
 from taskgate.client.transport.carrier import Carrier
 
@@ -39,6 +46,11 @@ async def negotiate(carrier: Carrier, options: Options) -> Dialect:
             # Neither a handshake nor discovery: a stateless server that left out discovery still answers calls.
             carrier.settle(VERSION, stateful=False)
             return Stateless(options)
+        if isinstance(reason, DeadlineExceeded) and error.code == VERSION_UNSUPPORTED:
+            # It was only slow to start.
+            late = await discover(carrier, options, options.connect_timeout)
+            if late is not None:
+                return late
         raise VersionUnsupported(f"the server refused the handshake: {error}") from error
 
 

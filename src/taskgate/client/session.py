@@ -26,6 +26,9 @@ from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport.carrier import Carrier
 from taskgate.client.wire import Message
 
+ASK_FOR_TASK = "taskgate/task"
+"""In the `_meta` of a stateless call: a Taskgate gateway then answers with a task handle at once."""
+
 
 class Session:
     """See the module's docstring. Every method that waits takes `timeout` in seconds and has a default."""
@@ -118,8 +121,8 @@ class Session:
         it.
 
         Raises `TasksNotSupported`, before anything is sent, where the server or the tool runs no tasks. A
-        stateless server decides by itself; if it answers at once the handle is already complete and has no
-        `task_id`.
+        stateless server decides by itself (a Taskgate gateway does as it is asked); if it answers at once the
+        handle is already complete and has no `task_id`.
         """
         if not self.supports_tasks:
             raise TasksNotSupported("this server does not run tool calls as tasks")
@@ -129,6 +132,9 @@ class Session:
             if tool is None or tool.task_support is TaskSupport.FORBIDDEN:
                 raise TasksNotSupported(f"the tool {name!r} does not run as a task")
             augment = {} if ttl is None else {"ttl": ttl}
+        else:
+            # A stateless server decides by itself what becomes a task; a Taskgate gateway can be asked to.
+            meta = {**(meta or {}), ASK_FOR_TASK: True}
         limit = self._conversation.options.request_timeout if timeout is None else timeout
         outcome = await self._call(name, arguments, limit, on_progress, meta, augment, as_task=True)
         return outcome if isinstance(outcome, TaskHandle) else TaskHandle.answered(self._following, outcome)

@@ -31,7 +31,7 @@ from taskgate.gateway.errand import Errand
 from taskgate.gateway.features import Validate
 from taskgate.gateway.find_tool import find_tool
 from taskgate.gateway.request import Request
-from taskgate.gateway.task_contract import task_contract
+from taskgate.gateway.task_contract import task_contract, wants_handle
 from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
@@ -53,7 +53,8 @@ def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
     tool = view.tools.get(name) if view is not None else None
     if tool is None:
         return _unlisted(context, request, name, arguments)
-    if tool.plain and _SPECIAL.isdisjoint(request.params) and idempotency_key(request) is None:
+    plain = tool.plain and _SPECIAL.isdisjoint(request.params) and not wants_handle(request)
+    if plain and idempotency_key(request) is None:
         _validate_and_learn(context, request, tool, arguments)
         return plainly(context, request, tool, arguments)
     return _specially(context, request, tool, arguments)
@@ -85,7 +86,7 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
     if type(decision) is Denied:
         context.governor.for_tool(request, tool)
     _validate_and_learn(context, request, tool, arguments)
-    if "task" in request.params or tool.forced or governed:
+    if "task" in request.params or tool.forced or governed or wants_handle(request):
         check = task_contract(context, request, tool)
     if governed or "requestState" in request.params:
         resumed = await context.by_url.resumed(request, tool)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, missing_capability
+from taskgate.core.meta import meta_of
 from taskgate.gateway.context import Context
 from taskgate.gateway.request import Request
 from taskgate.gateway.views import ToolRef
+
+TASK_META: Final = "taskgate/task"
+"""With this key set to true in `_meta` a stateless caller asks for a task handle at once."""
+
+
+def wants_handle(request: Request) -> bool:
+    """Whether a stateless caller asked for a handle at once. On the path of every call."""
+    return request.envelope is not None and meta_of(request.params).get(TASK_META) is True
 
 
 def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskCheck:
     """Does the call obey what the tool showed this caller about tasks?"""
     session = request.session
-    if session is None and tool.forced and not request.inner:
+    if session is None and not request.inner and (tool.forced or wants_handle(request)):
         return _stateless_contract(request)
     if session is None or request.inner or not speaks_tasks(session.version):
         return TaskCheck.SYNC
@@ -45,7 +56,11 @@ def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskChec
 
 
 def _stateless_contract(request: Request) -> TaskCheck:
-    """A tool that the operator wants run as a task only: this generation has its own word for a caller that cannot follow one."""
+    """A task and nothing else, by the operator's wish or the caller's: this generation has its own word for a caller that cannot
+    follow one.
+    """
     if request.envelope is not None and not request.envelope.wants_tasks:
-        raise missing_capability({"extensions": {TASKS_EXTENSION: {}}}, "This tool runs as a task only.")
+        raise missing_capability(
+            {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to get a task handle."
+        )
     return TaskCheck.TASK

@@ -1,0 +1,52 @@
+"""A 2026 caller that wants a task now need not wait for the grace period."""
+
+from __future__ import annotations
+
+from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam
+
+NOW = {"taskgate/task": True}
+
+
+def server() -> Upstream:
+    notes = Upstream("2025")
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(5)
+        return "done"
+
+    return notes
+
+
+@seam
+async def test_a_2026_caller_may_ask_for_a_handle_at_once() -> None:
+    notes = server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        await caller.tools()
+        call = caller.begin_call("notes__slow", _meta=NOW)
+        handle = (await call.done()).result
+        assert (handle["resultType"], handle["status"]) == ("task", "working")
+        assert call.took < 1
+        await gate.advance(6)
+        ended = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+        assert ended["result"]["content"][0]["text"] == "done"
+        assert notes.count("slow") == 1
+
+
+@seam
+async def test_without_the_tasks_extension_the_wish_is_refused_before_anything_runs() -> None:
+    notes = server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2026")
+        refused = await caller.call("notes__slow", _meta=NOW)
+        assert refused.error["code"] == -32021
+        assert refused.status == 400
+        assert notes.count("slow") == 0
+
+
+@seam
+async def test_only_the_value_true_is_the_wish() -> None:
+    async with Gateway({}, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        assert (await caller.call("notes__slow", _meta={"taskgate/task": "yes"})).text == "done"
