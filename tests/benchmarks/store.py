@@ -16,6 +16,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.harness.unchecked import just_go
+
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.recovery import next_action
@@ -129,7 +131,7 @@ async def live(store: SqliteStore, count: int) -> None:
     async def one(number: int) -> None:
         answer = await store.accept(a_call("short-lived"))
         assert isinstance(answer, Change)
-        await store.intend(answer.task.id, byte_hash="b", upstream="reports")
+        await store.intend(answer.task.id, byte_hash="b", upstream="reports", look=just_go)
         await store.advance(answer.task.id, ResultCame(b'{"content":[]}'))
 
     report("accept + intend + finish", *await measure(count, CONCURRENT, one), "-")

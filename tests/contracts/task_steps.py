@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from store_under_test import a_call
+from tests.harness.unchecked import just_go
 
 from taskgate.core.tasks import happening as h
 from taskgate.core.tasks.task import Task
@@ -23,7 +24,7 @@ async def accepted(store: Store, **changes: object) -> Task:
 
 async def dispatched(store: Store, **changes: object) -> Task:
     task = await accepted(store, **changes)
-    answer = await store.intend(task.id, byte_hash="b1", upstream="reports")
+    answer = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
     assert isinstance(answer, Intended)
     return answer.task
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from store_under_test import ANN, BOB, OPS, START, SqliteUnderTest, a_call, asking
+from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import Entry
 from taskgate.core.catalog.pin import Pin
@@ -66,7 +67,7 @@ async def test_a_decision_moves_the_task_in_the_same_step(store: Store) -> None:
     assert answer.change is not None
     assert answer.change.task.state is TaskState.APPROVED
     assert answer.change.task.approval_deadline_ms == START + 900_000
-    sent = await store.intend(task.id, byte_hash="b", upstream="u")
+    sent = await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
     assert isinstance(sent, Intended)
     held = await store.held(request.id)
     assert held is not None
@@ -87,12 +88,12 @@ async def test_a_denied_task_is_rejected_with_the_reason_and_never_intended(stor
         TaskState.REJECTED,
         "The call was denied: not today",
     )
-    assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u"), Intended)
+    assert not isinstance(await store.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
 
 
 async def test_a_task_that_still_waits_is_never_intended(store: Store) -> None:
     task, _ = await waiting(store)
-    assert isinstance(await store.intend(task.id, byte_hash="b", upstream="u"), NotPossible)
+    assert isinstance(await store.intend(task.id, byte_hash="b", upstream="u", look=just_go), NotPossible)
 
 
 async def test_two_must_agree_and_one_vote_moves_nothing(store: Store) -> None:
@@ -129,7 +130,7 @@ async def test_an_approval_is_spent_by_one_run_only(adapter: SqliteUnderTest) ->
     task, request = await waiting(store)
     await decided(store, request, YES)
     adapter.clock.turn(900_000)
-    answer = await store.intend(task.id, byte_hash="b", upstream="u")
+    answer = await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
     assert isinstance(answer, ApprovalSpent)
     assert answer.approval.state is State.EXPIRED
     over = await store.change_held(request.id, OPS, TimePassed(0))

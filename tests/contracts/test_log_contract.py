@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from store_under_test import START, SqliteUnderTest, a_call, asking
+from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import Entry, Whole, verify
 from taskgate.core.errors import GatewayFault
@@ -17,7 +18,7 @@ from taskgate.ports.store_answers import Change, Intended
 async def test_every_change_of_state_is_an_event_in_order(store: Store) -> None:
     call = a_call()
     created = await store.accept(call)
-    sent = await store.intend(call.id, byte_hash="b", upstream="u")
+    sent = await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
     await store.advance(call.id, h.Noted("half way"))
     done = await store.advance(call.id, h.ResultCame(b"{}"))
     page = await store.events_after("carol", 0)
@@ -106,7 +107,7 @@ async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -
         await store.accept(call, approval=asking(call) if call_number % 3 == 0 else None)
         store.record(Entry(0, "call_forwarded", principal="carol"))
         await store.accept(a_call(id=call.id))
-        await store.intend(call.id, byte_hash="b", upstream="u")
+        await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
         await store.advance(call.id, h.Cancelled())
 
     await asyncio.gather(*(live(number) for number in range(len(calls))))
@@ -141,7 +142,7 @@ async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -
         *(
             store.intend(call.id, byte_hash="b", upstream="u", look=explode)
             if number % 2
-            else store.intend(call.id, byte_hash="b", upstream="u")
+            else store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
             for number, call in enumerate(calls)
         ),
         return_exceptions=True,

@@ -6,6 +6,7 @@ import asyncio
 
 from store_under_test import SqliteUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched, finished
+from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import Entry
 from taskgate.core.errors import Executed
@@ -81,7 +82,7 @@ async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: 
     store = adapter.open()
     draft = a_call()
     await store.accept(draft, key="k")
-    await store.intend(draft.id, byte_hash="b", upstream="u")
+    await store.intend(draft.id, byte_hash="b", upstream="u", look=just_go)
     await store.advance(draft.id, h.ResultCame(RESULT))
     adapter.clock.turn(600_000)
     gone = ResultGone(draft.id, Executed.YES)
@@ -110,7 +111,7 @@ async def test_a_stale_owners_write_changes_nothing(adapter: SqliteUnderTest) ->
     assert await new.claim() == 1
     stale = StaleOwner(old.ownership)
     assert await old.advance(task.id, h.ResultCame(RESULT)) == stale
-    assert await old.intend(task.id, byte_hash="b", upstream="u") == stale
+    assert await old.intend(task.id, byte_hash="b", upstream="u", look=just_go) == stale
     assert await old.accept(a_call()) == stale
     old.note(task.id, h.Noted("I am still here"))
     old.record(Entry(0, "late"))
@@ -129,9 +130,9 @@ async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adap
     task = await accepted(first)
     await first.close()
     second = adapter.open(owner="second")
-    assert await second.intend(task.id, byte_hash="b", upstream="u") == StaleOwner(second.ownership)
+    assert await second.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(second.ownership)
     assert await second.claim() == 1
-    assert isinstance(await second.intend(task.id, byte_hash="b", upstream="u"), Intended)
+    assert isinstance(await second.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
     await second.close()
 
 
@@ -155,7 +156,7 @@ async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: SqliteUn
     await first.close()
     second = adapter.open()
     await second.claim()
-    again = await second.intend(task.id, byte_hash="b1", upstream="reports")
+    again = await second.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
     assert isinstance(again, Intended)
     assert again.task.last_attempt is not None
     assert (again.task.last_attempt.number, again.task.last_attempt.fence) == (2, second.ownership.fence)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from store_under_test import START, SqliteUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched, finished
+from tests.harness.unchecked import just_go
 
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
@@ -51,7 +52,7 @@ async def test_an_acknowledged_task_is_there_after_a_restart(adapter: SqliteUnde
 async def test_an_unknown_id_is_nobody(store: Store) -> None:
     assert await store.get("tg_nothing") is None
     assert await store.result_bytes("tg_nothing") is None
-    assert await store.intend("tg_nothing", byte_hash="b", upstream="u") == UnknownTask("tg_nothing")
+    assert await store.intend("tg_nothing", byte_hash="b", upstream="u", look=just_go) == UnknownTask("tg_nothing")
     assert await store.advance("tg_nothing", h.Cancelled()) == UnknownTask("tg_nothing")
 
 
@@ -148,16 +149,18 @@ async def test_an_error_is_an_outcome_as_well(store: Store) -> None:
 
 async def test_a_once_call_is_intended_once(store: Store) -> None:
     task = await dispatched(store, tool_class=ToolClass.ONCE)
-    assert await store.intend(task.id, byte_hash="b1", upstream="reports") == MayNotRepeat(1)
+    assert await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go) == MayNotRepeat(1)
     await store.advance(task.id, h.AttemptVoided())
-    again = await store.intend(task.id, byte_hash="b1", upstream="reports")
+    again = await store.intend(task.id, byte_hash="b1", upstream="reports", look=just_go)
     assert isinstance(again, Intended)
     assert again.task.attempts == 2
 
 
 async def test_of_fifty_readers_that_start_the_same_task_one_may_send(store: Store) -> None:
     task = await accepted(store)
-    answers = await asyncio.gather(*(store.intend(task.id, byte_hash="b", upstream="u") for _ in range(50)))
+    answers = await asyncio.gather(
+        *(store.intend(task.id, byte_hash="b", upstream="u", look=just_go) for _ in range(50))
+    )
     assert sum(isinstance(answer, Intended) for answer in answers) == 1
     assert sum(isinstance(answer, MayNotRepeat) for answer in answers) == 49
 
@@ -165,7 +168,7 @@ async def test_of_fifty_readers_that_start_the_same_task_one_may_send(store: Sto
 async def test_a_cancelled_task_is_never_intended(store: Store) -> None:
     task = await accepted(store)
     await store.advance(task.id, h.Cancelled("enough"))
-    assert await store.intend(task.id, byte_hash="b", upstream="u") == AlreadyOver(TaskState.CANCELLED)
+    assert await store.intend(task.id, byte_hash="b", upstream="u", look=just_go) == AlreadyOver(TaskState.CANCELLED)
 
 
 async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: Store) -> None:

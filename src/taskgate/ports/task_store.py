@@ -49,11 +49,6 @@ LastLook = Callable[[Task, Approval | None, int], Happening | None]
 happening that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
 
 
-def just_go(task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
-    """The look that always agrees."""
-    return None
-
-
 class TaskStore(Protocol):
     """Tasks, their attempts, their questions and their idempotency keys."""
 
@@ -89,7 +84,7 @@ class TaskStore(Protocol):
         byte_hash: str,
         upstream: str,
         message: str | None = None,
-        look: LastLook = just_go,
+        look: LastLook,
         audit: Entry | None = None,
     ) -> Intending:
         """Write the intent to send. Only `Intended` allows the first byte to go out.

@@ -26,7 +26,7 @@ from taskgate.ports.store_answers import (
     TaskPage,
     TaskQuestion,
 )
-from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook, just_go
+from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
 from taskgate.store.sqlite import task_operations, upkeep_operations
 from taskgate.store.sqlite.foundation import Foundation
 from taskgate.store.sqlite.latest_wins import LatestWins
@@ -71,7 +71,7 @@ class TaskSide(Foundation):
         byte_hash: str,
         upstream: str,
         message: str | None = None,
-        look: LastLook = just_go,
+        look: LastLook,
         audit: Entry | None = None,
     ) -> Intending:
         return await self._write(
