@@ -194,6 +194,9 @@ class FairQueue:
             del self._waiting[caller]
         return True
 
+    def limit_waiting(self, in_all: int, per_caller: int) -> None:
+        self.max_waiting, self.max_waiting_per_caller = in_all, per_caller
+
     def resize(self, slots: int) -> list[Hashable]:
         """The limit changed. Gives the tickets that run now; calls that already run are left alone."""
         self.slots = slots

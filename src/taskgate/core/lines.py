@@ -33,6 +33,10 @@ class LineSplitter:
         self._skipped = 0
         self._begin = self._end = b""
 
+    def adopt(self, max_line_bytes: int) -> None:
+        """From now on lines may be as long as this."""
+        self.limit = max_line_bytes
+
     @property
     def unfinished_bytes(self) -> int:
         """How many bytes came since the last newline: at the end of the stream, a half line that counts for nothing."""

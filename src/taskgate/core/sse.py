@@ -64,6 +64,10 @@ class SseParser:
         self._retry: int | None = None
         self._block_bytes = 0
 
+    def adopt(self, max_event_bytes: int) -> None:
+        """From now on events may be as long as this."""
+        self.limit = max_event_bytes
+
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes, in order."""
         if not chunk:

@@ -180,12 +180,10 @@ class Api:
         channels = self._inbox.approvals.announcer.channels.get(workflow, ())
         index = int(number) if number.isdigit() else -1
         channel = channels[index] if 0 <= index < len(channels) else None
-        receive = getattr(channel, "receive", None)
-        if channel is None or receive is None:
+        if not isinstance(channel, CallbackChannel):
             return problem(404, _NOTHING_HERE)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in request.headers.items()}
-        able: CallbackChannel = channel  # type: ignore[assignment]
-        reply = await asyncio.wait_for(able.receive(headers, request.body), 30)
+        reply = await asyncio.wait_for(channel.receive(headers, request.body), 30)
         return Answer(reply.status, reply.body, "application/json")
 
 

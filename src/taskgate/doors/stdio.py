@@ -230,7 +230,7 @@ class StdioDoor:
 
     async def _open_session(self, message: Message, outlet: LineOutlet) -> None:
         session, reply = await self._gateway.initialize(message, self._caller, self._narrowing, old_stdio=True)
-        session.outlet = outlet
-        session.open_requests += 1
+        session.attach(outlet)
+        session.stream_opened()
         self._session = session
         outlet.send(reply)

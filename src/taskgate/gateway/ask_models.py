@@ -124,7 +124,7 @@ class Models:
         ledger = self._ledgers.get(source.provider.name)
         if ledger is None:
             ledger = self._ledgers[source.provider.name] = SpendLedger(source.limits)
-        ledger.limits = source.limits
+        ledger.adopt(source.limits)
         return ledger
 
     async def close(self) -> None:

@@ -46,9 +46,8 @@ class Line:
         return self._queue.running
 
     def resize(self, slots: int, max_waiting: int) -> None:
-        self._queue.max_waiting = max_waiting
         # One caller may not fill the whole line, or there would be no one left to be fair to.
-        self._queue.max_waiting_per_caller = max(1, max_waiting // 2)
+        self._queue.limit_waiting(max_waiting, max(1, max_waiting // 2))
         self._call(self._queue.resize(slots))
 
     def dissolve(self) -> None:

@@ -216,7 +216,7 @@ async def _in_line(
     context: Context, request: Request, tool: ToolRef, arguments: Any, line: Line, promotion: Promotion
 ) -> bytes:
     """The result of a call to a server that takes only so many at once: in its turn."""
-    promotion.in_line = True
+    promotion.wait_in_line()
     async with line.slot(caller_key(request), tool.timeout_s):
         await promotion.through()
         return await context.relay.carry(request, _errand(context, request, tool, arguments))

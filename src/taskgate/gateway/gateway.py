@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span, Waterfall
@@ -121,7 +119,7 @@ class Gateway:
         return self.context.sessions.find(session_id, caller, clock.monotonic())
 
     def touch(self, session: Session) -> None:
-        session.last_used = clock.monotonic()
+        session.touch(clock.monotonic())
 
     async def end_session(self, session: Session) -> None:
         await self.session_ends.end(session)
@@ -139,7 +137,7 @@ class Gateway:
         session = self.context.sessions.open(caller, opening, wish, clock.monotonic())
         scope = self.context.plan.scopes[caller.scope]
         if callable_families(scope):
-            session.face = msgspec.structs.replace(session.face, inbox=True)
+            session.use_inbox()
         if scope.mode in FACADE_MODES:
             self.activity.open(session_key(session), caller.scope)
         log.info(
@@ -168,7 +166,7 @@ class Gateway:
         assert message.id is not None
         methods = self.stateful if session is not None else self.stateless
         use_case = methods.get(message.method)
-        span = request.span = self._begin_span(request)
+        span = request.begin(self._begin_span(request))
         state, began = "error", clock.monotonic()
         try:
             if use_case is None and session is not None and self.context.plan.features.vendor_methods:
@@ -185,13 +183,11 @@ class Gateway:
                 # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely
                 # on that (-32021); only a scope that is all about the facade adds the inbox.
                 scope = self.context.plan.scopes.get(request.caller.scope)
-                request.inbox = scope is not None and scope.mode in FACADE_MODES
+                if scope is not None and scope.mode in FACADE_MODES:
+                    request.use_inbox()
                 result = await use_case(request)
             else:
-                if request.carrier is None:
-                    request.carrier = asyncio.current_task()
-                assert request.carrier is not None
-                session.begin(message.id, request.carrier)
+                session.begin(message.id, request.carried())
                 try:
                     result = await use_case(request)
                 finally:

@@ -17,7 +17,7 @@ from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
-from taskgate.core.questions import ELICIT, NO_STATE, Answer, Question, bare_params, can_answer
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Raw
 from taskgate.gateway.errand import Errand
 from taskgate.gateway.events.events import ElicitationCompleted
@@ -186,7 +186,7 @@ class Relay:
             params["requestState"] = wire.raw(state.body)
         else:
             params.pop("inputResponses", None)
-        errand.params = params
+        errand.resume(params)
         link = await errand.upstream.link(request.link_key, request.face)
         if link.generation is Generation.STATEFUL:
             return await self._hold(request, errand, link)
@@ -201,7 +201,7 @@ class Relay:
         while isinstance(reply, InputRequired):
             await request.promoted()
             asked = {key: question_in(raw, link.server, key) for key, raw in reply.requests.items()}
-            request.asked_state = bytes(reply.state) if reply.state is not None else NO_STATE
+            request.keep_state(reply.state)
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
             if not foreign:
                 return reply
@@ -213,7 +213,7 @@ class Relay:
                 key: _usable_answer(question, answer)
                 for (key, question), answer in zip(foreign.items(), answers, strict=True)
             }
-            _next_round(errand, reply, given)
+            errand.next_round(given, reply.state)
             reply = await self._send(request, errand, link)
         return reply
 
@@ -273,8 +273,8 @@ class Relay:
             rounds += 1
             if rounds > MAX_ROUNDS:
                 raise _too_curious(link.server)
-            request.asked_state = bytes(reply.state) if reply.state is not None else NO_STATE
-            _next_round(errand, reply, await self._ask_all(request, link.server, reply.requests))
+            request.keep_state(reply.state)
+            errand.next_round(await self._ask_all(request, link.server, reply.requests), reply.state)
             reply = await self._send(request, errand, link)
         self._judge_error(request, errand, reply)
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
@@ -286,15 +286,6 @@ class Relay:
             key: _usable_answer(question, answer)
             for (key, question), answer in zip(questions.items(), answers, strict=True)
         }
-
-
-def _next_round(errand: Errand, reply: InputRequired, answers: Mapping[str, Raw]) -> None:
-    """Send the same call again, with answers and the state that the server gave us to keep."""
-    errand.params = {**errand.params, "inputResponses": Raw(wire.encode(dict(answers)))}
-    if reply.state is not None:
-        errand.params["requestState"] = reply.state
-    else:
-        errand.params.pop("requestState", None)
 
 
 def _too_curious(server: str) -> UpstreamError:

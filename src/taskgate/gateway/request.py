@@ -15,7 +15,7 @@ from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
 from taskgate.core.meta import meta_of
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.scoping.request import NO_WISH, SessionRequest
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Message, Raw
@@ -75,6 +75,8 @@ class Request:
         envelope: Envelope | None = None,
         narrowing: SessionRequest = NO_WISH,
         headers: dict[bytes, bytes] | None = None,
+        carrier: asyncio.Task[Any] | None = None,
+        arrived: float = _NEVER,
     ) -> None:
         self.message = message
         self.params: dict[str, Any] = message.params or {}
@@ -85,13 +87,13 @@ class Request:
         self.generation = Generation.STATEFUL if session is not None else Generation.STATELESS
         self.narrowing = session.narrowing if session is not None else narrowing
         self.headers = headers or {}
-        self.carrier: asyncio.Task[Any] | None = None
+        self.carrier = carrier
         """Who answers it, where the door says so."""
         self.stand_in: StandIn | None = None
         self.promoting: asyncio.Task[None] | None = None
         """It is just becoming a task, or has tried to."""
         self.answered = False
-        self.arrived = _NEVER
+        self.arrived = arrived
         """When the whole of it had arrived, by the monotonic clock, where the door knows."""
         self.counted_in: set[Request] | None = None
         """The calls that are being answered, while this is one of them."""
@@ -111,6 +113,41 @@ class Request:
         self._token: Raw | None = None
         self._looked_for_token = False
         self._face: CallerFace | None = None
+
+    def begin(self, span: Span) -> Span:
+        """It is being answered now."""
+        self.span = span
+        return span
+
+    def carried(self) -> asyncio.Task[Any]:
+        """The task that answers it: the one the door named, else the one that asks here first."""
+        if self.carrier is None:
+            self.carrier = asyncio.current_task()
+        assert self.carrier is not None
+        return self.carrier
+
+    def use_inbox(self) -> None:
+        self.inbox = True
+
+    def deliver(self, rung: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
+        """How long to wait for its result, and what the caller is told when it becomes a task instead."""
+        self.rung, self.hand_over = rung, hand_over
+
+    def waits_for(self, question: Callable[[], str | None]) -> None:
+        self.open_question = question
+
+    def when_settled(self, hook: Callable[[bool], None]) -> None:
+        self.on_settled = hook
+
+    def keep_state(self, state: Raw | None) -> None:
+        """What a stateless server gave with its questions, to have it back with the answers."""
+        self.asked_state = bytes(state) if state is not None else NO_STATE
+
+    def becomes_a_task(self, work: asyncio.Task[None]) -> None:
+        self.promoting = work
+
+    def became(self, task: StandIn) -> None:
+        self.stand_in = task
 
     async def promoted(self) -> StandIn | None:
         """Who is to be asked in the caller's place. If the call is just becoming a task, that is waited for: a question must

@@ -87,6 +87,28 @@ class Session:
         task = self.in_flight.pop(message_id, None)
         return task.cancel() if task is not None else False
 
+    def touch(self, now: float) -> None:
+        self.last_used = now
+
+    def attach(self, outlet: SessionOutlet) -> None:
+        """How its caller is reached outside any request."""
+        self.outlet = outlet
+
+    def stream_opened(self) -> None:
+        """A long-lived stream of its caller keeps it from being idle."""
+        self.open_requests += 1
+
+    def stream_closed(self) -> None:
+        self.open_requests -= 1
+
+    def use_inbox(self) -> None:
+        """Questions that its caller cannot be asked may wait for it."""
+        self.face = msgspec.structs.replace(self.face, inbox=True)
+
+    def uses_tasks(self) -> None:
+        """Its caller has shown that it knows tasks, whatever it declared."""
+        self.task_aware = True
+
     def close(self) -> None:
         """Nothing goes to its caller any more, and what it has in flight is cancelled."""
         self.closed = True
@@ -156,7 +178,7 @@ class SessionTable:
         if len(self._sessions) >= self._plan.value.limits.sessions:
             raise GatewayFault("overloaded", "The gateway has too many sessions; try again later.", retry_after_s=30)
         session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
-        session.last_used = now
+        session.touch(now)
         self._sessions[session.id] = session
         return session
 
@@ -165,7 +187,7 @@ class SessionTable:
         session = self._sessions.get(session_id)
         if session is None or session.caller.principal != caller.principal or session.caller.scope != caller.scope:
             return None
-        session.last_used = now
+        session.touch(now)
         return session
 
     def get(self, session_id: str) -> Session | None:

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
@@ -58,14 +60,17 @@ class SuspendedCalls:
             raise GatewayFault("overloaded", "Too many calls wait for answers; try again later.", retry_after_s=30)
         held = HeldCall(secrets.token_urlsafe(16), request.caller.principal, request)
         relay_down = outgoing.on_notification
-        outgoing.on_notification = lambda method, params: relay_down(method, params) if held.request else None
-        outgoing.on_question = lambda question: self._ask(held, question)
+        outgoing = msgspec.structs.replace(
+            outgoing,
+            on_notification=lambda method, params: relay_down(method, params) if held.request else None,
+            on_question=lambda question: self._ask(held, question),
+        )
         held.work = asyncio.get_running_loop().create_task(link.request(outgoing))
         return await self._round(held)
 
     async def resume(self, request: Request, held_id: str) -> Reply:
         """The caller is back with answers; unknown keys are ignored, missing ones are asked again (MRTR)."""
-        held = self._held.pop(held_id, None)
+        held: HeldCall | None = self._held.pop(held_id, None)
         if held is None or held.principal != request.caller.principal:
             raise CallerError("invalid_params", "The call that asked is no longer waiting; call again.")
         if held.expiry is not None:

@@ -51,7 +51,7 @@ def task_contract(context: Context, request: Request, tool: ToolRef) -> TaskChec
             data={"tool": tool.wire, "reason": "This tool does not support task-augmented calls."},
         )
     if present:
-        session.task_aware = True
+        session.uses_tasks()
     return check
 
 

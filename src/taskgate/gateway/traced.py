@@ -60,7 +60,7 @@ async def carry_traced(
     tracing: Tracing, request: Request, errand: Errand, carry: Callable[[Request, Errand], Awaitable[bytes]]
 ) -> bytes:
     with tracing.calling(errand.method, errand.name, errand.upstream.id) as (outcome, context):
-        errand.params, errand.trace = _along(errand.params, context), _headers(context)
+        errand.follow_trace(_along(errand.params, context), _headers(context))
         try:
             result = await carry(request, errand)
         except RelayedError as error:

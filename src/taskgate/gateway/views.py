@@ -159,6 +159,11 @@ class View:
         owner = entry.server if entry is not None else (template[1].server if template is not None else None)
         return owner == server
 
+    def index(self, search_index: SearchIndex) -> SearchIndex:
+        """Keep what searching it needs, as long as the view."""
+        self.search_index = search_index
+        return search_index
+
     def shown(self, tool: ToolRef, task_aware: bool) -> TaskSupport | None:
         return shown_support(
             self.plan.calls.annotation_mode,

@@ -225,7 +225,7 @@ def wire_gateway(
 def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None) -> Foundation:
     live = Live(plan)
     budgets = Budgets(plan)
-    metrics.gauges += budgets.gauges()
+    metrics.show(*budgets.gauges())
     return Foundation(
         plan=live,
         upstreams=Live({}),
@@ -348,7 +348,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals) -> Ta
 
 def _reload(base: Foundation, lists: Lists, asking: Asking, guests: Guests) -> Reload:
     admission = Admission(base.plan.value.limits, base.metrics)
-    base.metrics.gauges += admission.gauges()
+    base.metrics.show(*admission.gauges())
     return Reload(
         configured=Configured(base.plan.value, base.upstreams.value),
         plan=base.plan,

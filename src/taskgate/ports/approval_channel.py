@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from taskgate.core.governance.approval import Verdict
 from taskgate.core.governance.card import Card
@@ -102,6 +102,7 @@ class CallbackReply:
     body: bytes
 
 
+@runtime_checkable
 class CallbackChannel(ApprovalChannel, Protocol):
     """A channel whose decisions arrive as HTTP requests at the gateway's own door."""
 

@@ -45,6 +45,10 @@ class Wire(Protocol):
         """The revision is agreed; HTTP repeats it in a header from now on."""
         ...
 
+    def use_session(self, session_id: str | None) -> None:
+        """Go on in another session of the server than the one it gave us; None: leave it open there when we close."""
+        ...
+
     def begin_again(self) -> None:
         """A new handshake comes: what the last one agreed on is forgotten."""
         ...

@@ -91,6 +91,9 @@ class HttpWire:
         self._generation = generation_of(version)
         self._headers = (*_POST_HEADERS, *self._identity())
 
+    def use_session(self, session_id: str | None) -> None:
+        self.session_id = session_id
+
     def begin_again(self) -> None:
         """A server that does not know a session refuses even a handshake that names it."""
         self.session_id, self._version, self._headers = None, "", _POST_HEADERS
@@ -231,8 +234,7 @@ class HttpWire:
         """A response on a stream that is not its call's own: the id says whose it is. Answers to nobody are dropped."""
         awaited = self._awaiting.get(message.id) if message.id is not None else None
         if awaited is not None and awaited.response is None:
-            awaited.response = message
-            awaited.wake()
+            awaited.answered(message)
             self._client.cut_short(self._target, awaited.on_event)
 
     def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
@@ -337,6 +339,10 @@ class _Awaited:
         except TimeoutError:
             return False
         return True
+
+    def answered(self, message: Message) -> None:
+        self.response = message
+        self.wake()
 
     def wake(self) -> None:
         if self._news is not None:

@@ -237,7 +237,7 @@ class Server:
         call is left to that call's own deadline. Over HTTP there is no process of ours to end.
         """
         if self._by_stdio and link.alive and link.stuck:
-            link.alive = False
+            link.give_up()
             self._close_behind(link)
             self.on_closed(link, unreachable(self.id, "answered nothing for a while and is started again"))
 

@@ -223,7 +223,7 @@ class StatefulLink:
             return
         # The session that the handshake has just made is not needed: end it, and hear what the old one says.
         await self._wire.close()
-        self._wire.session_id = session_id
+        self._wire.use_session(session_id)
         self._wire.settle(self.version)
         self._wire.listen()
 
@@ -325,6 +325,10 @@ class StatefulLink:
         if not task.cancelled() and task.exception() is not None:
             self._listener.on_closed(self, None)
 
+    def give_up(self) -> None:
+        """It is not used for anything new."""
+        self.alive = False
+
     def lost(self, reason: UpstreamError) -> None:
         self.alive = False
         for task in list(self._answering.values()):
@@ -337,7 +341,7 @@ class StatefulLink:
         self.alive = False
         self._closed = True
         if not for_good and (self._lingering or self.key.resumes):
-            self._wire.session_id = None
+            self._wire.use_session(None)
         tasks = list(self._background)
         for task in tasks:
             task.cancel()

@@ -227,6 +227,10 @@ class StatelessLink:
         ]
         return calls[0] if len(calls) == 1 else None
 
+    def give_up(self) -> None:
+        """It is not used for anything new."""
+        self.alive = False
+
     def lost(self, reason: UpstreamError) -> None:
         self.alive = False
         if not self._closed:

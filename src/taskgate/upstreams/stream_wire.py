@@ -47,6 +47,9 @@ class StreamWire:
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
 
+    def use_session(self, session_id: str | None) -> None:
+        self.session_id = session_id
+
     def settle(self, version: str) -> None:
         """One stream, one conversation: there is nothing to repeat."""
 

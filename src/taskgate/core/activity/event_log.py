@@ -60,6 +60,10 @@ class EventLog:
         self._new = 0
         self._count = 0
 
+    def missed(self, count: int) -> None:
+        """Events that were gone before this log began."""
+        self.lost += count
+
     def adopt(self, kept: int, kept_ms: int) -> None:
         """Other limits hold from now on; what is over them goes with the next event or look."""
         self._kept, self._kept_ms = kept, kept_ms

@@ -60,6 +60,10 @@ class SpendLedger:
     limits: SpendLimits
     _spent: dict[str, list[Spending]] = field(default_factory=dict)
 
+    def adopt(self, limits: SpendLimits) -> None:
+        """Other limits hold from now on; what was spent stays in the books."""
+        self.limits = limits
+
     def reserve(self, server: str, estimate: Estimate, now: float) -> Spending:
         """Enter a request, or raise: `sampling_rate_limited` or `sampling_budget_exceeded`, with the time to wait."""
         spent = self._spent[server] = [entry for entry in self._spent.get(server, ()) if entry.at > now - _HOUR_S]

@@ -201,6 +201,10 @@ class Connection(HttpToolsProtocol):
         else:
             self._idle_since = clock.monotonic()
 
+    def when_lost(self, hook: Callable[[], None] | None) -> None:
+        """Who is told when the peer hangs up during the request that is being answered."""
+        self.on_lost = hook
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._current is not None:

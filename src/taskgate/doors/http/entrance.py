@@ -33,6 +33,9 @@ class Entrance:
         self.guard = guard
         self.doorkeeper = doorkeeper
 
+    def adopt(self, guard: Guard, doorkeeper: Doorkeeper) -> None:
+        self.guard, self.doorkeeper = guard, doorkeeper
+
     def admit(self, path: bytes, headers: dict[bytes, bytes], on_loopback: bool) -> Caller:
         """The caller, in the scope that it asks for or that its token binds it to. Raises Refused."""
         status = self.guard.refuses(headers, on_loopback)

@@ -31,7 +31,7 @@ class McpDoor:
 
     def adopt(self, guard: Guard, doorkeeper: Doorkeeper) -> None:
         """A reload: who may come in changes from the next request on."""
-        self.entrance.guard, self.entrance.doorkeeper = guard, doorkeeper
+        self.entrance.adopt(guard, doorkeeper)
 
     def refuses(self, scope: Scope) -> int | None:
         """The status with which a request for any address of the site is refused for its Host or Origin."""
@@ -81,8 +81,8 @@ class McpDoor:
     async def _follow(self, scope: Scope, send: Send, session: Session, stream: EventStream, after: int) -> None:
         connection, work = scope.get(CONNECTION), asyncio.current_task()
         if isinstance(connection, Connection) and work is not None:
-            connection.on_lost = lambda: _cancel(work)
-        session.open_requests += 1
+            connection.when_lost(lambda: _cancel(work))
+        session.stream_opened()
         try:
             await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
             if session.version == PRIMING_REVISION and not after:
@@ -94,10 +94,10 @@ class McpDoor:
             if not (isinstance(connection, Connection) and connection.transport.is_closing()):
                 raise
         finally:
-            session.open_requests -= 1
+            session.stream_closed()
             self.gateway.touch(session)
             if isinstance(connection, Connection):
-                connection.on_lost = None
+                connection.when_lost(None)
 
 
 def _drops(connection: object) -> Callable[[], None] | None:

@@ -122,6 +122,14 @@ class Post:
             self.arrived = clock.monotonic()
             self.work = self._connection.begin(self)
 
+    def resumable_from(self, shelf: StreamShelf | None, *, primed: bool) -> None:
+        """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
+        self.shelf, self.primed = shelf, primed
+
+    def cancel_when_lost(self, yes: bool) -> None:
+        """Whether hanging up cancels the request."""
+        self.lost_is_cancel = yes
+
     def lost(self) -> None:
         """The caller hung up."""
         self.disconnected = not self.response_complete

@@ -100,10 +100,18 @@ class Posts:
                 self._gateway.admit(caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
-        request = Request(message, caller, post, envelope=envelope, narrowing=narrowing, headers=post.headers)
-        request.carrier, request.arrived = post.work, post.arrived
+        request = Request(
+            message,
+            caller,
+            post,
+            envelope=envelope,
+            narrowing=narrowing,
+            headers=post.headers,
+            carrier=post.work,
+            arrived=post.arrived,
+        )
         # In this generation a closed stream is the cancel.
-        post.lost_is_cancel = True
+        post.cancel_when_lost(True)
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:
@@ -112,7 +120,7 @@ class Posts:
             reply = self._gateway.failure(stopped_meanwhile(), message.id, Generation.STATELESS)
         finally:
             if not request.answered:
-                post.lost_is_cancel = False
+                post.cancel_when_lost(False)
         if reply is None:
             return
         try:
@@ -124,10 +132,10 @@ class Posts:
     # The stateful generation
 
     async def _answer(self, post: Post, session: Session, message: Message) -> None:
-        post.shelf = self._shelves.get(session.id)
-        post.primed = session.version == PRIMING_REVISION
-        request = Request(message, session.caller, post, session, headers=post.headers)
-        request.carrier, request.arrived = post.work, post.arrived
+        post.resumable_from(self._shelves.get(session.id), primed=session.version == PRIMING_REVISION)
+        request = Request(
+            message, session.caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
+        )
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:
@@ -158,9 +166,10 @@ class Posts:
             session, reply = await self._gateway.initialize(message, caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, status=200) from None
-        session.outlet = EventStream("g", resumable=True, limits=post.limits)
+        stream = EventStream("g", resumable=True, limits=post.limits)
+        session.attach(stream)
         shelf = self._shelves[session.id] = StreamShelf(post.limits)
-        shelf.adopt(session.outlet)
+        shelf.adopt(stream)
         post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
 
     async def _batch(self, post: Post, caller: Caller) -> None:
@@ -179,7 +188,7 @@ class Posts:
         if not requests:
             post.respond(202)
             return
-        post.shelf = self._shelves.get(session.id)
+        post.resumable_from(self._shelves.get(session.id), primed=False)
         together = _Together(post)
         opened = [Request(message, caller, together, session) for message in requests]
         for reply in await asyncio.gather(*(self._gateway.answer(request) for request in opened)):

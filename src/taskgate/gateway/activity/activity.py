@@ -78,7 +78,7 @@ class Activity:
         loading = self._loading.get(caller)
         if loading is not None:
             await asyncio.shield(loading)
-        feed.last_used = clock.monotonic()
+        feed.touch(clock.monotonic())
         return feed
 
     def open(self, caller: str, scope: str) -> Feed:
@@ -89,7 +89,7 @@ class Activity:
                 self._make_room()
             events = EventLog(self._limits.events_per_caller, int(self._limits.events_age_s * 1000))
             feed = self._feeds[caller] = Feed(caller, scope, self._store, events)
-            feed.last_used = clock.monotonic()
+            feed.touch(clock.monotonic())
             loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
             loading.add_done_callback(lambda _: self._loading.pop(caller, None))
         return feed

@@ -70,11 +70,14 @@ class Feed:
     def has_waiters(self) -> bool:
         return bool(self._waiting)
 
+    def touch(self, now: float) -> None:
+        self.last_used = now
+
     async def load(self) -> None:
         """What the store knows: events still to be told, events told before that may be asked for, and open tasks."""
         store = self._store
         cursor = await store.cursor(self.caller)
-        self.log.lost += (await store.events_after(self.caller, cursor)).lost
+        self.log.missed((await store.events_after(self.caller, cursor)).lost)
         page = await store.events_after(self.caller, 0)
         for event in page.events:
             self._take_in(event, handed_over=event.number <= cursor)

@@ -94,6 +94,10 @@ class Waiting:
             f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it.{page}"
         )
 
+    def now_of_task(self, task_id: str) -> None:
+        """The call that asks has become a task."""
+        self.task_id = task_id
+
     @property
     def form(self) -> Mapping[str, Any]:
         """What is asked, as whoever answers sees it."""
@@ -171,7 +175,7 @@ class Inbox:
             waiting.page = self._address.elicitation(waiting.id)
         own[waiting.id] = waiting
         if request is not None:
-            request.open_question = waiting.sentence
+            request.waits_for(waiting.sentence)
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
         kind = EventKind.ELICITATION_REQUEST if question.method in FORMS else EventKind.SAMPLING_REQUEST
         if not question.restored:

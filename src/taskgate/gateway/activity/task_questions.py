@@ -52,7 +52,7 @@ class TaskInbox:
     async def adopt(self, task: Task, request: Request) -> None:
         """The call became a task while questions of it waited: the task shows them from now on."""
         for waiting in self._activity.inbox.of_request(request):
-            waiting.task_id = task.id
+            waiting.now_of_task(task.id)
             await self._show(task, waiting, request.asked_state)
 
     async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:

@@ -28,7 +28,7 @@ class Annotations:
         self._lines: dict[tuple[str, str], str] = {}
         self._shown: dict[tuple[str, str], str] = {}
         self._tasks: dict[str, tuple[bool, bool]] = {}
-        metrics.gauges.append(
+        metrics.show(
             Gauge(
                 "taskgate_tools_by_annotation",
                 "Tools by the task support they show to callers that know tasks.",

@@ -32,6 +32,9 @@ class _Seen:
         self.kind = kind
         self.count = 1
 
+    def again(self) -> None:
+        self.count += 1
+
 
 class CallLog:
     def __init__(self, log: AuditLog) -> None:
@@ -50,7 +53,7 @@ class CallLog:
         same = (id(request.caller), id(tool), outcome, executed)
         found = self._more.get(same)
         if found is not None:
-            found.count += 1
+            found.again()
         elif len(self._more) < KINDS_A_ROUND:
             self._more[same] = _Seen(kind)
         else:

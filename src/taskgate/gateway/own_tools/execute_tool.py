@@ -35,8 +35,10 @@ async def execute_tool(context: Context, request: Request, given: dict[str, Any]
     feed = await context.activity.feed(request)
     inner = InnerRequest(context, request, feed, server, "tools/call", _params(request, wire_name))
     wait_s = patience_s(context, request, timeout_ms)
-    inner.rung = Delivery(wait_s, request.progress_token is not None, Form.SENTENCE)
-    inner.hand_over = lambda task, _waited: _promoted(context, request, feed, task, round(wait_s * 1000))
+    inner.deliver(
+        Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
+        lambda task, _waited: _promoted(context, request, feed, task, round(wait_s * 1000)),
+    )
     result = await call_tool(context, inner)
     if request.answered:
         return b"{}"

@@ -35,7 +35,7 @@ async def with_news(context: Context, request: Request, feed: Feed, reply: ToolR
 def hand_over(request: Request, feed: Feed, batch: Batch) -> None:
     """Whoever sends the reply says whether it arrived."""
     if batch:
-        request.on_settled = lambda arrived: feed.handed_over(batch, arrived)
+        request.when_settled(lambda arrived: feed.handed_over(batch, arrived))
 
 
 def pending_client_action(context: Context, request: Request) -> dict[str, Any]:

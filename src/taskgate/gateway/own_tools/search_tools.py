@@ -67,9 +67,7 @@ async def call_found_tool(context: Context, request: Request, given: dict[str, A
 
 def index_of(view: View) -> SearchIndex:
     """Made when somebody first searches, and kept as long as the view."""
-    if view.search_index is None:
-        view.search_index = SearchIndex.build(_documents(view))
-    return view.search_index
+    return view.search_index or view.index(SearchIndex.build(_documents(view)))
 
 
 def is_listed(view: View, request: Request, tool: ToolRef) -> bool:

@@ -72,13 +72,13 @@ class Promotion:
         self._started = clock.monotonic()
         self._work: asyncio.Task[None] | None = None
         self._let_go = False
-        if request.carrier is None:
-            request.carrier = asyncio.current_task()
+        request.carried()
         if line is not None:
             line.join(self, self._due)
 
     def _due(self) -> None:
-        self._work = self._request.promoting = asyncio.get_running_loop().create_task(self._promote())
+        self._work = asyncio.get_running_loop().create_task(self._promote())
+        self._request.becomes_a_task(self._work)
 
     async def _promote(self) -> None:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
@@ -96,7 +96,7 @@ class Promotion:
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._ladder.runs.adopt(task, carrier)
-        request.stand_in = _StandIn(self._ladder, task.id, request)
+        request.became(_StandIn(self._ladder, task.id, request))
         await self._ladder.adopt_questions(task, request)
         await self._answer(task)
         if waits:
@@ -113,6 +113,10 @@ class Promotion:
         except Exception as fault:
             # Around one reply: the caller may be gone, but the call is a task now and goes on.
             log.info("handle not delivered", task=task.id, exc_info=fault)
+
+    def wait_in_line(self) -> None:
+        """The call must wait for a slot of its server first."""
+        self.in_line = True
 
     async def through(self) -> None:
         """The call has its slot and is about to be sent. If it is just becoming a task, that is waited for first."""

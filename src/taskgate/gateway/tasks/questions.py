@@ -44,7 +44,7 @@ class _Put:
     key: str
     question: Question
     push: asyncio.Task[Answer] | None = None
-    unheard: Callable[[], bool] = lambda: False
+    unheard: Callable[[], bool] | None = None
     timer: asyncio.TimerHandle | None = None
     kept: Callable[[], None] | None = None
 
@@ -186,7 +186,7 @@ class TaskQuestions:
     def offer(self, task_id: str) -> None:
         """A stream was opened on which the caller can be asked: what has not reached it yet is asked there."""
         for put in self._puts.get(task_id, ()):
-            if put.push is None or put.unheard():
+            if put.push is None or (put.unheard is not None and put.unheard()):
                 self._push(put)
 
     async def _settled(self, task_id: str, key: str, answer: Answer) -> None:

@@ -21,7 +21,7 @@ class TaskMetrics:
         self._pending_approvals = 0
         # The last state of every open task that moved since the start, so that news without a change is not counted.
         self._states: dict[str, TaskState] = {}
-        metrics.gauges += [
+        metrics.show(
             Gauge("taskgate_open_tasks", "Tasks that have not ended.", (), lambda: [((), desk.open_tasks)]),
             Gauge(
                 "taskgate_inbox_questions",
@@ -36,7 +36,7 @@ class TaskMetrics:
                 (),
                 lambda: [((), self._pending_approvals)],
             ),
-        ]
+        )
         events.subscribe(TaskChanged, self._changed)
 
     def _changed(self, event: TaskChanged) -> None:

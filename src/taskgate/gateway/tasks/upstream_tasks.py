@@ -201,12 +201,19 @@ class UpstreamTasks:
         responses = wire.raw({key: usable(question, answers[key])})
         await link.request(self._about(task, "tasks/update", handle, {"inputResponses": responses}))
 
-    def _about(self, task: Task, method: str, handle: UpstreamHandle, more: Members | None = None) -> UpstreamRequest:
+    def _about(
+        self,
+        task: Task,
+        method: str,
+        handle: UpstreamHandle,
+        more: Members | None = None,
+        timeout_s: float | None = None,
+    ) -> UpstreamRequest:
         return UpstreamRequest(
             method,
             {"taskId": wire.raw(handle.task_id), **(more or {})},
             with_tasks_extension(EVERYTHING),
-            task.execution_budget_ms / 1000,
+            timeout_s if timeout_s is not None else task.execution_budget_ms / 1000,
             lambda heard, params: self._heard(task, heard, params),
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
@@ -223,9 +230,7 @@ class UpstreamTasks:
         handle = task.upstream_handle
         assert handle is not None
         link = await upstream.link(conversation.key, conversation.face)
-        request = self._about(task, "tasks/cancel", handle)
-        request.timeout_s = CANCEL_S
-        await link.request(request)
+        await link.request(self._about(task, "tasks/cancel", handle, timeout_s=CANCEL_S))
 
 
 def with_tasks_extension(face: CallerFace) -> CallerFace:

@@ -88,7 +88,7 @@ class HttpClient:
 
     def adopt(self, max_bytes: int) -> None:
         """A reload: replies and events may be as long as this from now on."""
-        self._limits.max_response_bytes = self._limits.max_event_bytes = max_bytes
+        self._limits.adopt(max_bytes)
         for pool in self._pools.values():
             pool.adopt_limits()
 

@@ -32,6 +32,9 @@ class ReplyLimits:
     max_response_bytes: int
     max_event_bytes: int
 
+    def adopt(self, max_bytes: int) -> None:
+        self.max_response_bytes = self.max_event_bytes = max_bytes
+
 
 class ReplyProblem(Exception):
     """The reply cannot be used; the connection is not to be used again either."""
@@ -74,7 +77,7 @@ class ReplyReader:
     def adopt_limits(self) -> None:
         """The limits have changed: they hold for a stream that is open too."""
         if self._sse is not None:
-            self._sse.limit = self._limits.max_event_bytes
+            self._sse.adopt(self._limits.max_event_bytes)
 
     def tells(self, on_event: OnEvent) -> bool:
         return self._on_event == on_event

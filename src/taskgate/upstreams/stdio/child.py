@@ -126,7 +126,7 @@ class Child:
 
     def longest_line(self, max_line_bytes: int) -> None:
         """From now on lines may be as long as this."""
-        self._out_lines.limit = max_line_bytes
+        self._out_lines.adopt(max_line_bytes)
 
     def stderr_tail(self) -> list[str]:
         """The last lines it wrote to standard error."""

@@ -1,0 +1,63 @@
+"""Every part of the gateway gets what it needs when it is made, and what guards cannot be left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.house.wiring_check import sins_in, sins_of
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
+PARTS = ("gateway", "assembly", "doors", "dashboard", "upstreams", "lifecycle.py")
+ALLOWED = {
+    # The HTTP server of uvicorn is told by its attributes; it has no other way.
+    ("lifecycle.py", "assigns self._server.config.timeout_graceful_shutdown"),
+    ("doors/http/connection.py", "assigns self.server_state.total_requests"),
+    # A plan without models has nothing to close; this guards nothing.
+    ("gateway/features.py", "default _nothing_open"),
+}
+
+
+def test_nothing_is_wired_after_it_was_made() -> None:
+    found = [sin for sin in sins_of(SOURCE, *PARTS) if (sin[0], sin[2]) not in ALLOWED]
+    assert not found, "\n".join(f"{path}:{line}: {what}" for path, line, what in found)
+
+
+SINS = {
+    "gateway.tasks.runs.on_idle = told": "assigns gateway.tasks.runs.on_idle",
+    "def wire(relay: Relay) -> None:\n    relay.urls = urls": "assigns relay.urls",
+    "class A:\n    def f(self):\n        self.desk.check = check": "assigns self.desk.check",
+    "a.b, (c.d, e) = 1, (2, 3)": "assigns c.d",
+    "counter.count += 1": "assigns counter.count",
+    "thing.hook: object = None": "assigns thing.hook",
+    "class A:\n    def __init__(self):\n        self.look = lambda task: None": "default lambda task: None",
+    "class A:\n    look: object = lambda task: None": "default lambda task: None",
+    "def f(look=lambda task: None): ...": "default lambda task: None",
+    "def f(*, look=lambda task: None): ...": "default lambda task: None",
+    "def go(task):\n    return None\ndef f(look=go): ...": "default go",
+    "async def go(task):\n    'Says yes.'\nclass A:\n    def __init__(self):\n        self.look = go": "default go",
+    "getattr(outlet, 'begin', None)": "getattr(outlet, 'begin', None)",
+    "hasattr(outlet, 'begin')": "hasattr(outlet, 'begin')",
+    "setattr(relay, 'urls', urls)": "setattr(relay, 'urls', urls)",
+}
+
+
+@pytest.mark.parametrize("source", SINS)
+def test_the_check_notices(source: str) -> None:
+    assert SINS[source] in [what for _, _, what in sins_in("x.py", source)]
+
+
+FINE = [
+    "class A:\n    def f(self):\n        self.x = 1\n        self.y += 1",
+    "class Held: ...\ndef f(held: Held) -> None:\n    held.work = None",
+    "class Held: ...\ndef f(held: Held | None) -> None:\n    held.work = None",
+    "class Held: ...\ndef f() -> None:\n    held = Held()\n    held.work = None",
+    "getattr(transport, name)",
+    "hasattr(socket, 'AF_UNIX')",
+    "def go(task):\n    return judge(task)\ndef f(look=go): ...",
+]
+
+
+@pytest.mark.parametrize("source", FINE)
+def test_the_check_leaves_alone(source: str) -> None:
+    assert list(sins_in("x.py", source)) == []

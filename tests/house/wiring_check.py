@@ -1,0 +1,128 @@
+"""Finds wires that nobody sees: parts that get something after they were made, and guards that may be left out.
+
+The rules, for each file:
+- an attribute is assigned by its own class (`self`, `cls`), or in the module that defines the class, on a parameter or local
+  whose class can be read off the code (an annotation, or a constructor call);
+- no attribute, class field or parameter has a lambda or a function without an effect as its default;
+- no capability is asked for with `getattr(x, "name", default)` or `hasattr`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
+    """File, line and what is wrong there."""
+    tree = ast.parse(source)
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    idle = {node.name for node in ast.walk(tree) if isinstance(node, Function) and _does_nothing(node)}
+    for line, target in _foreign_assignments(tree, classes):
+        yield path, line, f"assigns {target}"
+    for node in ast.walk(tree):
+        for default in _defaults(node):
+            if isinstance(default, ast.Lambda) or (isinstance(default, ast.Name) and default.id in idle):
+                yield path, default.lineno, f"default {ast.unparse(default)}"
+        if isinstance(node, ast.Call) and _asks_by_name(node):
+            yield path, node.lineno, ast.unparse(node)
+
+
+def _asks_by_name(call: ast.Call) -> bool:
+    """Constants in capitals are the platform's, and not every platform has each of them."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    asked = call.args[1] if len(call.args) > 1 else None
+    if isinstance(asked, ast.Constant) and str(asked.value).isupper():
+        return False
+    return (name == "getattr" and len(call.args) > 2) or name in ("hasattr", "setattr")
+
+
+def _does_nothing(function: Function) -> bool:
+    """A body of nothing but a docstring, `pass` and `return` of a constant."""
+    for statement in function.body:
+        constant = isinstance(statement, ast.Expr | ast.Return) and (
+            statement.value is None or isinstance(statement.value, ast.Constant)
+        )
+        if not constant and not isinstance(statement, ast.Pass):
+            return False
+    return True
+
+
+def _defaults(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return [*node.args.defaults, *(default for default in node.args.kw_defaults if default is not None)]
+    if isinstance(node, ast.ClassDef):
+        return [line.value for line in node.body if isinstance(line, ast.Assign | ast.AnnAssign) and line.value]
+    if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [node.value] if any(isinstance(target, ast.Attribute) for target in targets) else []
+    return []
+
+
+def _foreign_assignments(tree: ast.Module, classes: set[str]) -> Iterator[tuple[int, str]]:
+    """Every assignment to an attribute of what is neither `self` nor a value of this module's own classes."""
+    owned: dict[int, set[str]] = {}
+    for function in ast.walk(tree):
+        if isinstance(function, Function):
+            names = _own_names(function, classes)
+            for inner in ast.walk(function):
+                owned.setdefault(id(inner), set()).update(names)
+    for node in ast.walk(tree):
+        for target in _targets(node):
+            base = target.value
+            known = {"self", "cls"} | owned.get(id(node), set())
+            if not (isinstance(base, ast.Name) and base.id in known):
+                yield target.lineno, ast.unparse(target)
+
+
+def _targets(node: ast.AST) -> Iterator[ast.Attribute]:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = list(node.targets)
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    while targets:
+        target = targets.pop()
+        if isinstance(target, ast.Tuple | ast.List):
+            targets.extend(target.elts)
+        elif isinstance(target, ast.Starred):
+            targets.append(target.value)
+        elif isinstance(target, ast.Attribute):
+            yield target
+
+
+def _own_names(function: Function, classes: set[str]) -> set[str]:
+    """Parameters and locals of which the code itself says that they are of a class of this module."""
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    names = {argument.arg for argument in every if _names_a_class(argument.annotation, classes)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if _names_a_class(node.annotation, classes):
+                names.add(node.target.id)
+        elif isinstance(node, ast.Assign) and _makes_one(node.value, classes):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _makes_one(value: ast.expr, classes: set[str]) -> bool:
+    return isinstance(value, ast.Call) and _names_a_class(value.func, classes)
+
+
+def _names_a_class(annotation: ast.expr | None, classes: set[str]) -> bool:
+    """`Own`, or `Own | None`."""
+    if isinstance(annotation, ast.BinOp):
+        sides = (annotation.left, annotation.right)
+        return any(_names_a_class(side, classes) for side in sides) and any(
+            isinstance(side, ast.Constant) and side.value is None for side in sides
+        )
+    return isinstance(annotation, ast.Name) and annotation.id in classes
+
+
+def sins_of(root: Path, *parts: str) -> list[tuple[str, int, str]]:
+    files = [
+        file for part in parts for file in ([root / part] if part.endswith(".py") else (root / part).rglob("*.py"))
+    ]
+    return [sin for file in sorted(files) for sin in sins_in(str(file.relative_to(root)), file.read_text())]
