@@ -60,6 +60,7 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.foreign import ForeignTasks
 from taskgate.gateway.tasks.methods import TaskMethods
+from taskgate.gateway.tasks.polls import Polls
 from taskgate.gateway.tasks.promote import Ladder
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
@@ -147,6 +148,7 @@ class Running:
     questions: TaskQuestions
     results: TaskResults
     task_inbox: TaskInbox
+    polls: Polls
     runs: Runs
 
 
@@ -300,7 +302,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) 
         events=events,
     )
     runs = Runs(desk, attempts, conversations, base.upstreams, events)
-    return Running(desk, conversations, followers, questions, results, task_inbox, runs)
+    return Running(desk, conversations, followers, questions, results, task_inbox, Polls(), runs)
 
 
 def _governed(base: Foundation, running: Running, grants: StandingGrants, recheck: LastLook) -> Governed:
@@ -308,6 +310,7 @@ def _governed(base: Foundation, running: Running, grants: StandingGrants, rechec
         running.desk,
         running.runs,
         running.followers,
+        running.polls,
         plan=base.plan,
         grants=grants,
         address=base.address,
@@ -339,7 +342,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals) -> Ta
         ladder=Ladder(
             desk, runs, running.conversations, questions, running.results, base.events, running.task_inbox.adopt
         ),
-        methods=TaskMethods(desk, runs, questions, foreign, followers, base.seal),
+        methods=TaskMethods(desk, runs, questions, foreign, followers, running.polls, base.seal),
         recovery=Recovery(desk, runs, approvals.time_passed),
         followers=followers,
         audit_approval=audit_approval,

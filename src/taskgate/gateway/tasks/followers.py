@@ -63,6 +63,10 @@ class Followers:
         """Whether a `subscriptions/listen` that names the task is open."""
         return bool(self._listens(task_id))
 
+    def is_awaited(self, task_id: str) -> bool:
+        """Whether a request is open that waits for the task's result."""
+        return task_id in self._waiting
+
     def joined(self, task: Task, request: Request, *, held: bool) -> None:
         """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
         session, token = request.session, request.progress_token
