@@ -7,24 +7,28 @@ without bridges, sessions and open tasks; one that a person started does not.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from taskgate import clock
 from taskgate.assembly.build import House
 from taskgate.bridge.meeting import Meeting
 from taskgate.bridge.starter import READY_VARIABLE
-from taskgate.config.load import LoadedConfig
+from taskgate.config.load import LoadedConfig, load
+from taskgate.config.problems import ConfigError
 from taskgate.core.caller import Caller
-from taskgate.core.errors import CallerError
+from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.scoping.request import SessionRequest
-from taskgate.doors.local import Client, LocalDoor, user_name
+from taskgate.doors.local import Client, LocalDoor, local_principal
 from taskgate.doors.local_address import ON_DEMAND, LocalAddress
 from taskgate.doors.stdio import StdioDoor
 from taskgate.telemetry.logs import log
 
 LOOK_EVERY_S: Final = 1.0
+LEAVE_S: Final = 30.0
+"""How long what was started for a client is kept after it has left: it may only be restarting."""
 
 
 def meeting_of(loaded: LoadedConfig) -> Meeting:
@@ -76,7 +80,7 @@ class OwnStreams:
     """This process's standard input and output; the gateway ends with them."""
 
     def __init__(self, scope: str | None, house: House, stop: Callable[[], None]) -> None:
-        caller = Caller(f"local:{user_name(os.geteuid())}", scope=known_scope(house, scope))
+        caller = Caller(local_principal(os.geteuid()), scope=known_scope(house, scope))
         self._door = StdioDoor(house.gateway, caller, SessionRequest(), house.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None
@@ -126,8 +130,7 @@ class LocalGateway:
     def open(self, url: str) -> None:
         self.door.open()
         self._address.publish(url)
-        if self._address.kind == ON_DEMAND:
-            self._watching = asyncio.get_running_loop().create_task(self._end_when_idle())
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
         self._address.withdraw()
@@ -145,23 +148,60 @@ class LocalGateway:
 
     async def _caller(self, client: Client) -> Caller:
         """Who a bridge stands for, in the scope that it asked for."""
-        return Caller(client.principal, scope=known_scope(self._house, client.scope))
+        scope = known_scope(self._house, client.scope)
+        gained = self._house.places.gained(client.environment)
+        if gained:
+            await self._gain(gained)
+        place = await self._house.places.enter(client.folder, client.environment)
+        return Caller(client.principal, scope=scope, place=place)
+
+    async def _gain(self, variables: Mapping[str, str]) -> None:
+        """Servers that were left out for want of variables are served once a client has them."""
+        path = self._house.loaded.path
+        if path is None:
+            return
+        try:
+            loaded = await asyncio.to_thread(load, path, {**os.environ, **variables})
+            self._house.reload(loaded)
+        except (ConfigError, TaskgateError) as problem:
+            log.warning("a client's variables could not be taken over", problem=str(problem))
+            return
+        os.environ.update(variables)
+        log.info("servers that wanted variables are served now", variables=sorted(variables))
 
     async def _has_work(self) -> bool:
         """Is anything under way, or waiting for a person, that would not go on without us?"""
         return await self._house.store.open_count() > 0
 
-    async def _end_when_idle(self) -> None:
-        quiet_since = clock.monotonic()
+    async def _watch(self) -> None:
+        """Let go of what was started for clients that have left, and in the end of the gateway itself."""
+        quiet_since = left_since = clock.monotonic()
+        present: frozenset[str] = frozenset()
         while True:
             await clock.sleep(LOOK_EVERY_S)
             now = clock.monotonic()
-            if len(self.door) or len(self._house.gateway.context.sessions) or await self._has_work():
+            here = self.door.places
+            if not present <= here:
+                left_since = now
+            present = here
+            if await self._is_needed():
                 quiet_since = now
-            elif now - quiet_since >= self._house.loaded.root.local.end_after.total_seconds():
+            if now - left_since >= LEAVE_S and not await self._has_work():
+                left_since = math.inf
+                await self._let_go(here)
+            if self._address.kind == ON_DEMAND and now - quiet_since >= self._end_after_s():
                 log.info("nobody needs this gateway any more; it ends and is started again when somebody does")
                 self._stop()
                 return
+
+    def _end_after_s(self) -> float:
+        return self._house.loaded.root.local.end_after.total_seconds()
+
+    async def _is_needed(self) -> bool:
+        return bool(len(self.door) or len(self._house.gateway.context.sessions)) or await self._has_work()
+
+    async def _let_go(self, present: frozenset[str]) -> None:
+        await asyncio.gather(*(server.keep_places(present) for server in self._house.servers.values()))
 
 
 def tell_starter(text: str) -> None:

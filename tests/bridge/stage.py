@@ -158,6 +158,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+def children(pid: int, program: str) -> list[str]:
+    """The running children of a process whose command line names a program."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = [Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ") for child in found]
+    return [line for line in lines if program in line]
+
+
 async def gone(pid: int) -> None:
     async with asyncio.timeout(WAIT_S):
         while alive(pid):

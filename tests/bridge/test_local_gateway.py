@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.bridge.stage import WAIT_S, Client, alive, configuration, end, gone, stage
+from tests.bridge.stage import WAIT_S, Client, alive, children, configuration, end, gone, stage
 from tests.harness.programs import free_port
 
 from taskgate.bridge import protocol
@@ -31,6 +31,7 @@ async def test_ten_clients_at_once_start_one_gateway(tmp_path: Path) -> None:
         record = made.gateway()
         assert record["kind"] == "on-demand"
         assert made.log().count('"event": "session opened"') == 10
+        assert len(children(record["pid"], "mirror_server.py")) == 2, "and one process for each of the two servers"
         for client in clients:
             assert await client.hang_up() == 0
         assert alive(record["pid"]), "it outlives its clients for a while"

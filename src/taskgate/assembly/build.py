@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from taskgate.assembly.channels import Outbound, build_channels
+from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.tracing import build_tracing, check_tracing
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.activity.events import EventKind
+from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import generation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Token, operator_identity
+from taskgate.doors.local import local_principal
 from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.guests import NewServer
@@ -69,6 +73,7 @@ class ServerFactory:
     http: HttpClient
     reaper: Reaper
     intake: Intake
+    places: Places
     servers: dict[str, Server] = field(default_factory=dict)
     """Those of the configuration that have been made."""
 
@@ -80,7 +85,7 @@ class ServerFactory:
         return self.make(guest_spec(new), listener)
 
     def make(self, spec: ServerSpec, listener: Listener) -> Server:
-        return Server(spec, listener, self.http, self.reaper, self.intake)
+        return Server(spec, listener, self.http, self.reaper, self.intake, self.places.spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ class House:
     keys: Keys
     intake: Intake
     local: bool
+    owner: str
+    places: Places
     outbound: Outbound = field(default_factory=Outbound)
     retired: list[Server] = field(default_factory=list)
 
@@ -124,7 +131,7 @@ class House:
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
             channels = build_channels(loaded.root, self.gateway.address.base(plan), self.outbound)
-        specs = server_specs(loaded.root)
+        specs = server_specs(loaded.root, self.owner)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
         for name, spec in specs.items():
@@ -132,10 +139,11 @@ class House:
             if known is not None and known.spec == spec:
                 fresh[name] = known
             else:
-                fresh[name] = Server(spec, self.gateway.news, self.http, self.reaper, self.intake)
+                fresh[name] = Server(spec, self.gateway.news, self.http, self.reaper, self.intake, self.places.spec)
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
+        self.places.adopt(loaded)
         self.guard = guard(loaded.root)
         self.doorkeeper = doorkeeper(loaded.root, self.keys, self.local)
         limits = plan.limits
@@ -171,7 +179,9 @@ def build(
     reaper = Reaper()
     intake = intake_within(plan.limits)
     metrics = Metrics()
-    factory = ServerFactory(server_specs(loaded.root), http, reaper, intake)
+    owner = local_principal(os.geteuid()) if local else ANONYMOUS
+    places = Places(loaded, lambda known: server_specs(known.root, owner), keys.secret)
+    factory = ServerFactory(server_specs(loaded.root, owner), http, reaper, intake, places)
     gateway = wire_gateway(plan, factory, store, metrics, seal_key=keys.secret, tracing=tracing, local=local)
     return House(
         loaded,
@@ -187,6 +197,8 @@ def build(
         keys,
         intake,
         local,
+        owner,
+        places,
     )
 
 
@@ -194,8 +206,11 @@ def intake_within(limits: Limits) -> Intake:
     return Intake(limits.result_bytes, Reader(limits.json_depth, limits.json_nodes))
 
 
-def server_specs(root: GatewayFile) -> Mapping[str, ServerSpec]:
-    return {name: _spec(name, server, root) for name, server in root.servers.items() if server.enabled}
+def server_specs(root: GatewayFile, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
+    """How each server is reached or started; `owner` is whose processes list what it offers."""
+    return {
+        name: replace(_spec(name, server, root), owner=owner) for name, server in root.servers.items() if server.enabled
+    }
 
 
 def guest_spec(new: NewServer) -> ServerSpec:

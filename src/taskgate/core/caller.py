@@ -16,6 +16,8 @@ class Caller:
     principal: str = ANONYMOUS
     roles: frozenset[str] = frozenset()
     scope: str = "default"
+    place: str = ""
+    """Where its client stands on this machine, if that matters to servers; empty for everybody who is not behind a bridge."""
 
     @property
     def anonymous(self) -> bool:

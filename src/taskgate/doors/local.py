@@ -47,6 +47,7 @@ class Client:
 class Talk:
     door: StdioDoor
     writer: asyncio.StreamWriter
+    place: str
 
 
 class LocalDoor:
@@ -78,6 +79,11 @@ class LocalDoor:
     def __len__(self) -> int:
         """How many bridges are being served or greeted."""
         return len(self._connections)
+
+    @property
+    def places(self) -> frozenset[str]:
+        """Where the clients that are here now stand."""
+        return frozenset(talk.place for talk in self._talks)
 
     def open(self) -> None:
         self._listening.setblocking(False)
@@ -174,7 +180,7 @@ class LocalDoor:
 
     async def _converse(self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         door = StdioDoor(self._gateway, caller, SessionRequest(), self._reader)
-        talk = Talk(door, writer)
+        talk = Talk(door, writer, caller.place)
         self._talks.add(talk)
         try:
             await door.converse(reader, LineOutlet(writer.transport))
@@ -187,7 +193,7 @@ class LocalDoor:
         if uid != os.geteuid():
             log.warning("a bridge of another user was turned away", uid=uid)
             return None
-        return f"local:{user_name(uid)}"
+        return local_principal(uid)
 
 
 def peer_uid(made: socket.socket) -> int | None:
@@ -200,11 +206,12 @@ def peer_uid(made: socket.socket) -> int | None:
         return None
 
 
-def user_name(uid: int) -> str:
+def local_principal(uid: int) -> str:
+    """Who a user of this machine is to the gateway."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return f"local:{pwd.getpwuid(uid).pw_name}"
     except KeyError:
-        return str(uid)
+        return f"local:{uid}"
 
 
 def _client(principal: str, said: Mapping[str, Any]) -> Client:

@@ -253,7 +253,7 @@ class Request:
         meta = wire.members_of(self.members()["_meta"])
         identity = bytes(meta.get(CAPABILITIES, Raw(b""))) + bytes(meta.get(CLIENT_INFO, Raw(b"")))
         told_apart = "caps-" + hashlib.sha256(identity).hexdigest()[:16]
-        return LinkKey(Generation.STATELESS, self.caller.principal, told_apart)
+        return LinkKey(Generation.STATELESS, self.caller.principal, told_apart, place=self.caller.place)
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:
         self.outlet.send(wire.notification(method, bytes(params) if params is not None else None))

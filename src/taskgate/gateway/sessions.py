@@ -46,7 +46,7 @@ class Session:
         self.narrowing = narrowing
         self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
         self.log_level: str | None = None
-        self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id)
+        self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id, place=caller.place)
         self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}

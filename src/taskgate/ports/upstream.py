@@ -237,6 +237,8 @@ class LinkKey(NamedTuple):
     session: str = ""
     resumes: str = ""
     """The upstream's own session that this conversation goes on with, because a task of ours lives there."""
+    place: str = ""
+    """Whose folder and environment a process is started in; empty: ours."""
 
 
 class ServerState(Enum):

@@ -18,6 +18,7 @@ from taskgate.upstreams.old_sse_wire import OldSseWire
 from taskgate.upstreams.probe import discovered
 from taskgate.upstreams.spec import ServerSpec, Transport
 from taskgate.upstreams.spoken import SpokenGenerations
+from taskgate.upstreams.standing import Standing
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio.reaper import Reaper
@@ -31,9 +32,10 @@ _OLD_SSE_STATUSES = (400, 404, 405)
 
 
 class Opener:
-    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake) -> None:
+    def __init__(self, spec: ServerSpec, http: HttpClient, reaper: Reaper, intake: Intake, standing: Standing) -> None:
         self.spoken = SpokenGenerations(spec.generation)
         self._spec = spec
+        self._standing = standing
         self._http = http
         self._reaper = reaper
         self._intake = intake
@@ -106,7 +108,7 @@ class Opener:
         try:
             for generation in self.spoken.order(key.generation):
                 # Some programs end at the first request they do not know: such a one is started again, once.
-                line = line if line is not None and line.running else await self._started()
+                line = line if line is not None and line.running else await self._started(key.place)
                 try:
                     link = await self._greet(generation, line, key, face, listener)
                 except UpstreamError as problem:
@@ -120,10 +122,10 @@ class Opener:
                 await line.close()
         raise next(iter(refusals.values()))
 
-    async def _started(self) -> StdioWire:
-        spec = self._spec
+    async def _started(self, place: str) -> StdioWire:
+        spec = self._standing.spec(place)
         line = StdioWire(spec.id, self._intake)
-        await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd), self._reaper)
+        await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
         return line
 
     def let_go(self, link: AnyLink) -> list[str]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.activity.events import EventKind
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question
@@ -39,6 +38,7 @@ from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import COMMON, AnyLink, Opener
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
+from taskgate.upstreams.standing import SpecAt, Standing, nowhere_else
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio.reaper import Reaper
 
@@ -52,14 +52,21 @@ class Server:
     """Implements the `Upstream` port."""
 
     def __init__(
-        self, spec: ServerSpec, listener: Listener, http: HttpClient, reaper: Reaper, intake: Intake | None = None
+        self,
+        spec: ServerSpec,
+        listener: Listener,
+        http: HttpClient,
+        reaper: Reaper,
+        intake: Intake | None = None,
+        spec_at: SpecAt = nowhere_else,
     ) -> None:
         self.id = spec.id
         self.transport = spec.transport.value
         self.spec = spec
         self._by_stdio = spec.transport is Transport.STDIO
         self.listener = listener
-        self._opener = Opener(spec, http, reaper, intake or Intake())
+        self._standing = Standing(spec, spec_at)
+        self._opener = Opener(spec, http, reaper, intake or Intake(), self._standing)
         self._spoken = self._opener.spoken
         self._links: dict[LinkKey, AnyLink] = {}
         self._common: StatelessLink | None = None
@@ -105,6 +112,7 @@ class Server:
         generation = self._spoken.towards(caller.generation)
         if generation is Generation.STATELESS and not self._by_stdio:
             return COMMON
+        caller = self._standing.kept_as(caller)
         if generation is not caller.generation:
             caller = caller._replace(generation=generation)
         if caller.resumes or (caller.session == LISTENER and not self._by_stdio):
@@ -136,12 +144,13 @@ class Server:
         running = next((key for key, link in self._links.items() if link.alive), None)
         if running is not None:
             return running
-        principal = "" if self._instances() is Instances.SHARED else ANONYMOUS
+        principal = "" if self._instances() is Instances.SHARED else self.spec.owner
         return LinkKey(Generation.STATEFUL, principal)
 
     async def _opened(self, caller: LinkKey, face: CallerFace) -> AnyLink:
         if self._closed:
             raise unreachable(self.id, "is being shut down")
+        self._standing.check(caller.place)
         try:
             async with asyncio.timeout(_WAIT_FOR_TURN_S):
                 if not self._spoken.settled(caller.generation):
@@ -180,7 +189,9 @@ class Server:
                 if key.resumes:
                     await link.resume_session(key.resumes)
             except UpstreamError as problem:
-                raise self._failed(never_sent(self.id, problem)) from None
+                # What a client's place lacks says nothing about a server that others reach.
+                failed = self._failed if not (key.place and self._links) else lambda failure: failure
+                raise failed(never_sent(self.id, problem)) from None
         self._arrived(link)
         return link
 
@@ -340,6 +351,11 @@ class Server:
         await asyncio.gather(*opening, return_exceptions=True)
         for key in [key for key in self._links if key.session == session]:
             await self._links.pop(key).close()
+
+    async def keep_places(self, present: Collection[str]) -> None:
+        """Nobody stands anywhere else any more: what was started for others may go."""
+        wanted = self._standing.keep(present)
+        await asyncio.gather(*(self._links.pop(key).close() for key in list(self._links) if key.place not in wanted))
 
     async def reconnect(self) -> None:
         alive = self._links_to_ask()

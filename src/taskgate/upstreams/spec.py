@@ -45,3 +45,7 @@ class ServerSpec:
     """A model may answer this server's sampling where its caller cannot."""
     restart_limit: int = 5
     restart_within_s: float = 60.0
+    owner: str = "anonymous"
+    """On whose behalf a process is started that is only to list what the server offers."""
+    inherits: Mapping[str, str] | None = None
+    """The environment whose harmless part a child process gets; None: our own."""

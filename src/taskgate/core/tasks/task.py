@@ -83,6 +83,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     # scope.
     caller: str
     scope: str
+    # Where its client stands, if it matters to the server: only there may it run, also after a restart.
+    place: str = ""
     server: str
     tool: str
     wire_name: str

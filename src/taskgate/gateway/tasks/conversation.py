@@ -30,8 +30,9 @@ def stored_conversation(task: Task) -> Conversation:
     handle = task.upstream_handle
     generation = begun_in(task)
     if handle is None or handle.session_id is None:
-        return Conversation(LinkKey(generation, task.principal), EVERYTHING)
-    key = LinkKey(generation, task.principal, RESUMED + handle.session_id, resumes=handle.session_id)
+        return Conversation(LinkKey(generation, task.principal, place=task.place), EVERYTHING)
+    session = RESUMED + handle.session_id
+    key = LinkKey(generation, task.principal, session, resumes=handle.session_id, place=task.place)
     return Conversation(key, EVERYTHING)
 
 

@@ -137,6 +137,7 @@ class TaskDesk:
             principal=request.caller.principal,
             caller=caller_key(request),
             scope=request.caller.scope,
+            place=request.caller.place,
             server=call.server,
             tool=call.tool,
             wire_name=call.wire_name,

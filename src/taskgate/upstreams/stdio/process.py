@@ -25,7 +25,7 @@ def spawn(spec: ChildSpec, reaper: Reaper) -> subprocess.Popen[bytes]:
     This blocks for the few milliseconds of a fork and must stay on the event loop's thread: the kernel ties the child to
     the *thread* that started it.
     """
-    environment = child_environment(spec.env)
+    environment = child_environment(spec)
     program = find_program(spec, environment)
     try:
         return subprocess.Popen(

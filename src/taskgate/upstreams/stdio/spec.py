@@ -26,17 +26,22 @@ class ChildSpec:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] | None = None
     cwd: str | None = None
+    inherits: Mapping[str, str] | None = None
+    """The environment of the client it is started for; None: ours."""
 
 
-def child_environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    """The harmless part of ours, then what the entry names. Exported shell functions are never passed on."""
-    kept = {
+def harmless_part(environment: Mapping[str, str]) -> dict[str, str]:
+    """What every child may know. Exported shell functions are never passed on."""
+    return {
         name: value
-        for name, value in os.environ.items()
+        for name, value in environment.items()
         if (name in _INHERITED or name.startswith("LC_")) and not value.startswith("()")
     }
-    kept.update(env or {})
-    return kept
+
+
+def child_environment(spec: ChildSpec) -> dict[str, str]:
+    """The harmless part of its client's environment or of ours, then what the entry names."""
+    return {**harmless_part(os.environ if spec.inherits is None else spec.inherits), **(spec.env or {})}
 
 
 def find_program(spec: ChildSpec, environment: Mapping[str, str]) -> str:

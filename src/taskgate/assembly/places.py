@@ -1,0 +1,147 @@
+"""Where clients behind bridges stand: their folder and environment, as far as servers depend on them.
+
+A server without a `cwd` of its own runs in its client's folder, a child process inherits the harmless part of its client's
+environment, and `${VAR}` in its entry means its client's variable: as if the client had started the server itself. Clients that
+agree in all of that share a process. Only the environment's digest is ever stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from taskgate.config.load import LoadedConfig, load
+from taskgate.config.problems import ConfigError
+from taskgate.telemetry.logs import log
+from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.spec import ServerSpec, Transport
+from taskgate.upstreams.stdio.spec import harmless_part
+
+MOST_PLACES: Final = 500
+_NAMES: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
+SpecsOf = Callable[[LoadedConfig], Mapping[str, ServerSpec]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    folder: str
+    environment: Mapping[str, str]
+    specs: Mapping[str, ServerSpec]
+
+
+class Places:
+    """The places of the clients that are or were here since the start, each under an id that stays the same over restarts."""
+
+    def __init__(self, loaded: LoadedConfig, specs_of: SpecsOf, secret: bytes) -> None:
+        self._specs_of = specs_of
+        self._secret = secret
+        self._places: dict[str, Place] = {}
+        self._loaded = loaded
+        self._own = specs_of(loaded)
+        self._own_placed = _placed(self._own, os.getcwd(), os.environ)
+        self._names = variables_in(loaded)
+
+    def adopt(self, loaded: LoadedConfig) -> None:
+        """A reload. Where a client's variables differ, its servers are read anew when it comes again."""
+        self._loaded = loaded
+        self._own = self._specs_of(loaded)
+        self._own_placed = _placed(self._own, os.getcwd(), os.environ)
+        self._names = variables_in(loaded)
+        for key, place in list(self._places.items()):
+            specs = self._own if self._same_variables(place.environment) else self._reread(place.environment)
+            self._places[key] = replace(place, specs=_placed(specs, place.folder, place.environment))
+
+    async def enter(self, folder: str, environment: Mapping[str, str]) -> str:
+        """The id of the place where a client stands."""
+        key = self._key(folder, environment)
+        if key not in self._places:
+            same = self._same_variables(environment)
+            specs = self._own if same else await asyncio.to_thread(self._reread, environment)
+            self._warn_of_differences(specs)
+            if len(self._places) >= MOST_PLACES:
+                del self._places[next(iter(self._places))]
+            self._places[key] = Place(folder, dict(environment), _placed(specs, folder, environment))
+        return key
+
+    def spec(self, server: str, place: str) -> ServerSpec:
+        """How a server is started for clients at a place: just as our own, where nothing differs.
+
+        Raises UpstreamError where it cannot be started.
+        """
+        known = self._places.get(place)
+        if known is None:
+            raise unreachable(
+                server, "waits for its client: only that client's folder and environment are right for it"
+            )
+        found = known.specs.get(server)
+        if found is None:
+            raise unreachable(server, "cannot be started for this client: a variable it needs is not set where it runs")
+        return self._own[server] if found == self._own_placed.get(server) else found
+
+    def gained(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Variables without which servers were left out so far, and that this client has."""
+        wanted = {
+            name for gone in self._loaded.left_out if gone.reason == "env_missing" for name in gone.detail.split(", ")
+        }
+        return {name: environment[name] for name in wanted if name in environment}
+
+    def _key(self, folder: str, environment: Mapping[str, str]) -> str:
+        relevant = {name: environment[name] for name in sorted(self._names) if name in environment}
+        said = json.dumps([folder, relevant, sorted(harmless_part(environment).items())])
+        return hmac.new(self._secret, said.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:24]
+
+    def _same_variables(self, environment: Mapping[str, str]) -> bool:
+        return all(environment.get(name) == os.environ.get(name) for name in self._names)
+
+    def _reread(self, environment: Mapping[str, str]) -> Mapping[str, ServerSpec]:
+        if self._loaded.path is None:
+            return self._own
+        try:
+            return self._specs_of(load(self._loaded.path, environment))
+        except ConfigError as error:
+            log.warning("a client's variables do not fit the configuration; its servers use ours", problems=str(error))
+            return self._own
+
+    def _warn_of_differences(self, specs: Mapping[str, ServerSpec]) -> None:
+        """Over HTTP the connections are shared, so their headers are those of our own environment."""
+        differing = [
+            name
+            for name, spec in specs.items()
+            if spec.transport is not Transport.STDIO and self._own.get(name, spec) != spec
+        ]
+        if differing:
+            log.warning(
+                "a client's variables differ in the address or headers of servers; ours are used", servers=differing
+            )
+
+
+def variables_in(loaded: LoadedConfig) -> frozenset[str]:
+    """The names of all variables that the files of a configuration mention."""
+    files = [file for path in loaded.watch for file in (sorted(path.glob("*")) if path.is_dir() else [path])]
+    return frozenset(name for file in files for name in _NAMES.findall(_text(file)))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _placed(specs: Mapping[str, ServerSpec], folder: str, environment: Mapping[str, str]) -> dict[str, ServerSpec]:
+    inherits = harmless_part(environment)
+    return {name: _started_at(spec, folder, inherits) for name, spec in specs.items()}
+
+
+def _started_at(spec: ServerSpec, folder: str, inherits: Mapping[str, str]) -> ServerSpec:
+    if spec.transport is not Transport.STDIO:
+        return spec
+    return replace(spec, cwd=spec.cwd or folder or None, inherits=inherits)
