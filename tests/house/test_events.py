@@ -1,0 +1,72 @@
+"""The event hub: everybody who subscribed hears, in order, and one who fails keeps nobody else from hearing."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass
+
+import pytest
+
+from taskgate.gateway.events import events
+from taskgate.gateway.events.hub import Event, EventHub
+from taskgate.gateway.live import Live
+from taskgate.telemetry.logs import log
+
+
+@dataclass(frozen=True, slots=True)
+class Rained(Event):
+    millimetres: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snowed(Event):
+    pass
+
+
+def test_subscribers_hear_their_own_kind_at_once_and_in_order() -> None:
+    hub, heard = EventHub(), []
+    hub.subscribe(Rained, lambda event: heard.append(("first", event.millimetres)))
+    hub.subscribe(Rained, lambda event: heard.append(("second", event.millimetres)))
+    hub.publish(Snowed())
+    assert heard == []
+    hub.publish(Rained(3))
+    assert heard == [("first", 3), ("second", 3)]
+
+
+def test_a_failing_subscriber_is_logged_and_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, heard, logged = EventHub(), [], []
+
+    def fails(_event: Rained) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(log, "error", lambda text, **facts: logged.append((text, facts["kind"])))
+    hub.subscribe(Rained, fails)
+    hub.subscribe(Rained, heard.append)
+    hub.publish(Rained(1))
+    assert heard == [Rained(1)]
+    assert logged == [("an event was not handled", "Rained")]
+
+
+def test_one_may_subscribe_while_an_event_is_told() -> None:
+    hub, heard = EventHub(), []
+    hub.subscribe(Rained, lambda _event: hub.subscribe(Rained, heard.append))
+    hub.publish(Rained(1))
+    assert heard == []
+    hub.publish(Rained(2))
+    assert heard == [Rained(2)]
+
+
+def test_every_event_is_a_frozen_value() -> None:
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)]
+    assert len(kinds) > 10
+    for kind in kinds:
+        if kind is not Event:
+            assert kind.__dataclass_params__.frozen, kind  # type: ignore[attr-defined]
+    with pytest.raises(FrozenInstanceError):
+        Rained(1).millimetres = 2  # type: ignore[misc]
+
+
+def test_a_live_value_is_read_anew_each_time() -> None:
+    live = Live(1)
+    assert live.value == 1
+    live.replace(2)
+    assert live.value == 2
