@@ -50,3 +50,16 @@ async def test_only_the_value_true_is_the_wish() -> None:
     async with Gateway({}, {"notes": server()}) as gate:
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
         assert (await caller.call("notes__slow", _meta={"taskgate/task": "yes"})).text == "done"
+
+
+@seam
+async def test_who_listens_to_a_task_that_has_ended_is_told_its_end() -> None:
+    """A call may end between its handle and the stream that follows it."""
+    async with Gateway({}, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__slow", _meta=NOW)).result
+        await gate.advance(10)
+        stream = await caller.listen(taskIds=[handle["taskId"]])
+        told = await stream.message(1)
+        assert (told["method"], told["params"]["status"]) == ("notifications/tasks", "completed")
+        await stream.hang_up()

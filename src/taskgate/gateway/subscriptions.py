@@ -18,6 +18,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import SUBSCRIPTION, TASKS_EXTENSION, missing_capability
 from taskgate.core.meta import with_meta
 from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.context import Context
 from taskgate.gateway.errand import Errand
@@ -118,7 +119,7 @@ class Subscriptions:
         await context.views.view(context.plan, request.caller, request.narrowing)
         listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
         await self._watch(context, listen, wanted.get("resourceSubscriptions"))
-        await self._watch_tasks(context, listen, wanted.get("taskIds"))
+        found = await self._watch_tasks(context, listen, wanted.get("taskIds"))
         self._listens.add(listen)
         try:
             honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
@@ -127,6 +128,7 @@ class Subscriptions:
             if listen.tasks:
                 honoured["taskIds"] = sorted(listen.tasks)
             listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
+            await self._catch_up(context, listen, found)
             await listen.ended.wait()
         finally:
             self._listens.discard(listen)
@@ -146,23 +148,34 @@ class Subscriptions:
             await context.upstreams[server].watch(uri, listen.request.link_key)
             listen.uris[uri] = server
 
-    async def _watch_tasks(self, context: Context, listen: Listen, task_ids: Any) -> None:
+    async def _watch_tasks(self, context: Context, listen: Listen, task_ids: Any) -> list[Task]:
         if type(task_ids) is not list:
-            return
+            return []
         envelope = listen.request.envelope
         if envelope is None or not envelope.wants_tasks:
             raise missing_capability(
                 {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
             )
-        found = []
+        found: list[Task] = []
         for task_id in task_ids[:MAX_URIS]:
             try:
                 task = await context.tasks.desk.find(listen.request, task_id)
             except CallerError:
                 continue
-            found.append(task.id)
+            found.append(task)
             context.tasks.methods.wanted(task)
-        listen.tasks = frozenset(found)
+        listen.tasks = frozenset(task.id for task in found)
+        return found
+
+    async def _catch_up(self, context: Context, listen: Listen, found: list[Task]) -> None:
+        """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
+        desk = context.tasks.desk
+        for before in found:
+            now = await desk.store.get(before.id)
+            if now is not None and (now.state.is_terminal or now.revision != before.revision):
+                detailed = await desk.detailed(now)
+                detailed.pop("resultType", None)
+                listen.tell("notifications/tasks", wire.encode(detailed))
 
     def following(self, task_id: str) -> list[Listen]:
         return [listen for listen in self._listens if task_id in listen.tasks]
