@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from taskgate import __version__
 from taskgate.client.question import Question
 from taskgate.client.results import Progress, TaskUpdate
 
@@ -42,7 +43,7 @@ class Options:
     on_notification: OnNotification | None = None
     on_expiry: Callable[[TaskUpdate], Any] | None = None
     client_name: str = "taskgate-client"
-    client_version: str = "0.1.0"
+    client_version: str = __version__
     connect_timeout: float = 10.0
     probe_timeout: float = 5.0
     request_timeout: float = 60.0

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgate import clock
+from taskgate import __version__, clock
 from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
@@ -51,7 +51,7 @@ _WHOSE: Final = Answer(
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MAX_LINGERING: Final = 1000
 _PING_S: Final = 5.0
-OUR_INFO: Final = {"name": "taskgate", "version": "0.1.0"}
+OUR_INFO: Final = {"name": "taskgate", "version": __version__}
 
 
 class StatefulLink:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
@@ -31,6 +32,8 @@ from taskgate.ports.upstream import (
 )
 from taskgate.upstreams.cures import send_again
 from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number
+
+_OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
 
 MAX_ENVELOPES = 1000
 
@@ -73,7 +76,7 @@ class StatelessLink:
     async def discover(self, timeout_s: float) -> Message:
         """The probe: ask what the server is. The answer is judged by the caller of this method."""
         number = next_number()
-        members = stamp({}, Raw(b"{}"), Raw(b'{"name":"taskgate","version":"0.1.0"}'), None)
+        members = stamp({}, Raw(b"{}"), _OUR_INFO, None)
         body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
 
