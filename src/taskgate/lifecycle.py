@@ -28,6 +28,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.dashboard.site import Dashboard
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
+from taskgate.doors.http.open_connections import OpenConnections
 from taskgate.doors.http.site import Site
 from taskgate.doors.identity import holder_at
 from taskgate.doors.operator import passphrase_fits
@@ -72,7 +73,7 @@ class Lifecycle:
         check_exposure(house.loaded.root, host)
         self._host = host
         self.house = house
-        self.door = McpDoor(self.house.gateway, self.house.guard, self.house.doorkeeper, self.house.intake.reader)
+        self.door = McpDoor(house.gateway, house.guard, house.doorkeeper, house.arrivals, house.intake.reader)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -91,7 +92,7 @@ class Lifecycle:
         site = Site(self.door, self._state, self.house.metrics.exposition, dashboard)
         config = uvicorn.Config(
             site,
-            http=partial(Connection, self.door.posts.answer, self.door.limits),  # type: ignore[arg-type]
+            http=self._connection(),  # type: ignore[arg-type]
             loop="none",
             lifespan="off",
             log_config=None,
@@ -125,6 +126,11 @@ class Lifecycle:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
             await self.close()
+
+    def _connection(self) -> Callable[..., Connection]:
+        """Makes the protocol object of each new connection."""
+        door = self.door
+        return partial(Connection, door.posts.answer, door.limits, door.arrive, OpenConnections())
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.house.gateway
@@ -243,7 +249,7 @@ class Lifecycle:
         except (TaskgateError, ValueError) as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
             return
-        self.door.adopt(self.house.guard, self.house.doorkeeper)
+        self.door.adopt(self.house.guard, self.house.doorkeeper, self.house.arrivals)
         log.info(
             "configuration reloaded", revision=self.house.plan.revision, registry=self.house.plan.registry.revision
         )

@@ -24,6 +24,7 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import generation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
+from taskgate.doors.http.arrival import Arrivals
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Token, operator_identity
 from taskgate.doors.local import local_principal
@@ -115,6 +116,7 @@ class House:
     reaper: Reaper
     guard: Guard
     doorkeeper: Doorkeeper
+    arrivals: Arrivals
     store: Store
     metrics: Metrics
     keys: Keys
@@ -146,6 +148,7 @@ class House:
         self.places.adopt(loaded)
         self.guard = guard(loaded.root)
         self.doorkeeper = doorkeeper(loaded.root, self.keys, self.local)
+        self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)
         limits = plan.limits
         self.intake.adopt(limits.result_bytes, limits.json_depth, limits.json_nodes)
         self.http.adopt(limits.result_bytes)
@@ -192,6 +195,7 @@ def build(
         reaper,
         guard(loaded.root),
         doorkeeper(loaded.root, keys, local),
+        Arrivals(loaded.root.listen.trusted_proxies),
         store,
         metrics,
         keys,

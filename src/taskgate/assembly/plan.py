@@ -178,4 +178,10 @@ def build_limits(root: GatewayFile) -> Limits:
         header_timeout_s=limits.header_timeout.total_seconds(),
         body_timeout_s=limits.body_timeout.total_seconds(),
         drain_s=limits.drain_timeout.total_seconds(),
+        sessions_per_caller=limits.sessions_per_caller,
+        anonymous_sessions=limits.anonymous_sessions,
+        connections=limits.connections,
+        connections_per_address=limits.connections_per_address,
+        header_count=limits.header_count,
+        header_bytes=limits.header_bytes,
     )

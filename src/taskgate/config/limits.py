@@ -26,6 +26,16 @@ class Limits(Section):
     tools_max_pages: Count = Field(default=100, description="Pages of one server's list.")
     tools_fetch_timeout_ms: Milliseconds = Field(default=30_000, ge=1, description="Time to fetch one server's lists.")
     sessions: Count = Field(default=10_000, description="Sessions at once.")
+    sessions_per_caller: Count = Field(
+        default=2_500, description="Sessions of one caller: of a token, or without one of an address."
+    )
+    anonymous_sessions: Count = Field(default=5_000, description="Sessions of all callers without a token together.")
+    connections: Count = Field(default=10_000, description="Connections at once; more are answered 503 and closed.")
+    connections_per_address: Count = Field(
+        default=5_000, description="Connections of one address at once; trusted proxies may have more."
+    )
+    header_count: Count = Field(default=100, description="Headers of one request; more are answered 431.")
+    header_bytes: Bytes = Field(default=64 << 10, description="Address and headers of one request together.")
     session_idle: Duration = Field(
         default=timedelta(minutes=30), description="A session without calls and streams ends after this."
     )

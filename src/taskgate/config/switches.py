@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from taskgate.config.words import Duration, HttpUrl, ScopeName, Section, Whole
+from taskgate.config.words import Duration, HttpUrl, ScopeName, Section, Whole, Words
 
 
 def _store_url(text: str) -> str:
@@ -16,6 +17,15 @@ def _store_url(text: str) -> str:
     if text.startswith(("postgresql://", "postgres://")):
         return text
     raise ValueError("is not a store; write sqlite:///./taskgate.db or postgresql://user@host/database")
+
+
+def _networks(words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        try:
+            ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            raise ValueError(f'"{word[:60]}" is not an address; write one like 10.0.0.1 or 10.0.0.0/8') from None
+    return words
 
 
 def _word_for_switch(value: Any) -> Any:
@@ -29,6 +39,10 @@ class Listen(Section):
 
     host: str = Field(default="127.0.0.1", description="Address to bind; loopback unless you know better.")
     port: Annotated[Whole, Field(ge=0, le=65535)] = Field(default=7467, description="Port; 0 picks a free one.")
+    trusted_proxies: Annotated[Words, AfterValidator(_networks)] = Field(
+        default=(),
+        description="Addresses or networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
+    )
 
 
 class Auth(Section):

@@ -134,6 +134,9 @@ class Gateway:
         wish = narrowing.narrowed(SessionRequest.from_meta(_meta(message)))
         subset = self.admit(caller, wish)
         result = await initialize_result(self.context, caller.scope, subset.servers, opening.version)
+        unused = self.context.sessions.replaceable(caller, clock.monotonic())
+        if unused is not None:
+            await self.session_ends.end(unused)
         session = self.context.sessions.open(caller, opening, wish, clock.monotonic())
         scope = self.context.plan.scopes[caller.scope]
         if callable_families(scope):

@@ -51,6 +51,12 @@ class Limits:
     header_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
     drain_s: float = 25.0
+    sessions_per_caller: int = 2_500
+    anonymous_sessions: int = 5_000
+    connections: int = 10_000
+    connections_per_address: int = 5_000
+    header_count: int = 100
+    header_bytes: int = 64 * 1024
 
 
 class ExecuteOn(StrEnum):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,8 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 QUESTION_TIMEOUT_S: Final = 600.0
 MAX_IN_FLIGHT: Final = 1000
 MAX_ASKS: Final = 100
+UNUSED_S: Final = 10.0
+"""A session in which nothing was said for so long after it was opened may make room for another."""
 
 
 class Session:
@@ -57,6 +60,8 @@ class Session:
         self.cancelled: deque[bytes] = deque(maxlen=100)
         self.outlet: SessionOutlet | None = None
         self.last_used = 0.0
+        self.used = False
+        """Whether anything was said in it after it was opened."""
         self.open_requests = 0
         self.closed = False
         self._numbers = itertools.count(1)
@@ -78,6 +83,7 @@ class Session:
         if len(self.in_flight) >= MAX_IN_FLIGHT:
             raise GatewayFault("overloaded", "This session has too many requests open; wait for some to end.")
         self.in_flight[message_id] = carrier
+        self.used = True
 
     def end(self, message_id: bytes) -> None:
         self.in_flight.pop(message_id, None)
@@ -88,6 +94,11 @@ class Session:
         return task.cancel() if task is not None else False
 
     def touch(self, now: float) -> None:
+        self.last_used = now
+        self.used = True
+
+    def begin_life(self, now: float) -> None:
+        """It was opened just now, and nothing was said in it yet."""
         self.last_used = now
 
     def attach(self, outlet: SessionOutlet) -> None:
@@ -156,17 +167,32 @@ class Session:
         )
         return True
 
+    def unused(self, now: float) -> bool:
+        """Opened some time ago, and nothing was ever said in it."""
+        idle = not self.in_flight and not self.open_requests
+        return idle and not self.used and now - self.last_used > UNUSED_S
+
     def notify(self, method: str, params: bytes | None) -> None:
         if self.outlet is not None and not self.closed:
             self.outlet.send(wire.notification(method, params))
 
 
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """A limit that is reached: what to say, and which sessions count towards it."""
+
+    said: str
+    counts: Callable[[Session], bool]
+
+
 class SessionTable:
-    """All sessions of a gateway, within a limit."""
+    """All sessions of a gateway, within limits: in all, of one caller, and of all callers without an identity."""
 
     def __init__(self, plan: Live[Plan]) -> None:
         self._plan = plan
         self._sessions: dict[str, Session] = {}
+        self._of_caller: Counter[str] = Counter()
+        self._anonymous = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -175,12 +201,37 @@ class SessionTable:
         return iter(list(self._sessions.values()))
 
     def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
-        if len(self._sessions) >= self._plan.value.limits.sessions:
-            raise GatewayFault("overloaded", "The gateway has too many sessions; try again later.", retry_after_s=30)
+        full = self._full_for(caller)
+        if full is not None:
+            raise GatewayFault("overloaded", f"{full.said}; end some, or try again later.", retry_after_s=30)
         session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
-        session.touch(now)
+        session.begin_life(now)
         self._sessions[session.id] = session
+        self._of_caller[caller.limit_key] += 1
+        self._anonymous += caller.anonymous
         return session
+
+    def replaceable(self, caller: Caller, now: float) -> Session | None:
+        """Where there is no room for another session of this caller: the oldest that was opened and never used, if there is one.
+
+        A client that gave up, or one that only opens sessions, leaves such ones behind; nobody misses them.
+        """
+        full = self._full_for(caller)
+        if full is None:
+            return None
+        return next(
+            (session for session in self._sessions.values() if full.counts(session) and session.unused(now)), None
+        )
+
+    def _full_for(self, caller: Caller) -> _Full | None:
+        limits, key = self._plan.value.limits, caller.limit_key
+        if len(self._sessions) >= limits.sessions:
+            return _Full("The gateway has too many sessions", lambda _session: True)
+        if self._of_caller[key] >= limits.sessions_per_caller:
+            return _Full("You have too many sessions", lambda session: session.caller.limit_key == key)
+        if caller.anonymous and self._anonymous >= limits.anonymous_sessions:
+            return _Full("Callers without a token have too many sessions", lambda session: session.caller.anonymous)
+        return None
 
     def find(self, session_id: str, caller: Caller, now: float) -> Session | None:
         """The session, if it is this caller's; a foreign one looks like one that does not exist."""
@@ -197,8 +248,15 @@ class SessionTable:
         """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
         if self._sessions.pop(session.id, None) is None:
             return False
+        self._forget(session.caller)
         session.close()
         return True
+
+    def _forget(self, caller: Caller) -> None:
+        self._anonymous -= caller.anonymous
+        self._of_caller[caller.limit_key] -= 1
+        if not self._of_caller[caller.limit_key]:
+            del self._of_caller[caller.limit_key]
 
     def idle(self, now: float) -> list[Session]:
         """Those not used for too long. An open call or stream keeps a session alive however long it takes."""

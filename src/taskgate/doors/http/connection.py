@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
-from taskgate.doors.http.guard import arrived_on_loopback
+from taskgate.doors.http.arrival import Arrival
+from taskgate.doors.http.header_limits import HeaderLimits, HeadersRefused
+from taskgate.doors.http.open_connections import OpenConnections
 from taskgate.doors.http.post import Answering, Post
 from taskgate.gateway.plan import Limits
 
@@ -24,6 +27,18 @@ SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
 CONNECTION: Final = "taskgate.connection"
 _ASKING: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
+
+
+def plain_answer(status: int, text: str, *headers: bytes) -> bytes:
+    """A whole answer for a connection that ends with it."""
+    phrase = HTTPStatus(status).phrase.encode("ascii")
+    body = b'{"error":"%b"}' % text.encode("ascii")
+    lines = b"".join(b"%b\r\n" % header for header in headers)
+    head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n"
+    return head % (status, phrase, len(body), lines) + body
+
+
+_NO_ROOM: Final = plain_answer(503, "Too many connections are open; try again in a few seconds.", b"retry-after: 5")
 
 
 class OneWrite:
@@ -65,13 +80,24 @@ class OneWrite:
 class Connection(HttpToolsProtocol):
     """Lives as long as one TCP connection. Posts to `/mcp` are answered by `answer`; everything else is uvicorn's."""
 
-    def __init__(self, answer: Answering, limits: Callable[[], Limits], **settings: Any) -> None:
+    def __init__(
+        self,
+        answer: Answering,
+        limits: Callable[[], Limits],
+        arrive: Callable[[Any], Arrival],
+        open_connections: OpenConnections,
+        **settings: Any,
+    ) -> None:
         super().__init__(**settings)
         self.on_lost: Callable[[], None] | None = None
         self.raw: Any = None
         """The transport itself, for answers that leave in one write anyway."""
-        self.on_loopback = False
-        """Whether it arrived on a loopback address."""
+        self.arrival = Arrival("", False, False)
+        """Where it came from; known once it is open."""
+        self._arrive = arrive
+        self._open_connections = open_connections
+        self._counted = False
+        self._head = HeaderLimits(limits())
         self._answer = answer
         self.limits = limits
         self._post: Post | None = None
@@ -88,18 +114,38 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.raw = transport
-        self.on_loopback = arrived_on_loopback(transport.get_extra_info("sockname"))
+        self.arrival = self._arrive(transport)
         self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self._waiting_since = clock.monotonic()
+        self._counted = self._open_connections.enter(self.arrival, self.limits())
+        if not self._counted:
+            transport.write(_NO_ROOM)
+            transport.close()
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
+        before = self._received
         try:
             self.parser.feed_data(data)
+            if self._waiting_since is not None:
+                self._head.unfinished(len(data))
+            elif self._body_since is not None:
+                self._head.body(len(data), self._received - before)
         except httptools.HttpParserUpgrade as asked:
             self._read_as_it_is(data[asked.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+        except HeadersRefused as refused:
+            self._refuse_head(refused)
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, HeadersRefused):
+                self._refuse_head(error.__context__)
+            else:
+                self.send_400_response("Invalid HTTP request received.")
+
+    def _refuse_head(self, refused: HeadersRefused) -> None:
+        """The rest of what comes cannot be told apart from the next request, so the connection ends."""
+        if not self.raw.is_closing():
+            self.raw.write(plain_answer(refused.status, refused.text))
+            self.raw.close()
 
     def _read_as_it_is(self, rest: bytes) -> None:
         """Someone asks for another protocol (Java's HTTP client does, for HTTP/2, on each new connection). We have none to
@@ -119,14 +165,23 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
         self._post = None
+        self._head.begin(self.limits())
         if self._waiting_since is None:
             self._waiting_since = clock.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
+        self._head.header(name, value)
+        if self._waiting_since is None:
+            # A trailer: nothing that matters may come after the body.
+            return
         self.headers.append((name, value))
         if name == b"expect":
             self.expect_100_continue = value.lower() == b"100-continue"
+
+    def on_url(self, url: bytes) -> None:
+        self._head.url(url)
+        self.url += url
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -207,6 +262,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._counted:
+            self._counted = False
+            self._open_connections.leave(self.arrival)
         if self._current is not None:
             self._current.lost()
         if self.on_lost is not None:

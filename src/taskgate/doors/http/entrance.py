@@ -9,6 +9,7 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import STATEFUL_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import unsupported_version
+from taskgate.doors.http.arrival import Arrival, Arrivals
 from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Identity, TokenNeeded, WrongToken
@@ -28,17 +29,18 @@ class Refused(Exception):
 
 
 class Entrance:
-    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper) -> None:
+    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
         self.gateway = gateway
+        self.arrivals = arrivals
         self.guard = guard
         self.doorkeeper = doorkeeper
 
-    def adopt(self, guard: Guard, doorkeeper: Doorkeeper) -> None:
-        self.guard, self.doorkeeper = guard, doorkeeper
+    def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
+        self.guard, self.doorkeeper, self.arrivals = guard, doorkeeper, arrivals
 
-    def admit(self, path: bytes, headers: dict[bytes, bytes], on_loopback: bool) -> Caller:
+    def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Caller:
         """The caller, in the scope that it asks for or that its token binds it to. Raises Refused."""
-        status = self.guard.refuses(headers, on_loopback)
+        status = self.guard.refuses(headers, arrival.on_loopback)
         if status is not None:
             raise self.refused(status, "This Host or Origin is not allowed here. See allowed_hosts.")
         identity = self._identity(headers.get(b"authorization"))
@@ -48,7 +50,8 @@ class Entrance:
             raise self._token_needed() if identity.anonymous else self.refused(404, self._nothing_here(asked, identity))
         if not self.gateway.has_scope(asked):
             raise self.refused(404, self._nothing_here(asked, identity))
-        return _caller(identity.principal, identity.roles, asked)
+        address = self.arrivals.caller_address(arrival, every_header) if identity.anonymous else ""
+        return _caller(identity.principal, identity.roles, asked, address)
 
     def _identity(self, authorization: bytes | None) -> Identity:
         try:
@@ -113,8 +116,8 @@ def scope_in(path: bytes) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _caller(principal: str, roles: frozenset[str], scope: str) -> Caller:
-    return Caller(principal, roles, scope)
+def _caller(principal: str, roles: frozenset[str], scope: str, address: str) -> Caller:
+    return Caller(principal, roles, scope, address=address)
 
 
 def retry_after(reply: Reply) -> Headers:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from taskgate.core.caller import Caller
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.wire import Reader
+from taskgate.doors.http.arrival import Arrival, Arrivals
 from taskgate.doors.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.doors.http.connection import CONNECTION, Connection
 from taskgate.doors.http.entrance import Entrance, Refused
 from taskgate.doors.http.event_stream import EventStream, StreamShelf
-from taskgate.doors.http.guard import Guard, arrived_on_loopback
+from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.posts import PRIMING_REVISION, Posts
 from taskgate.doors.identity import Doorkeeper
 from taskgate.gateway.events.events import SessionEnded
@@ -22,20 +24,26 @@ from taskgate.gateway.sessions import Session
 
 
 class McpDoor:
-    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper, reader: Reader) -> None:
+    def __init__(
+        self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals, reader: Reader
+    ) -> None:
         self.gateway = gateway
-        self.entrance = Entrance(gateway, guard, doorkeeper)
+        self.entrance = Entrance(gateway, guard, doorkeeper, arrivals)
         self._shelves: dict[str, StreamShelf] = {}
         self.posts = Posts(gateway, self.entrance, self._shelves, reader)
         gateway.events.subscribe(SessionEnded, lambda event: self._forget(event.session))
 
-    def adopt(self, guard: Guard, doorkeeper: Doorkeeper) -> None:
+    def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
         """A reload: who may come in changes from the next request on."""
-        self.entrance.adopt(guard, doorkeeper)
+        self.entrance.adopt(guard, doorkeeper, arrivals)
+
+    def arrive(self, transport: Any) -> Arrival:
+        """What is known of a new connection."""
+        return self.entrance.arrivals.of(transport)
 
     def refuses(self, scope: Scope) -> int | None:
         """The status with which a request for any address of the site is refused for its Host or Origin."""
-        return self.entrance.guard.refuses(dict(scope["headers"]), arrived_on_loopback(scope["server"]))
+        return self.entrance.guard.refuses(dict(scope["headers"]), scope[CONNECTION].arrival.on_loopback)
 
     def limits(self) -> Limits:
         """Those that are in force now: a reload changes them."""
@@ -50,7 +58,8 @@ class McpDoor:
         """Everything but POST, which does not come this way."""
         headers = dict(scope["headers"])
         try:
-            caller = self.entrance.admit(scope["raw_path"], headers, arrived_on_loopback(scope["server"]))
+            arrival = scope[CONNECTION].arrival
+            caller = self.entrance.admit(scope["raw_path"], headers, arrival, scope["headers"])
             if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
                 raise self.entrance.refused(405, "This revision uses POST only.", [(b"allow", b"POST")])
             if scope["method"] == "GET":

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from taskgate import clock
+from taskgate.doors.http.arrival import Arrival
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
 from taskgate.doors.http.event_stream import StreamShelf
 from taskgate.doors.http.streamed_reply import StreamedReply
@@ -29,8 +30,7 @@ class Line(Protocol):
     """The transport, where the head of an answer waits for what follows it."""
     flow: Any
     limits: Callable[[], Limits]
-    on_loopback: bool
-    """Whether the connection arrived on a loopback address."""
+    arrival: Arrival
 
     def begin(self, post: Post) -> asyncio.Task[None]: ...
 
@@ -141,8 +141,8 @@ class Post:
         return self._connection.limits
 
     @property
-    def on_loopback(self) -> bool:
-        return self._connection.on_loopback
+    def arrival(self) -> Arrival:
+        return self._connection.arrival
 
     @property
     def still_there(self) -> bool:

@@ -40,7 +40,7 @@ class Posts:
     async def answer(self, post: Post) -> None:
         """Answer one POST, whatever happens."""
         try:
-            caller = self._entrance.admit(post.path, post.headers, post.on_loopback)
+            caller = self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
             message = self._read(post)
             if message is None:
                 await self._batch(post, caller)
