@@ -34,12 +34,13 @@ settings.load_profile("house")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: runs in the test's process, on a loop whose time is virtual")
+    config.addinivalue_line("markers", "real_processes: in a module of virtual time, a test that needs real ones")
     config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Tests marked `virtual_time` run on a loop whose time is virtual; the programs they start run on the same loop."""
-    if item.get_closest_marker("virtual_time") is None:
+    if item.get_closest_marker("virtual_time") is None or item.get_closest_marker("real_processes") is not None:
         return {"real": asyncio.new_event_loop}
     return {"virtual": virtual_loop}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import resource
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,13 @@ from tests.activity.callers import Failed, HttpSession, http_session, http_state
 from tests.chaos.stage import Stage, set_stage
 from tests.tasks.test_task_methods import EXTENSION, TASKS, begun, called, refused, until
 
-pytestmark = pytest.mark.timeout(60)
+from taskgate import clock
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 KEY = {"_meta": {"taskgate/idempotencyKey": "order-7"}}
 
 
+@pytest.mark.real_processes
 async def test_the_same_key_is_the_same_call_for_good(tmp_path: Path) -> None:
     """Bad input: expired ids look like unknown ones."""
     async with set_stage(tmp_path) as stage:
@@ -91,6 +93,7 @@ def limit_files(stage: Stage, size: int) -> None:
     resource.prlimit(stage.gateway.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
+@pytest.mark.real_processes
 async def test_a_full_disk_acknowledges_nothing_and_loses_nothing(tmp_path: Path) -> None:
     """Bad input: disk full."""
     async with set_stage(tmp_path) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
@@ -150,9 +153,9 @@ async def test_an_upstream_that_comes_back_different_is_read_anew(tmp_path: Path
         await stage.replace_upstream("empty")
         # The new program does not know the session: nothing was executed, so the call is made again in a new one.
         assert "after ran" in (await caller.ask("tools/call", called("once", "after")))["content"][0]["text"]
-        end = time.monotonic() + 10
+        end = clock.monotonic() + 10
         while await listed():
-            assert time.monotonic() < end
+            assert clock.monotonic() < end
             await asyncio.sleep(0.05)
     assert stage.ledger.count("after") == 1
 

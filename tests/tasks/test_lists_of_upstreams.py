@@ -9,7 +9,7 @@ from tests.activity.callers import http_session
 from tests.chaos.stage import set_stage
 from tests.tasks.test_task_methods import TASKS, begun, refused
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 
 
 async def test_an_upstreams_own_tasks_are_listed_once_and_followed_under_an_alias(tmp_path: Path) -> None:

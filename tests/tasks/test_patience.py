@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from taskgate.gateway.tasks.patience import Patience
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:

@@ -11,7 +11,7 @@ from tests.activity.callers import http_session, http_stateless
 from tests.chaos.stage import Stage, set_stage
 from tests.tasks.test_task_methods import EXTENSION, begun
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 ELICITS = {"tasks": {}, "elicitation": {"form": {}}}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from tests.activity.callers import PREFIX, Failed, HttpSession, http_session, ht
 from tests.chaos.stage import Stage, set_stage
 from tests.harness.replies import messages
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+from taskgate import clock
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 TASKS = {"tasks": {}}
 EXTENSION = {"extensions": {f"{PREFIX}tasks": {}}}
 MAX_TTL_MS = 86_400_000
@@ -110,17 +111,17 @@ async def test_a_cancel_reaches_the_upstream(stage: Stage, tool: str) -> None:
         before, call = stage.ledger.cancels(), f"to be cancelled {tool}"
         task_id = await begun(caller, tool, call, seconds=30)
         await until(lambda: stage.ledger.count(call) == 1)
-        asked = time.monotonic()
+        asked = clock.monotonic()
         await caller.ask("tasks/cancel", {"taskId": task_id})
-        assert time.monotonic() - asked < 2
+        assert clock.monotonic() - asked < 2
         await until(lambda: stage.ledger.cancels() > before)
 
 
 async def until(true: Any, within: float = 10.0) -> None:
     """Wait for something that another process will do."""
-    end = time.monotonic() + within
+    end = clock.monotonic() + within
     while not true():
-        assert time.monotonic() < end, "it did not happen"
+        assert clock.monotonic() < end, "it did not happen"
         await asyncio.sleep(0.01)
 
 
@@ -128,9 +129,9 @@ async def test_a_result_asked_for_while_it_works_comes_at_the_end(stage: Stage) 
     """EC-SEP-009."""
     async with http_session(stage.gateway, capabilities=TASKS) as caller:
         task_id = await begun(caller, "once", "blocks", seconds=0.6)
-        started = time.monotonic()
+        started = clock.monotonic()
         result = await caller.ask("tasks/result", {"taskId": task_id})
-        assert time.monotonic() - started > 0.3
+        assert clock.monotonic() - started > 0.3
         assert "blocks ran" in result["content"][0]["text"]
         assert result["_meta"][f"{PREFIX}related-task"] == {"taskId": task_id}
         shown = await caller.ask("tasks/get", {"taskId": task_id})
@@ -176,12 +177,12 @@ async def test_an_early_poll_is_held_until_something_changes(tmp_path: Path) -> 
     more = {"tasks": {"poll_interval_ms": 20_000}}
     async with set_stage(tmp_path, more=more) as stage, http_session(stage.gateway, capabilities=TASKS) as caller:
         task_id = await begun(caller, "once", "c1", seconds=1.5)
-        started, polls, status = time.monotonic(), 0, "working"
+        started, polls, status = clock.monotonic(), 0, "working"
         while status == "working":
             shown = await caller.ask("tasks/get", {"taskId": task_id})
             polls, status = polls + 1, shown["status"]
         assert shown["pollInterval"] == 20_000
-        assert (status, time.monotonic() - started < 15) == ("completed", True)
+        assert (status, clock.monotonic() - started < 15) == ("completed", True)
         # Not held, there would be hundreds.
         assert polls <= 5
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.features.wire_client import PATIENCE_S, PREFIX, WireClient, session
 from tests.harness.gateway import Gateway, running_gateway
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 TELLING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
 STATUS, PROGRESS, LOG = "notifications/tasks/status", "notifications/progress", "notifications/message"
 RUN_BY = pytest.mark.parametrize("tool", ["steps", "steps_task"], ids=["run by us", "a task of the server's own"])

@@ -17,7 +17,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.peers import UPSTREAMS, Generation, Upstream
 from tests.tasks.test_task_methods import EXTENSION
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 TELLING = str(Path(__file__).resolve().parent.parent / "peers" / "telling_server.py")
 ELICITS = {"tasks": {}, "elicitation": {"form": {}}}
 WORD = {"action": "accept", "content": {"word": "tea"}}
@@ -105,6 +105,7 @@ async def test_a_call_that_may_be_repeated_asks_anew_under_another_key(tmp_path:
         if u.speaks is Generation.STATEFUL and u.tasks
     ],
 )
+@pytest.mark.real_processes
 async def test_a_task_of_the_servers_own_goes_on_without_its_old_question(upstream: Upstream, tmp_path: Path) -> None:
     async with (
         upstream.http() as url,
