@@ -11,7 +11,7 @@ import pytest_asyncio
 from tests.activity.callers import Failed, call, http_session, http_stateless, told, tool_names
 from tests.harness.gateway import Gateway, running_gateway
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 HELPERS = {"list_tasks", "get_task", "get_task_result", "cancel_task"}
 DEMO = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
 CONFIG = {

@@ -18,7 +18,7 @@ from tests.activity.callers import Failed, call, http_session, read, told
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 CONFIG: dict[str, Any] = {
     "schema": 1,
     "servers": {"files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}},
@@ -55,6 +55,7 @@ async def waiting(gateway: Gateway) -> list[dict[str, Any]]:
     raise AssertionError("nothing waits")
 
 
+@pytest.mark.real_processes
 async def test_a_question_is_listed_and_answered_from_the_command_line(gateway: Gateway) -> None:
     async with http_session(gateway) as caller:
         running = asyncio.create_task(call(caller, "files__greet"))

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.activity.callers import Caller, Failed, call, http_session, http_stateless, read, stdio_session, told
 from tests.harness.gateway import Gateway, running_gateway
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 ODD = {"command": sys.executable, "args": [str(Path(__file__).with_name("odd_upstream.py"))]}
 CONFIG: dict[str, Any] = {
     "schema": 1,
@@ -197,6 +197,7 @@ async def test_a_program_that_keeps_dying_is_left_alone_for_a_while(gateway: Gat
         assert (await told(caller, "execute_tool", server="fragile", tool="echo"))["text"] == "echo 1"
 
 
+@pytest.mark.real_processes
 async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_answers(tmp_path: Path) -> None:
     config = {**CONFIG, "servers": {"odd": ODD}, "scopes": {"default": {"default_servers": ["odd"], "mode": "facade"}}}
     hurried = (str(Path(__file__).with_name("hurried_gateway.py")),)
@@ -217,6 +218,7 @@ async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_
         assert result["text"] == "back"
 
 
+@pytest.mark.real_processes
 async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write(CONFIG)
     async with stdio_session(tmp_path) as caller:

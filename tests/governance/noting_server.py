@@ -7,6 +7,7 @@ server says it can do; with `tasks` in it, calls may be tasks, which end at once
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -68,9 +69,11 @@ def about_task(method: str, task: dict[str, Any]) -> dict[str, Any]:
     return dict(task["shown"])
 
 
-def main() -> None:
+async def main() -> None:
     PID.write_text(str(os.getpid()))
-    for line in sys.stdin:
+    reader = asyncio.StreamReader(limit=1 << 24)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
         message = json.loads(line)
         if "id" in message and "method" in message:
             result = answer(message["method"], message.get("params") or {})
@@ -79,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from tests.governance.stage import TASKS, URL, Stage, a_stage, eventually, people, person
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 CALL = {"path": "/tmp/x", "password": "hunter2"}
 

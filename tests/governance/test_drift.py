@@ -6,7 +6,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.governance.stage import RULES, TOOLS, Stage, Stateful, a_stage, config, eventually, people, tool
+
+pytestmark = pytest.mark.virtual_time
 
 CALL = {"path": "/tmp/x"}
 

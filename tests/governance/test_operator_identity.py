@@ -20,6 +20,8 @@ from taskgate.doors.operator import (
     stored_passphrase,
 )
 
+pytestmark = pytest.mark.virtual_time
+
 ANN = Approver("ann", frozenset({"approver"}))
 OPERATOR = Approver("operator", frozenset({"operator"}), operator=True)
 

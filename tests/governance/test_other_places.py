@@ -7,12 +7,16 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.channels.receiver_double import receiver
 from tests.governance.stage import DEADLINE, Stateful, a_stage, eventually, people
+
+from taskgate import clock
+
+pytestmark = pytest.mark.virtual_time
 
 SELF = {"channels": ["inbox", {"type": "elicitation", "mode": "form"}], "self_approval": True}
 FORM = {"elicitation": {"form": {}}}
@@ -92,7 +96,7 @@ async def test_a_stateless_caller_answers_the_form_in_its_next_round(tmp_path: P
 
 
 def signed(secret: bytes, body: bytes) -> dict[str, str]:
-    now = str(int(time.time()))
+    now = str(int(clock.wall()))
     mac = hmac.new(secret, f"msg_1.{now}.".encode() + body, hashlib.sha256).digest()
     signature = "v1," + base64.b64encode(mac).decode()
     return {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}

@@ -7,7 +7,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.governance.stage import TOOLS, Stage, a_stage, eventually, tool
+
+pytestmark = pytest.mark.virtual_time
 
 
 def changed(description: str) -> list[dict[str, Any]]:

@@ -7,7 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.governance.stage import RULES, Stage, a_stage, config, eventually
+
+pytestmark = pytest.mark.virtual_time
 
 LOW = "permit (principal, action, resource) when { context.arguments.amount <= 100 };\n"
 HIGH = "permit (principal, action, resource) when { context.arguments.amount <= 1000 };\n"
@@ -19,6 +22,7 @@ async def paid(stage: Stage, amount: Any) -> str:
     return "forward" if "result" in reply else str(reply["error"]["data"]["error_type"])
 
 
+@pytest.mark.real_processes
 async def test_policies_are_reloaded_without_dropping_a_call_and_bad_ones_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "p.cedar").write_text(LOW)
     async with a_stage(tmp_path, governance=POLICY, cedar={"policies": ["./p.cedar"]}) as stage:

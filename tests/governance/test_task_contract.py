@@ -18,7 +18,7 @@ import pytest_asyncio
 from tests.features.wire_client import session
 from tests.governance.stage import RULES, TOOLS, Stage, Stateful, a_stage, config, eventually, tool
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 MODES = ("auto", "strict")
 NESTED = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 FLAT = {"tasks": {"requests": {"tools/call": True}}}

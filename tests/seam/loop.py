@@ -11,6 +11,7 @@ A `Process` is what the loop can kill: everything that was scheduled from within
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import selectors
@@ -46,7 +47,7 @@ class Process:
         self.log: list[tuple[str, str, dict[str, Any]]] = []
         """What it logged: level, event, facts."""
         self.signals: dict[int, Callable[[], object]] = {}
-        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks: dict[asyncio.Task[Any], None] = {}
 
     def context(self) -> contextvars.Context:
         """A context in which everything that is started belongs to this process."""
@@ -78,13 +79,13 @@ class _PipesOnly(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self, real_limit_s: float = REAL_LIMIT_S) -> None:
+    def __init__(self) -> None:
         self._now = 1000.0
         self._offset = EPOCH - self._now
         self._arrived: deque[asyncio.Handle] = deque()
         self._arrival = threading.Event()
         self._own_thread = threading.get_ident()
-        self._give_up_at = time.monotonic() + real_limit_s
+        self._give_up_at = time.monotonic() + REAL_LIMIT_S
         self.outside: list[Callable[[], bool]] = []
         """Each says whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
         from tests.seam.processes import Processes
@@ -135,6 +136,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def has_arrivals(self) -> bool:
         """Whether a thread has brought something back that has not been looked at."""
         return bool(self._arrived)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """One test, or one fixture: each has its own limit in real time."""
+        self.give_up_after(REAL_LIMIT_S)
+        return super().run_until_complete(future)
 
     def give_up_after(self, real_seconds: float) -> None:
         self._give_up_at = time.monotonic() + real_seconds
@@ -231,6 +237,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         started.start()
         return transport, protocol
 
+    def drop_pipe(self, pipe: Any) -> None:
+        """Close an end of a pipe of a program that is gone. Its number may be another pipe's a moment later."""
+        if not pipe.closed:
+            self._remove_reader(pipe.fileno())  # type: ignore[attr-defined]
+            self._remove_writer(pipe.fileno())  # type: ignore[attr-defined]
+            with contextlib.suppress(OSError):
+                pipe.close()
+
     async def shutdown_asyncgens(self) -> None:
         """The runner's way of saying that the test is over."""
         self.processes.end_all()
@@ -288,8 +302,8 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> async
     context = more.get("context")
     process = PROCESS.get() if context is None else context.get(PROCESS)
     if process is not None:
-        process.tasks.append(task)
-        task.add_done_callback(process.tasks.remove)
+        process.tasks[task] = None
+        task.add_done_callback(process.tasks.pop)
     return task
 
 

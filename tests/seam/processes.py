@@ -53,7 +53,7 @@ class Output:
         os.set_blocking(descriptor, False)
         self._loop = asyncio.get_running_loop()
         self._descriptor: int | None = descriptor
-        self._rest = b""
+        self._rest = bytearray()
         self.buffer = self
 
     def fileno(self) -> int:
@@ -75,11 +75,11 @@ class Output:
         assert self._descriptor is not None
         with contextlib.suppress(BlockingIOError):
             try:
-                self._rest = self._rest[os.write(self._descriptor, self._rest) :]
+                del self._rest[: os.write(self._descriptor, self._rest)]
             except OSError as broken:
                 if isinstance(broken, BlockingIOError):
                     raise
-                self._rest = b""
+                self._rest.clear()
         if not self._rest:
             self._loop.remove_writer(self._descriptor)
 
@@ -87,6 +87,10 @@ class Output:
 
     def isatty(self) -> bool:
         return False
+
+    @property
+    def closed(self) -> bool:
+        return self._descriptor is None
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -110,6 +114,7 @@ class RunningProgram(Process):
         self.returncode: int | None = None
         self.ended: asyncio.Future[int] = loop.create_future()
         self.children: list[RunningProgram] = []
+        self.ends_of_parent: tuple[IO[bytes], ...] = ()
         self.life: lifecycle.Lifecycle | None = None
 
     def start(self) -> None:
@@ -171,6 +176,8 @@ class RunningProgram(Process):
             abandon_store(self._loop, self.life)
         for child in self.children:
             child.kill()
+            for pipe in child.ends_of_parent:
+                self._loop.drop_pipe(pipe)
         self.end(code)
 
     def end(self, code: int) -> None:
@@ -180,8 +187,7 @@ class RunningProgram(Process):
         self._loop.kill(self)
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+                self._loop.drop_pipe(stream)
         if not self.ended.done():
             self.ended.set_result(code)
 
@@ -340,6 +346,7 @@ class ChildOfGateway:
             os.fdopen(read_out, "rb", 0),
             os.fdopen(read_err, "rb", 0),
         )
+        program.ends_of_parent = (self.stdin, self.stdout, self.stderr)
 
     def wait(self, timeout: float | None = None) -> int:
         assert self._program.returncode is not None, "it has not ended"
