@@ -10,21 +10,22 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
 from tests.seam.loop import PROCESS, VirtualLoop
-from tests.seam.processes import ChildOfGateway, RunningProgram
+from tests.seam.processes import ChildOfGateway, ModuleOf, RunningProgram
 from tests.seam.seeds import seeded
 
 from taskgate import clock, lifecycle
 from taskgate.store.sqlite.writer import Writer
 from taskgate.telemetry.logs import Log
 from taskgate.upstreams.stdio import child as child_module
+from taskgate.upstreams.stdio import process as process_module
 from taskgate.upstreams.stdio.reaper import Reaper
-from taskgate.upstreams.stdio.spec import ChildSpec, child_environment, find_program
 
 
 class _Bound:
@@ -85,19 +86,23 @@ def _write_line(really: Callable[..., None]) -> Callable[..., None]:
     return write
 
 
-def _spawn(really: Callable[..., Any]) -> Callable[..., Any]:
-    def spawn(spec: ChildSpec, reaper: Reaper) -> Any:
-        loop = _loop()
-        if loop is None:
-            return really(spec, reaper)
-        environment = child_environment(spec.env)
-        find_program(spec, environment)
-        program = loop.processes.new([spec.command, *spec.args], environment)
-        started = ChildOfGateway(program)
-        program.start()
-        return started
+def _popen(command: list[str], *, env: dict[str, str], **more: Any) -> Any:
+    """What starts a stdio server: on the loop in virtual time, else in earnest."""
+    loop = _loop()
+    if loop is None:
+        return subprocess.Popen(command, env=env, **more)
+    program = loop.processes.new(command, env)
+    started = ChildOfGateway(program)
+    program.start()
+    return started
 
-    return spawn
+
+def _before_exec(really: Callable[[Reaper], Any]) -> Callable[[Reaper], Any]:
+    def before(self: Reaper) -> Any:
+        """Children on the loop die with their gateway; there is nothing for a watcher to do."""
+        return really(self) if _loop() is None else None
+
+    return before
 
 
 def _watch_exit(really: Callable[..., None]) -> Callable[..., None]:
@@ -143,7 +148,8 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (lifecycle, "spare_the_collector", lambda: None),
             (Writer, "start", _start_writer(Writer.start)),
             (Log, "_write", _write_line(Log._write)),
-            (child_module, "spawn", _spawn(child_module.spawn)),
+            (process_module, "subprocess", ModuleOf(subprocess, Popen=_popen)),
+            (Reaper, "before_exec", _before_exec(Reaper.before_exec)),
             (child_module, "watch_exit", _watch_exit(child_module.watch_exit)),
             (os, "kill", _send(os.kill)),
             (os, "killpg", _send(os.killpg)),

@@ -257,7 +257,7 @@ def _compiled(path: Path) -> CodeType:
     return compile(path.read_text(), str(path), "exec")
 
 
-class _Of(ModuleType):
+class ModuleOf(ModuleType):
     """A module as one program sees it: some names are its own."""
 
     def __init__(self, real: ModuleType, **own: Any) -> None:
@@ -273,10 +273,10 @@ def _builtins_for(program: RunningProgram, argv: list[str]) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     own = {
-        "sys": _Of(sys, argv=argv, stdin=program.stdin, stdout=program.stdout, stderr=program.stderr, exit=_leave),
-        "os": _Of(os, environ=program.env, getpid=lambda: program.pid, _exit=program.end),
-        "time": _Of(time, time=loop.wall, monotonic=loop.time, perf_counter=loop.time),
-        "asyncio": _Of(asyncio, run=_become),
+        "sys": ModuleOf(sys, argv=argv, stdin=program.stdin, stdout=program.stdout, stderr=program.stderr, exit=_leave),
+        "os": ModuleOf(os, environ=program.env, getpid=lambda: program.pid, _exit=program.end),
+        "time": ModuleOf(time, time=loop.wall, monotonic=loop.time, perf_counter=loop.time),
+        "asyncio": ModuleOf(asyncio, run=_become),
     }
 
     def import_own(name: str, *more: Any) -> Any:
