@@ -172,8 +172,8 @@ class Gateway:
         span = request.begin(self._begin_span(request))
         state, began = "error", clock.monotonic()
         try:
-            if use_case is None and session is not None and self.context.plan.features.vendor_methods:
-                use_case = self.vendor.methods.get(message.method)
+            if session is not None and self.context.plan.features.vendor_methods:
+                use_case = self.vendor.methods.get(message.method, use_case)
             if use_case is None:
                 raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
             if self.stopping:

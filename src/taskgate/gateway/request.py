@@ -64,6 +64,7 @@ class Request:
         "session",
         "span",
         "stand_in",
+        "vendor_id",
     )
 
     def __init__(
@@ -77,6 +78,7 @@ class Request:
         headers: dict[bytes, bytes] | None = None,
         carrier: asyncio.Task[Any] | None = None,
         arrived: float = _NEVER,
+        vendor_id: str | None = None,
     ) -> None:
         self.message = message
         self.params: dict[str, Any] = message.params or {}
@@ -101,6 +103,8 @@ class Request:
         """Made by one of our own tools on behalf of the caller."""
         self.inbox = session.face.inbox if session is not None else False
         """Questions that the caller cannot be asked may wait for it."""
+        self.vendor_id = vendor_id
+        """Under which id the vendor method that made this call will know its task."""
         self.rung: Delivery | None = None
         self.hand_over: Callable[[Task, float], bytes] | None = None
         self.on_settled: Callable[[bool], None] | None = None

@@ -148,6 +148,10 @@ class TaskStore(Protocol):
         """
         ...
 
+    async def task_of_key(self, principal: str, key: str) -> str | None:
+        """The id of the task that an idempotency key stands for, while the key is good."""
+        ...
+
     async def open_count(self, caller: str | None = None) -> int:
         """Open tasks of one caller, or of all."""
         ...

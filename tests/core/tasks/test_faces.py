@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from a_task import NOW, a_task
@@ -142,12 +144,13 @@ def test_the_tool_face_calls_expired_what_is_gone() -> None:
 
 def test_the_vendor_face_has_whole_numbers_for_times() -> None:
     assert vendor_face.created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
-    open_task = vendor_face.task_object(a_task())
+    assert vendor_face.created(a_task(vendor_id="mine"))["taskId"] == "mine"
+    open_task = vendor_face.task_object(a_task(), None)
     assert open_task["updatedAt"] == NOW
     assert {"result", "error"}.isdisjoint(open_task)
     done = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW + 1)
     assert b'"result":' + RESULT in encoded(vendor_face.task_object(done, outcome=RESULT))
     failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1)
     assert b'"error":{' in encoded(vendor_face.task_object(failed, outcome=ERROR.body))
-    assert vendor_face.result(done, RESULT)["completedAt"] == NOW + 1
+    assert json.loads(vendor_face.result(done, RESULT))["completedAt"] == NOW + 1
     assert vendor_face.cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2

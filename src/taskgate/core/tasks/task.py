@@ -100,6 +100,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tool_class: ToolClass = ToolClass.ONCE
     generation: Generation
     correlation_id: str = ""
+    # Under which id callers of the vendor methods know it; None for every task that they did not make.
+    vendor_id: str | None = None
     state: TaskState = TaskState.QUEUED
     run_on: RunOn = RunOn.ONCE_ALLOWED
     status_message: str | None = None

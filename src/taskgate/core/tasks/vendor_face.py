@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
+from taskgate.core import wire
 from taskgate.core.tasks import stateful_face
+from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
+from taskgate.core.wire import Raw
 
 
 def status(task: Task) -> str:
@@ -24,25 +27,36 @@ def status(task: Task) -> str:
 
 
 def created(task: Task) -> dict[str, Any]:
-    return {"taskId": task.id, "status": status(task), "createdAt": task.created_ms}
+    return {"taskId": task.vendor_id or task.id, "status": status(task), "createdAt": task.created_ms}
 
 
-def task_object(task: Task, *, outcome: bytes | None = None) -> dict[str, Any]:
+def task_object(task: Task, outcome: bytes | None) -> dict[str, Any]:
+    """With the outcome inline, once there is one; MCP's other members beside, which these callers pass over."""
     shown: dict[str, Any] = {
-        "taskId": task.id,
-        "status": status(task),
+        **created(task),
         "action": task.wire_name,
-        "createdAt": task.created_ms,
         "updatedAt": task.updated_ms,
+        "lastUpdatedAt": iso(task.updated_ms),
+        "ttl": task.ttl_ms,
     }
+    if task.status_message is not None:
+        shown["statusMessage"] = task.status_message
     if task.outcome is not None and outcome is not None:
         shown["result" if task.outcome.kind is OutcomeKind.RESULT else "error"] = msgspec.Raw(outcome)
     return shown
 
 
-def result(task: Task, outcome: bytes) -> dict[str, Any]:
-    return {"taskId": task.id, "result": msgspec.Raw(outcome), "completedAt": task.finished_ms}
+def result(task: Task, outcome: bytes) -> bytes:
+    """The tool's own result, as MCP wants it, and the same again in the form of these callers."""
+    return wire.join(
+        {
+            **wire.members_of(outcome),
+            "taskId": wire.raw(task.vendor_id or task.id),
+            "result": Raw(outcome),
+            "completedAt": wire.raw(task.finished_ms),
+        }
+    )
 
 
 def cancelled(task: Task) -> dict[str, Any]:
-    return {"taskId": task.id, "status": status(task), "cancelledAt": task.finished_ms}
+    return {**task_object(task, None), "cancelledAt": task.finished_ms}

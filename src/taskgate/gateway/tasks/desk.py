@@ -153,6 +153,7 @@ class TaskDesk:
             status_message=call.message,
             ttl_ms=call.ttl_ms,
             keep_result_ms=call.keep_result_ms,
+            vendor_id=request.vendor_id,
             execution_budget_ms=call.budget_ms,
         )
 

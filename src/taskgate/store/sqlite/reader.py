@@ -78,6 +78,10 @@ class Reader:
         tasks = tuple(rows.task_from(*row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
+    def task_of_key(self, principal: str, key: str, after_ms: int) -> str | None:
+        row = self._run("find_key", principal=principal, key=key).fetchone()
+        return row[1] if row is not None and row[2] > after_ms else None
+
     def open_count(self, caller: str | None) -> int:
         if caller is None:
             return int(self._run("count_open").fetchone()[0])

@@ -161,6 +161,9 @@ class TaskSide(Foundation):
             now_ms=self.now_ms(),
         )
 
+    async def task_of_key(self, principal: str, key: str) -> str | None:
+        return self._reader.task_of_key(principal, key, self.now_ms() - task_operations.KEY_GOOD_MS)
+
     async def open_count(self, caller: str | None = None) -> int:
         if caller is not None:
             return self._reader.open_count(caller)
