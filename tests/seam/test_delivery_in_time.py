@@ -63,3 +63,17 @@ async def test_a_progress_token_is_answered_by_signs_of_life() -> None:
         # Every 15 seconds for as long as nothing else is said.
         assert len(beats) == 2
         assert beats == sorted(set(beats))
+
+
+@seam
+async def test_a_caller_at_its_limit_of_tasks_goes_on_waiting_instead() -> None:
+    """Promotion is no way round the limit; the call is not lost for it either."""
+    server = slow_server()
+    async with Gateway({"limits": {"open_tasks_per_caller": 1}}, {"notes": server}) as gate:
+        caller = await gate.caller("2025")
+        first, second = caller.begin_call("notes__slow", {"seconds": 90}), caller.begin_call("notes__slow")
+        await gate.advance(50)
+        assert (first.is_done, second.is_done) == (True, False)
+        assert len((await caller.told("list_tasks"))["tasks"]) == 1
+        await gate.advance(15)
+        assert second.reply.text == "slow is done"

@@ -83,10 +83,11 @@ class TaskDesk:
         key: str | None = None,
         task_id: str | None = None,
         audit: Entry | None = None,
+        limited: bool = True,
     ) -> tuple[Task, bool]:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
         draft = self._draft(request, call, task_id or self.new_id())
-        limits = self._limits() if sent is None else AcceptLimits()
+        limits = self._limits() if limited else AcceptLimits()
         accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
         match accepted:
             case Change(task):

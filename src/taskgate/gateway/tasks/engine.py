@@ -162,7 +162,7 @@ class TaskEngine:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""
         sent = AlreadySent("", call.server, self.store.now_ms())
         try:
-            task, _ = await self.desk.accept(request, call, sent=sent)
+            task, _ = await self.desk.accept(request, call, sent=sent, limited=False)
         except GatewayFault as fault:
             raise GatewayFault(fault.error_type, fault.message, executed=Executed.MAYBE) from None
         self.conversations.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
