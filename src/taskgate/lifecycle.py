@@ -168,13 +168,7 @@ class Lifecycle:
         began = clock.monotonic()
         await self._side.drain(drain_s, self._hurry)
         await serving
-        left = began + drain_s - clock.monotonic()
-        settling = asyncio.create_task(self.house.gateway.tasks.runs.settle(max(0.0, left)))
-        hurried = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
-        for waited in (settling, hurried):
-            waited.cancel()
-        await asyncio.gather(settling, hurried, return_exceptions=True)
+        await _settle_tasks(self.house, began + drain_s - clock.monotonic(), self._hurry)
 
     async def close(self) -> None:
         await self._side.close()
@@ -297,6 +291,16 @@ def _bind(host: str, port: int) -> socket.socket:
     listening.bind((host, port))
     listening.set_inheritable(True)
     return listening
+
+
+async def _settle_tasks(house: House, left_s: float, hurry: asyncio.Event) -> None:
+    """Runs of tasks that are out may end in what is left of the time to drain, unless somebody is in a hurry."""
+    settling = asyncio.create_task(house.gateway.tasks.runs.settle(max(0.0, left_s)))
+    hurried = asyncio.create_task(hurry.wait())
+    await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
+    for waited in (settling, hurried):
+        waited.cancel()
+    await asyncio.gather(settling, hurried, return_exceptions=True)
 
 
 async def mind_tasks(house: House, rounds: int) -> None:

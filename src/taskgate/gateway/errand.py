@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
-from taskgate.core import wire
-from taskgate.core.wire import Members, Raw
+from taskgate.core.wire import Members
 from taskgate.ports.upstream import Upstream
 
 
@@ -19,14 +16,6 @@ class Errand(msgspec.Struct):
     timeout_s: float
     headers: tuple[tuple[bytes, bytes], ...] = ()
     trace: tuple[tuple[bytes, bytes], ...] = ()
-
-    def next_round(self, answers: Mapping[str, Raw], state: Raw | None) -> None:
-        """The same call once more, with answers and the state that the server gave us to keep."""
-        self.params = {**self.params, "inputResponses": Raw(wire.encode(dict(answers)))}
-        if state is not None:
-            self.params["requestState"] = state
-        else:
-            self.params.pop("requestState", None)
 
     def resume(self, params: Members) -> None:
         """The caller came back with answers of its own: these params go out instead."""

@@ -208,6 +208,9 @@ class Gateway:
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
             state = "cancelled"
+            if self.tasks.draining and not request.sent and message.method in CHARGED and not request.answered:
+                # It still waited for its turn, or for a connection, when the time to drain was over.
+                return self.failure(going_down(), message.id, request.generation)
             raise
         finally:
             if not request.answered:

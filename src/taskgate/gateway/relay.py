@@ -8,22 +8,23 @@ back; its call waits meanwhile (see `suspended`). Nothing here decides whether t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
-from taskgate.core.errors import CallerError, UpstreamError
+from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Members, Raw
 from taskgate.gateway.errand import Errand
 from taskgate.gateway.events.events import ElicitationCompleted
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.progress import readdressed
 from taskgate.gateway.request import Request
+from taskgate.gateway.rounds import in_rounds, next_params, question_in, questions_of
 from taskgate.gateway.seal import Seal, text_of
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.desk import caller_key
@@ -31,6 +32,7 @@ from taskgate.gateway.traced import carry_traced
 from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
+    CallFailed,
     ErrorReply,
     InputRequired,
     Link,
@@ -39,12 +41,12 @@ from taskgate.ports.upstream import (
     Result,
     StreamNews,
     UpstreamRequest,
+    never_sent,
 )
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
-MAX_ROUNDS: Final = 32
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
 
 Asker = Callable[[Request, Question], Awaitable[Answer]]
@@ -89,14 +91,21 @@ class Relay:
         if type(reply) is Result:
             return reply.raw if same else strip_result(reply.raw, errand.method)
         if same:
-            return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
+            return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply, 1))
         return await self._down_to_stateful(request, errand, link, reply)
 
     async def _own_link(self, request: Request, errand: Errand) -> Link:
         key = request.link_key
-        return errand.upstream.open_link(key) or await errand.upstream.link(key, request.face)
+        link = errand.upstream.open_link(key)
+        if link is not None:
+            return link
+        try:
+            return await errand.upstream.link(key, request.face)
+        except UpstreamError as problem:
+            raise never_sent(errand.upstream.id, problem) from None
 
     def _send(self, request: Request, errand: Errand, link: Link) -> Awaitable[Reply]:
+        request.is_sent()
         return self._recorded(request, errand, link.request(self._outgoing(request, errand)))
 
     async def _recorded(self, request: Request, errand: Errand, call: Awaitable[Reply]) -> Reply:
@@ -130,6 +139,7 @@ class Relay:
             headers=errand.headers,
             asker=caller_key(request),
             trace=errand.trace,
+            send_log=request,
             on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),
         )
 
@@ -182,40 +192,55 @@ class Relay:
         if state.kind == "held":
             return self._finish_held(request, errand, await self._suspended.resume(request, state.body))
         params = {key: value for key, value in errand.params.items() if key != "requestState"}
+        request.keep_state(errand.params["requestState"])
         if state.kind == "relay":
             params["requestState"] = wire.raw(state.body)
         else:
             params.pop("inputResponses", None)
         errand.resume(params)
-        link = await errand.upstream.link(request.link_key, request.face)
-        if link.generation is Generation.STATEFUL:
-            return await self._hold(request, errand, link)
-        reply = await self._send(request, errand, link)
-        return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply))
+        try:
+            link = await self._own_link(request, errand)
+            if link.generation is Generation.STATEFUL:
+                return await self._hold(request, errand, link)
+            reply = await self._send(request, errand, link)
+        except CallFailed as failure:
+            # The caller brings answers to an earlier round, which has run.
+            raise failure.in_round(2) from None
+        return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply, 2))
 
-    async def _answered_for(self, request: Request, errand: Errand, link: Link, reply: Reply) -> Reply:
+    async def _answered_for(self, request: Request, errand: Errand, link: Link, reply: Reply, number: int) -> Reply:
         """Both sides are stateless: questions that the caller did not say it can answer are put to its inbox (or to the
         task that the call became), and the call is sent again with the answers.
         """
-        rounds = 0
-        while isinstance(reply, InputRequired):
-            await request.promoted()
-            asked = {key: question_in(raw, link.server, key) for key, raw in reply.requests.items()}
+
+        async def go_on(reply: Reply, _number: int) -> Members | None:
+            if not isinstance(reply, InputRequired):
+                return None
+            stand_in = await request.promoted()
+            if stand_in is None and not reply.requests:
+                # The caller itself calls again, and knows how often.
+                return None
+            asked = questions_of(link.server, reply)
             request.keep_state(reply.state)
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
             if not foreign:
-                return reply
-            rounds += 1
-            if rounds > MAX_ROUNDS:
-                raise _too_curious(link.server)
+                return None
             answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
-            given = {
-                key: _usable_answer(question, answer)
-                for (key, question), answer in zip(foreign.items(), answers, strict=True)
-            }
-            errand.next_round(given, reply.state)
-            reply = await self._send(request, errand, link)
-        return reply
+            return next_params(errand.params, _given(foreign, answers), reply.state)
+
+        return await in_rounds(link.server, reply, go_on, self._sender(request, errand, link), number=number)
+
+    def _sender(self, request: Request, errand: Errand, link: Link) -> Callable[[Members, int], Awaitable[Reply]]:
+        """Sends one of the later rounds; if the call has become a task, its intent is written first."""
+
+        async def send(params: Members, _number: int) -> Reply:
+            errand.resume(params)
+            stand_in = await request.promoted()
+            if stand_in is not None:
+                await stand_in.next_round(params, request.asked_state)
+            return await self._send(request, errand, link)
+
+        return send
 
     def _native(self, request: Request, question: Question) -> bool:
         return request.stand_in is None and can_answer(request.capabilities, question.method, question.decoded())
@@ -228,6 +253,7 @@ class Relay:
     async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
         errand.params.pop("task", None)
+        request.is_sent()
         outcome = await self._recorded(
             request, errand, self._suspended.run(request, link, self._outgoing(request, errand))
         )
@@ -268,28 +294,24 @@ class Relay:
 
     async def _down_to_stateful(self, request: Request, errand: Errand, link: Link, reply: Reply) -> bytes:
         """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
-        rounds = 0
-        while isinstance(reply, InputRequired):
-            rounds += 1
-            if rounds > MAX_ROUNDS:
-                raise _too_curious(link.server)
+
+        async def go_on(reply: Reply, _number: int) -> Members | None:
+            if not isinstance(reply, InputRequired):
+                return None
+            asked = questions_of(link.server, reply)
             request.keep_state(reply.state)
-            errand.next_round(await self._ask_all(request, link.server, reply.requests), reply.state)
-            reply = await self._send(request, errand, link)
+            answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
+            return next_params(errand.params, _given(asked, answers), reply.state)
+
+        reply = await in_rounds(link.server, reply, go_on, self._sender(request, errand, link))
         self._judge_error(request, errand, reply)
         return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
 
-    async def _ask_all(self, request: Request, server: str, asked: Mapping[str, Raw]) -> dict[str, Raw]:
-        questions = {key: question_in(raw, server, key) for key, raw in asked.items()}
-        answers = await asyncio.gather(*(self._put(request, question) for question in questions.values()))
-        return {
-            key: _usable_answer(question, answer)
-            for (key, question), answer in zip(questions.items(), answers, strict=True)
-        }
 
-
-def _too_curious(server: str) -> UpstreamError:
-    return UpstreamError("upstream_protocol", f"The server {server} asked too many questions in one call.")
+def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str, Raw]:
+    return {
+        key: _usable_answer(question, answer) for (key, question), answer in zip(asked.items(), answers, strict=True)
+    }
 
 
 def streamed(request: Request, news: StreamNews, retry_ms: int | None) -> None:
@@ -327,18 +349,15 @@ def _level_of(params: Raw | None) -> str:
     return level if type(level) is str else "info"
 
 
-def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
-    """A question as it stands inside a stateless result."""
-    members = wire.members_of(raw)
-    return Question(text_of(members.get("method")) or "", members.get("params"), server, key=key)
-
-
 def _usable_answer(question: Question, answer: Answer) -> Raw:
     if answer.result is not None:
         return bare_params(Raw(answer.result))
     if question.method == ELICIT:
         return Raw(b'{"action":"cancel"}')
-    raise CallerError("input_refused", f"The call needs an answer to {question.method}, which was refused.")
+    text = (
+        f"The call needs an answer to {question.method}, which was refused. What it did before may have taken effect."
+    )
+    raise CallerError("input_refused", text, executed=Executed.MAYBE)
 
 
 def unwrap(reply: Reply, hide: frozenset[int] = frozenset()) -> bytes:

@@ -71,7 +71,8 @@ def broken(fault: Exception, message: Message, generation: Generation) -> Reply:
 
 
 def going_down() -> GatewayFault:
-    return GatewayFault("shutting_down", "The gateway is shutting down; try again in a moment.", retry_after_s=5)
+    text = "The gateway is shutting down. The call was not executed; try again in a moment."
+    return GatewayFault("shutting_down", text, retry_after_s=5)
 
 
 def stopped_meanwhile() -> TaskgateError:

@@ -34,6 +34,18 @@ class StandIn(Protocol):
 
     async def ask(self, question: Question) -> Answer: ...
 
+    async def refused(self) -> None:
+        """What was sent last is proven not to have been executed."""
+        ...
+
+    async def sends_again(self) -> None:
+        """The same is about to be sent again. Raises if that may not be."""
+        ...
+
+    async def next_round(self, params: Members, state: bytes | None) -> None:
+        """Its questions are answered: these are about to be sent. Raises if that may not be."""
+        ...
+
 
 class Request:
     __slots__ = (
@@ -61,6 +73,7 @@ class Request:
         "params",
         "promoting",
         "rung",
+        "sent",
         "session",
         "span",
         "stand_in",
@@ -95,6 +108,8 @@ class Request:
         self.promoting: asyncio.Task[None] | None = None
         """It is just becoming a task, or has tried to."""
         self.answered = False
+        self.sent = False
+        """Something of it was handed to an upstream's link; until then it cannot have been executed."""
         self.arrived = arrived
         """When the whole of it had arrived, by the monotonic clock, where the door knows."""
         self.counted_in: set[Request] | None = None
@@ -130,6 +145,9 @@ class Request:
         assert self.carrier is not None
         return self.carrier
 
+    def is_sent(self) -> None:
+        self.sent = True
+
     def use_inbox(self) -> None:
         self.inbox = True
 
@@ -160,6 +178,17 @@ class Request:
         if self.promoting is not None:
             await asyncio.shield(self.promoting)
         return self.stand_in
+
+    async def refused(self) -> None:
+        """As `SendLog`: what concerns a plain call's sends is of interest only once it has become a task."""
+        stand_in = await self.promoted()
+        if stand_in is not None:
+            await stand_in.refused()
+
+    async def sends_again(self) -> None:
+        stand_in = await self.promoted()
+        if stand_in is not None:
+            await stand_in.sends_again()
 
     def members(self) -> Members:
         raw = self.message.raw_params

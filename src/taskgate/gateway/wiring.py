@@ -60,7 +60,6 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.foreign import ForeignTasks
 from taskgate.gateway.tasks.methods import TaskMethods
-from taskgate.gateway.tasks.polls import Polls
 from taskgate.gateway.tasks.promote import Ladder
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
@@ -148,7 +147,6 @@ class Running:
     questions: TaskQuestions
     results: TaskResults
     task_inbox: TaskInbox
-    polls: Polls
     runs: Runs
 
 
@@ -192,7 +190,7 @@ def wire_gateway(
     recheck = LastLook(base.plan, lists.catalogs, grants, lists.views)
     running = _running(base, lists, asking, recheck)
     governed = _governed(base, running, grants, recheck)
-    tasks = _task_engine(base, running, governed.approvals)
+    tasks = _task_engine(base, running, governed.approvals, recheck)
     reload = _reload(base, lists, asking, guests)
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
@@ -302,7 +300,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) 
         events=events,
     )
     runs = Runs(desk, attempts, conversations, base.upstreams, events)
-    return Running(desk, conversations, followers, questions, results, task_inbox, Polls(), runs)
+    return Running(desk, conversations, followers, questions, results, task_inbox, runs)
 
 
 def _governed(base: Foundation, running: Running, grants: StandingGrants, recheck: LastLook) -> Governed:
@@ -310,7 +308,6 @@ def _governed(base: Foundation, running: Running, grants: StandingGrants, rechec
         running.desk,
         running.runs,
         running.followers,
-        running.polls,
         plan=base.plan,
         grants=grants,
         address=base.address,
@@ -324,7 +321,7 @@ def _governed(base: Foundation, running: Running, grants: StandingGrants, rechec
     )
 
 
-def _task_engine(base: Foundation, running: Running, approvals: Approvals) -> TaskEngine:
+def _task_engine(base: Foundation, running: Running, approvals: Approvals, recheck: LastLook) -> TaskEngine:
     desk, runs, questions, followers = running.desk, running.runs, running.questions, running.followers
     foreign = ForeignTasks(base.upstreams, base.seal, base.events)
 
@@ -340,9 +337,16 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals) -> Ta
         questions=questions,
         runs=runs,
         ladder=Ladder(
-            desk, runs, running.conversations, questions, running.results, base.events, running.task_inbox.adopt
+            desk,
+            runs,
+            running.conversations,
+            questions,
+            running.results,
+            base.events,
+            recheck,
+            running.task_inbox.adopt,
         ),
-        methods=TaskMethods(desk, runs, questions, foreign, followers, running.polls, base.seal),
+        methods=TaskMethods(desk, runs, questions, foreign, followers, base.seal),
         recovery=Recovery(desk, runs, approvals.time_passed),
         followers=followers,
         audit_approval=audit_approval,

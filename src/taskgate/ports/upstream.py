@@ -130,12 +130,20 @@ class CallFailed(UpstreamError):
     """A message that got no answer, with what its transport saw. `executed` is for the first round of a call."""
 
     def __init__(
-        self, error_type: str, server: str, why: str, evidence: Evidence, *, round_number: int = 1, advice: str = ""
+        self,
+        error_type: str,
+        server: str,
+        why: str,
+        evidence: Evidence,
+        *,
+        round_number: int = 1,
+        advice: str = "",
+        message: str = "",
     ) -> None:
         executed = judge(evidence, round_number=round_number).executed
         super().__init__(
             error_type,
-            f"The server {server} {why}. {_ADVICE[executed]}{advice}",
+            message or f"The server {server} {why}. {_ADVICE[executed]}{advice}",
             executed=executed,
             retry_after_s=evidence.retry_after_s,
         )
@@ -153,12 +161,11 @@ class CallFailed(UpstreamError):
         return CallFailed(self.error_type, self.server, self.why, evidence)
 
 
-def never_sent(server: str, problem: UpstreamError) -> UpstreamError:
+def never_sent(server: str, problem: UpstreamError) -> CallFailed:
     """What went wrong before the call could be sent: whatever it says of the handshake, the call was not executed."""
-    if problem.executed is Executed.NO:
-        return problem
     why = problem.why if isinstance(problem, CallFailed) else "could not be connected to"
-    return CallFailed("upstream_unreachable", server, f"{why} during the handshake", Evidence(Moment.NOT_SENT))
+    message = problem.message if problem.executed is Executed.NO else ""
+    return CallFailed("upstream_unreachable", server, why, Evidence(Moment.NOT_SENT), message=message)
 
 
 class SendLog(Protocol):

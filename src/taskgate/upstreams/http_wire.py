@@ -124,9 +124,13 @@ class HttpWire:
                 return awaited.response
             if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
                 return await self._resume(flight, awaited, due)
+            message = _response_in(self.reader, reply)
+            if message is not None and message.id == awaited.key:
+                self._adopt_session(reply, flight, message)
+                return message
             if reply.status == 202 and self._listening is not None:
                 return await self._answer_beside(flight, awaited, self._listening, due)
-            return self._judge(reply, flight)
+            raise self._refusal(reply, message)
         finally:
             del self._awaiting[awaited.key]
 
@@ -164,15 +168,11 @@ class HttpWire:
             return too_large(self.server, self._intake.max_bytes, status)
         return unreachable(self.server, _WHY.get(failure.stage, "broke the connection"), Executed.MAYBE)
 
-    def _judge(self, reply: HttpReply, flight: Flight) -> Message:
-        """What the reply means: the answer itself, if it carries our id, or else a refusal that may prove something."""
-        message = _response_in(self.reader, reply)
-        if message is not None and message.id == b"%d" % flight.number:
-            self._adopt_session(reply, flight, message)
-            return message
+    def _refusal(self, reply: HttpReply, message: Message | None) -> CallFailed:
+        """What a reply proves that does not carry our id."""
         if 200 <= reply.status < 300:
-            raise broke_protocol(self.server, "did not answer with a JSON-RPC response to the request")
-        raise HttpRefusal(
+            return broke_protocol(self.server, "did not answer with a JSON-RPC response to the request")
+        return HttpRefusal(
             self.server,
             reply.status,
             request_sent=reply.request_sent,

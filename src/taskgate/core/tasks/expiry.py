@@ -74,6 +74,16 @@ def execution_is_over(task: Task, now_ms: int) -> bool:
     return running and task.execution_deadline_ms is not None and now_ms >= task.execution_deadline_ms
 
 
+def try_until_ms(task: Task) -> int | None:
+    """Up to when a failed try may be followed by another: what was certainly never sent, until its approval or its ttl is over;
+    what was sent, until the end of its execution.
+    """
+    if task.may_have_been_sent:
+        return task.execution_deadline_ms
+    until = task.created_ms + task.ttl_ms
+    return until if task.approval_deadline_ms is None else min(until, task.approval_deadline_ms)
+
+
 def may_resend_until_ms(task: Task) -> int | None:
     """Up to when a repeatable call may be sent again, counted from the last attempt; None if it was never sent."""
     return None if task.last_attempt is None else task.last_attempt.sent_at_ms + RESEND_WINDOW_MS

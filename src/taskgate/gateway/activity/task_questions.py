@@ -59,7 +59,7 @@ class TaskInbox:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
         key = waiting.key or waiting.id
         stored = stored_question(key, question, self._desk.store.now_ms())
-        happening = InputAsked((key,), asked_message(question), state)
+        happening = InputAsked((key,), asked_message(question), state, ends_round=state is not None)
         if await self._desk.advance(task.id, happening, questions=(stored,)) is not None:
             self._activity.spawn(self._settle(task, key, waiting))
 

@@ -38,14 +38,13 @@ from taskgate.gateway.governance.announce import Announcer
 from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
 from taskgate.gateway.governance.question import question, value_of
-from taskgate.gateway.governance.ruling import GrantWish, Ruling, accepted_text, age_text, refused_text
+from taskgate.gateway.governance.ruling import GrantWish, Ruling, accepted_text, refused_text
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import ExecuteOn, Plan
 from taskgate.gateway.public_address import PublicAddress
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.polls import Polls
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
@@ -54,8 +53,6 @@ from taskgate.telemetry.metrics import Metrics
 
 PREFIX: Final = "ap_"
 PAGE: Final = 200
-POLLS_MISSED: Final = 3
-"""A caller that has not polled for so many of its intervals has gone away."""
 
 
 class Approvals:
@@ -64,7 +61,6 @@ class Approvals:
         desk: TaskDesk,
         runs: Runs,
         followers: Followers,
-        polls: Polls,
         *,
         plan: Live[Plan],
         grants: StandingGrants,
@@ -77,7 +73,6 @@ class Approvals:
         self._desk = desk
         self._runs = runs
         self._followers = followers
-        self._polls = polls
         self._store = desk.store
         self._plan = plan
         self._address = address
@@ -176,8 +171,6 @@ class Approvals:
         answer = await self._store.change_held(approval_id, workflow, happening)
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
-        # What is true in the moment of the decision; the run that it starts is somebody's who asks from then on.
-        next_step = self._next_step(answer.change.task if answer.change is not None else None)
         self._consequences(held.approval, answer)
         if not isinstance(answer.outcome, Changed):
             return Ruling(refused_text(answer.outcome.why, answer.held.approval), answer.outcome.why.value, answer.held)
@@ -190,7 +183,7 @@ class Approvals:
             state=answer.held.approval.state.value,
             channel=channel,
         )
-        return Ruling(accepted_text(answer.held.approval, workflow, given, next_step), "", answer.held, given)
+        return Ruling(accepted_text(answer.held.approval, workflow, given), "", answer.held, given)
 
     async def time_passed(self, approval_id: str) -> None:
         """Its clock ran out: silence is a no, or whatever its workflow says."""
@@ -254,27 +247,11 @@ class Approvals:
         self.announcer.changed(after.id)
 
     def _start_if_wanted(self, task: Task) -> None:
-        if task.state is TaskState.APPROVED and self._runs_on_the_yes(task):
+        if task.state is not TaskState.APPROVED:
+            return
+        followed = task.run_on is RunOn.DEMAND and self._followers.is_listened_to(task.id)
+        if task.run_on is RunOn.ONCE_ALLOWED or followed:
             self._runs.start(task)
-
-    def _runs_on_the_yes(self, task: Task) -> bool:
-        """At once if its caller is there: it has a reply or a stream open for it, or keeps polling; else at the next look."""
-        if task.run_on is not RunOn.DEMAND:
-            return task.run_on is RunOn.ONCE_ALLOWED or self._followers.is_awaited(task.id)
-        if self._followers.is_awaited(task.id) or self._followers.is_listened_to(task.id):
-            return True
-        # The interval that it was told while people were asked, not the quicker one of a run.
-        interval_ms = max(self._desk.poll_ms(task), self._plan.value.calls.approval_poll_ms)
-        last_s = self._polls.since_last_s(task.id)
-        return last_s is not None and last_s <= POLLS_MISSED * interval_ms / 1000
-
-    def _next_step(self, task: Task | None) -> str:
-        """What happens now that the call is approved, for whoever approved it."""
-        if task is None or self._runs_on_the_yes(task):
-            return "It runs now."
-        last_s = self._polls.since_last_s(task.id)
-        asked = f"; it last asked {age_text(last_s)} ago" if last_s is not None else " and has not asked since"
-        return f"It runs when the caller asks for it again{asked}."
 
     def _task_changed(self, event: TaskChanged) -> None:
         task = event.task

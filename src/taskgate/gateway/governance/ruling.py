@@ -49,19 +49,10 @@ def refused_text(why: Refusal, approval: Approval) -> str:
     return f"This call is {state} already{f' (by {by})' if by else ''}."
 
 
-def age_text(seconds: float) -> str:
-    """A length of time as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
-
-
-def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None, next_step: str) -> str:
+def accepted_text(approval: Approval, workflow: Workflow, grant: Grant | None) -> str:
     if approval.state is State.DENIED:
         return "Denied. The tool will not run."
     if approval.state is State.OPEN:
         yes = sum(1 for vote in approval.votes if vote.verdict is Verdict.APPROVE)
         return f"Noted: {yes} of {workflow.approvals_needed} approvals."
-    if grant is None:
-        return f"Approved. {next_step}"
-    return f"Approved, and granted until it is revoked or over (grant {grant.id}). {next_step}"
+    return "Approved." if grant is None else f"Approved, and granted until it is revoked or over (grant {grant.id})."

@@ -8,37 +8,36 @@ it that each task is brought there once.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
-from taskgate.core.governance.approval import Approval
 from taskgate.core.questions import NO_STATE, Answer, accepted
-from taskgate.core.tasks import endings
-from taskgate.core.tasks.happening import AttemptVoided, Happening, UpstreamTaskKnown
+from taskgate.core.tasks import endings, expiry
+from taskgate.core.tasks.happening import Noted, UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition import MayNotRepeat, may_send
+from taskgate.core.tasks.transition import may_send
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, TaskLogged
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.live import Live
-from taskgate.gateway.relay import MAX_ROUNDS, question_in
+from taskgate.gateway.rounds import in_rounds, kept_state, next_params, questions_of, send_round, usable
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.desk import TaskDesk, sent_params
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.replies import TaskResults, progress_note, usable
+from taskgate.gateway.tasks.replies import TaskResults, progress_note
+from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.traced import Headers, run_traced
 from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
-from taskgate.ports.store_answers import Intended, Stopped
 from taskgate.ports.upstream import (
     CallerFace,
+    CallFailed,
     ErrorReply,
     InputRequired,
     Link,
@@ -46,30 +45,23 @@ from taskgate.ports.upstream import (
     Result,
     Upstream,
     UpstreamRequest,
+    never_sent,
 )
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
-UNREACHABLE_TRIES: Final = 5
-PAUSE_S: Final = 0.5
-_NOT_OPENED: Final = "The server wants an address opened first, and that was declined. The call was not executed."
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+_NOT_OPENED: Final = "The server wants an address opened before it goes on, and that was declined."
 _DECLINED: Final = ErrorReply(
-    wire.encode({"code": -32602, "message": _NOT_OPENED, "data": {"error_type": "input_refused", "executed": "no"}}),
+    wire.encode({"code": -32602, "message": _NOT_OPENED, "data": {"error_type": "input_refused", "executed": "maybe"}}),
     -32602,
 )
 
 
-class Recheck(Protocol):
-    """The last check before a task's call is sent: would the gates still say what they said?"""
-
-    async def prepare(self, task: Task) -> None:
-        """Bring up to date what the check will look at. Raises UpstreamError if the server cannot be asked."""
-        ...
-
-    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
-        """Runs inside the transaction that writes the intent. None lets the call go; otherwise what ends it."""
-        ...
+class _Declined(Exception):
+    """Somebody would not open an address that the server insists on."""
 
 
 class Attempts:
@@ -97,35 +89,62 @@ class Attempts:
         self._waterfall = waterfall
         self._tracing = tracing
         self._events = events
+        self._stopped = False
+
+    def stop_sending(self) -> None:
+        """The gateway is going down: what has not been sent waits for the next start."""
+        self._stopped = True
 
     async def execute(self, task: Task, conversation: Conversation) -> None:
-        """In its turn, if its server takes only so many at a time."""
+        """Bring the call to its server, from its first round or from the one that the last owner had come to."""
+        sends = await self._begin(task)
+        if sends is None:
+            return
+        for pause_s in _pauses():
+            problem = await self._in_turn(sends, conversation)
+            if problem is None or self._stopped:
+                return
+            if not self._time_left(sends.task, pause_s):
+                await sends.give_up(problem)
+                return
+            self._desk.store.note(sends.task.id, Noted(_waiting_for(problem)))
+            await clock.sleep(pause_s)
+
+    async def _begin(self, task: Task) -> TaskSends | None:
+        """What is to be sent; None if the task ended meanwhile. A call that was asked something goes on with its answers."""
+        if task.request_state is None:
+            return TaskSends(self._desk, self._recheck, task, sent_params(task))
+        answers = await self._questions.take_up(task)
+        current = await self._desk.store.get(task.id)
+        if current is None or current.state.is_terminal:
+            return None
+        state = Raw(task.request_state) if task.request_state != NO_STATE else None
+        given = {key: _given(answer) for key, answer in answers.items()}
+        return TaskSends(self._desk, self._recheck, current, next_params(sent_params(task), given, state))
+
+    def _time_left(self, task: Task, pause_s: float) -> bool:
+        until = expiry.try_until_ms(task)
+        return until is None or self._desk.store.now_ms() + pause_s * 1000 < until
+
+    async def _in_turn(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
+        """One try, in its turn if the server takes only so many at a time."""
+        task = sends.task
         line = self._budgets.lines.get(task.server)
         if line is None:
-            await self._try_repeatedly(task, conversation)
-            return
+            return await self._attempt(sends, conversation)
         try:
             await line.enter(task.caller, task.ttl_ms / 1000)
         except CallerError as problem:
             await self._desk.conclude(task.id, endings.by_error(task, problem))
-            return
+            return None
         try:
-            await self._try_repeatedly(task, conversation)
+            return await self._attempt(sends, conversation)
         finally:
             line.leave(task.caller)
 
-    async def _try_repeatedly(self, task: Task, conversation: Conversation) -> None:
-        for attempt in range(UNREACHABLE_TRIES):
-            problem = await self._attempt(task, conversation)
-            if problem is None:
-                return
-            if attempt + 1 < UNREACHABLE_TRIES:
-                await clock.sleep(PAUSE_S * 2**attempt)
-                continue
-            await self._give_up(task, problem)
-
-    async def _attempt(self, task: Task, conversation: Conversation) -> UpstreamError | None:
+    async def _attempt(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
         """One try. Returns what went wrong if it may be tried again; None when the task has moved on."""
+        task = sends.task
         upstream = self._upstreams.value.get(task.server)
         if upstream is None:
             return UpstreamError("upstream_unreachable", f"The server {task.server} is not configured any more.")
@@ -133,101 +152,81 @@ class Attempts:
             await self._recheck.prepare(task)
             link = await upstream.link(conversation.key, conversation.face)
         except UpstreamError as problem:
-            return problem
-        params = self.following.asked_for_task(task, link, sent_params(task))
-        intended = await self._intended(task, params)
-        return None if intended is None else await self._send(intended, link, params, conversation)
-
-    async def _intended(self, task: Task, params: Members) -> Task | None:
-        """The task with its intent synced, or None if nothing may be sent."""
-        body_hash = hashlib.sha256(wire.join(params)).hexdigest()
-        intended = await self._desk.patiently(
-            lambda: self._desk.store.intend(task.id, byte_hash=body_hash, upstream=task.server, look=self._recheck)
-        )
-        match intended:
-            case Intended(task=sent):
-                self._desk.board.changed(sent)
-                return sent
-            case Stopped(task=stopped):
-                self._desk.moved(stopped)
-            case MayNotRepeat():
-                await self._give_up(task, UpstreamError("upstream_unreachable", "It may not be sent again."))
-            case _:
-                pass
+            return never_sent(task.server, problem)
+        if self._stopped:
+            return None
+        sends.prepare(self.following.asked_for_task(task, link, sends.params))
+        try:
+            await sends.sends_again()
+            await self._send(sends, link, conversation)
+        except NotSent:
+            return None
+        except UpstreamError as problem:
+            return problem if await sends.after_failure(problem) else None
         return None
 
-    async def _send(self, task: Task, link: Link, params: Members, conversation: Conversation) -> UpstreamError | None:
-        face = self.following.face_for(link, conversation.face)
+    async def _send(self, sends: TaskSends, link: Link, conversation: Conversation) -> None:
+        task = sends.task
         try:
-            reply = await self._answered(task, link, params, face)
-        except UpstreamError as problem:
-            return await self._after_failure(task, problem)
+            reply = await self._answered(sends, link, self.following.face_for(link, conversation.face))
+        except _Declined:
+            reply = _DECLINED
         handle = self.following.handle_in(link, reply)
         if handle is not None:
             await self._follow_new(task, link, handle, conversation)
-            return None
+            return
         if isinstance(reply, Result):
             reply = Result(self._results.cut(task.server, reply.raw))
         await self._results.record(task.id, reply)
-        return None
 
-    async def _answered(self, task: Task, link: Link, params: Members, face: CallerFace) -> Reply:
+    async def _answered(self, sends: TaskSends, link: Link, face: CallerFace) -> Reply:
         if self._tracing is None:
-            return await self._rounds(task, link, params, face)
+            return await self._rounds(sends, link, sends.params, face)
         # What was intended is what the caller asked; the trace context is our own addition, new with each attempt.
         return await run_traced(
-            self._tracing, task, params, lambda sent, trace: self._rounds(task, link, sent, face, trace)
+            self._tracing, sends.task, sends.params, lambda sent, trace: self._rounds(sends, link, sent, face, trace)
         )
 
-    async def _rounds(self, task: Task, link: Link, params: Members, face: CallerFace, trace: Headers = ()) -> Reply:
+    async def _rounds(
+        self, sends: TaskSends, link: Link, params: Members, face: CallerFace, trace: Headers = ()
+    ) -> Reply:
         """A stateless upstream may ask in its results; answers go back with the same call."""
-        for _round in range(MAX_ROUNDS + 1):
-            reply = await self._recorded(task, link.request(self._outgoing(task, params, face, trace)))
-            if isinstance(reply, InputRequired):
-                params = await self._next_params(task, link, params, reply)
-            elif isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED:
-                unopened = await self._unopened(task, reply)
-                if unopened is not None:
-                    return unopened
-            else:
-                return reply
-        raise UpstreamError("upstream_protocol", f"The server {link.server} asked too many questions.")
+        task = sends.task
+        first = 2 if task.request_state is not None else 1
 
-    async def _next_params(self, task: Task, link: Link, params: Members, reply: InputRequired) -> Members:
-        asked = {key: question_in(raw, link.server) for key, raw in reply.requests.items()}
-        state = bytes(reply.state) if reply.state is not None else NO_STATE
-        answers = await self._questions.ask_all(task.id, asked, state) if asked else {}
-        given = {key: usable(asked[key], answer) for key, answer in answers.items()}
-        return _next_round(params, given, reply.state)
+        async def send(params: Members, _number: int) -> Reply:
+            return await self._recorded(task, link.request(self._outgoing(sends, params, face, trace)))
 
-    async def _unopened(self, task: Task, reply: ErrorReply) -> ErrorReply | None:
+        async def go_on(reply: Reply, _number: int) -> Members | None:
+            return await self._next_params(sends, reply)
+
+        return await in_rounds(link.server, await send_round(send, params, first), go_on, send, number=first)
+
+    async def _next_params(self, sends: TaskSends, reply: Reply) -> Members | None:
+        """What the next round sends, with its intent written; None if the reply is the last one."""
+        task = sends.task
+        if isinstance(reply, InputRequired):
+            asked, state = questions_of(task.server, reply), kept_state(reply)
+            answers = await self._questions.ask_all(task.id, asked, state)
+            given = {key: usable(asked[key], answer) for key, answer in answers.items()}
+            await sends.next_round(next_params(sends.params, given, reply.state), state)
+        elif isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and await self._opened(task, reply):
+            await sends.next_round(sends.params, None)
+        else:
+            return None
+        return sends.params
+
+    async def _opened(self, task: Task, reply: ErrorReply) -> bool:
         """A stateful server wants addresses opened before it does anything. A stateless caller does not know that error: its
-        task asks, and the call is sent again once all were opened. What the task ends with if they were not.
+        task asks, and the call is sent again once all were opened.
         """
         asked = url_questions(reply.raw, task.server) if task.generation is Generation.STATELESS else {}
         answers = await self._questions.ask_all(task.id, asked) if asked else {}
         if not answers or any(answer.error is not None for answer in answers.values()):
-            return reply
-        return None if all(accepted(answer) for answer in answers.values()) else _DECLINED
-
-    async def go_on(self, task: Task, conversation: Conversation) -> None:
-        """A stateless upstream waits for answers whose first asker did not live to bring them: ask, then continue."""
-        upstream = self._upstreams.value.get(task.server)
-        answers = await self._questions.take_up(task)
-        current = await self._desk.store.get(task.id)
-        if upstream is None or current is None or current.state.is_terminal:
-            return
-        kept = task.request_state
-        state = Raw(kept) if kept is not None and kept != NO_STATE else None
-        given = {key: _given(answer) for key, answer in answers.items()}
-        try:
-            link = await upstream.link(conversation.key, conversation.face)
-        except UpstreamError as problem:
-            await self._give_up(current, problem)
-            return
-        problem_left = await self._send(current, link, _next_round(sent_params(task), given, state), conversation)
-        if problem_left is not None:
-            await self._give_up(current, problem_left)
+            return False
+        if not all(accepted(answer) for answer in answers.values()):
+            raise _Declined
+        return True
 
     async def _recorded(self, task: Task, call: Awaitable[Reply]) -> Reply:
         span = self._waterfall.begin("task", "tools/call", task.tool, task.server, task.principal, clock.wall())
@@ -242,7 +241,8 @@ class Attempts:
         finally:
             span.over(state, clock.wall())
 
-    def _outgoing(self, task: Task, params: Members, face: CallerFace, trace: Headers) -> UpstreamRequest:
+    def _outgoing(self, sends: TaskSends, params: Members, face: CallerFace, trace: Headers) -> UpstreamRequest:
+        task = sends.task
         return UpstreamRequest(
             "tools/call",
             params,
@@ -254,6 +254,7 @@ class Attempts:
             wants_progress=True,
             asker=task.caller,
             trace=trace,
+            send_log=sends,
         )
 
     def _heard(self, task: Task, method: str, raw: Raw | None) -> None:
@@ -265,23 +266,6 @@ class Attempts:
             self._events.publish(TaskLogged(task.id, raw))
         elif method == COMPLETE:
             self._events.publish(ElicitationCompleted(task.server, raw))
-
-    async def _after_failure(self, task: Task, problem: UpstreamError) -> UpstreamError | None:
-        current = await self._desk.store.get(task.id)
-        if current is None or current.state.is_terminal:
-            return None
-        if problem.executed is Executed.NO:
-            await self._desk.conclude(task.id, AttemptVoided())
-            return problem
-        if may_send(current) and problem.error_type != "upstream_timeout":
-            return problem
-        await self._desk.conclude(task.id, endings.lost(current, problem))
-        return None
-
-    async def _give_up(self, task: Task, problem: UpstreamError) -> None:
-        current = await self._desk.store.get(task.id)
-        if current is not None and not current.state.is_terminal:
-            await self._desk.conclude(task.id, endings.lost(current, problem))
 
     # The upstream made a task of it
 
@@ -295,7 +279,7 @@ class Attempts:
         """To the end of the upstream's own task; where the upstream has forgotten it, by the class of the tool."""
         upstream = self._upstreams.value.get(task.server)
         if upstream is None:
-            await self._give_up(task, UpstreamError("upstream_unreachable", "The server is not configured any more."))
+            await self._lost(task, "The server is not configured any more.")
             return
         if await self.following.to_the_end(task, upstream, conversation, link):
             return
@@ -303,15 +287,29 @@ class Attempts:
         if forgotten is None:
             return
         if may_send(forgotten):
-            await self._try_repeatedly(forgotten, conversation)
+            await self.execute(forgotten, conversation)
         else:
-            await self._give_up(forgotten, UpstreamError("upstream_unreachable", "The server forgot its task."))
+            await self._lost(forgotten, "The server forgot its task.")
+
+    async def _lost(self, task: Task, why: str) -> None:
+        problem = UpstreamError("upstream_unreachable", why, executed=Executed.MAYBE)
+        current = await self._desk.store.get(task.id)
+        if current is not None and not current.state.is_terminal:
+            await self._desk.conclude(task.id, endings.lost(current, problem))
 
 
-def _next_round(params: Members, answers: Mapping[str, Raw], state: Raw | None) -> Members:
-    again = {**params, "inputResponses": wire.raw(dict(answers))}
-    again.pop("requestState", None)
-    return again if state is None else {**again, "requestState": state}
+def _waiting_for(problem: UpstreamError) -> str:
+    why = (
+        f"The server {problem.server} {problem.why}" if isinstance(problem, CallFailed) else problem.message.rstrip(".")
+    )
+    return f"{why}. The call has not been executed and will be tried again."[:500]
+
+
+def _pauses() -> Iterator[float]:
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _given(answer: Answer) -> Raw:

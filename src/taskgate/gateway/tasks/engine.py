@@ -171,6 +171,7 @@ class TaskEngine:
         return wire.encode(task_handle(request, task, self.desk))
 
     def drain(self) -> None:
+        self.runs.stop_sending()
         self.methods.drain()
 
     async def close(self) -> None:

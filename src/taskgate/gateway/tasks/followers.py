@@ -28,7 +28,7 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session, SessionTable
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.url_elicitations import UrlElicitations
-from taskgate.ports.outlet import SessionOutlet
+from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
 
 
 class Listening(Protocol):
@@ -62,10 +62,6 @@ class Followers:
     def is_listened_to(self, task_id: str) -> bool:
         """Whether a `subscriptions/listen` that names the task is open."""
         return bool(self._listens(task_id))
-
-    def is_awaited(self, task_id: str) -> bool:
-        """Whether a request is open that waits for the task's result."""
-        return task_id in self._waiting
 
     def joined(self, task: Task, request: Request, *, held: bool) -> None:
         """Remember the caller's progress token: for a task's whole life, or for as long as its plain call is held."""
@@ -107,9 +103,9 @@ class Followers:
     def push(self, task: Task, question: Question) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
-            if request.session is not None and _able(request.session, question):
+            if request.session is not None and request.outlet.still_there and _able(request.session, question):
                 self._urls.given(request.session, question)
-                return _asking(request.session, question, request), _heard
+                return _asking(request.session, question, request), partial(_broken, request.outlet)
         for session in self._sessions_of(task):
             outlet = session.outlet
             if _able(session, question) and outlet is not None:
@@ -178,8 +174,9 @@ def _unread(outlet: SessionOutlet) -> bool:
     return not outlet.followed
 
 
-def _heard() -> bool:
-    return False
+def _broken(outlet: ReplyOutlet) -> bool:
+    """Whether the stream that a question was put on is gone: nobody can tell if its caller has read it."""
+    return not outlet.still_there
 
 
 def _able(session: Session, question: Question) -> bool:

@@ -20,14 +20,15 @@ from taskgate.gateway.seal import Seal
 from taskgate.gateway.tasks.desk import TaskDesk, caller_key
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.foreign import ALIAS, ForeignTasks
-from taskgate.gateway.tasks.polls import Polls
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.ports.upstream import RelayedError
 
 KEEP_ALIVE_S: Final = 10.0
 LONGEST_RESULT_WAIT_S: Final = 24 * 3600.0
+ABUSE_PER_S: Final = 50
 EARLY: Final = 0.8
+MAX_REMEMBERED: Final = 20_000
 DEFAULT_PAGE: Final = 50
 PARTIAL_META: Final = "taskgate/partial"
 
@@ -40,7 +41,6 @@ class TaskMethods:
         questions: TaskQuestions,
         foreign: ForeignTasks,
         followers: Followers,
-        polls: Polls,
         seal: Seal,
     ) -> None:
         self.draining = False
@@ -51,7 +51,7 @@ class TaskMethods:
         self._foreign = foreign
         self._followers = followers
         self._seal = seal
-        self._polls = polls
+        self._polls: dict[str, tuple[float, float, int]] = {}
 
     def drain(self) -> None:
         self.draining = True
@@ -75,13 +75,28 @@ class TaskMethods:
     async def _held_if_early(self, request: Request, task: Task) -> Task:
         """A poll that comes earlier than it was told to is held until something changes or its time has come."""
         if task.state.is_terminal or task.state is TaskState.INPUT_REQUIRED:
-            self._polls.forget(task.id)
+            self._polls.pop(task.id, None)
             return task
-        interval = self._desk.poll_ms(task) / 1000
-        wait = interval * EARLY - self._polls.note(task.id)
-        if wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
+        now, interval = clock.monotonic(), self._desk.poll_ms(task) / 1000
+        last = self._noticed_poll(task.id, now)
+        wait = interval * EARLY - (now - last)
+        if last and wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
             return await self._desk.find(request, task.id)
         return task
+
+    def _noticed_poll(self, task_id: str, now: float) -> float:
+        """When the last poll of this task came; raises when they come so often that it can only be abuse."""
+        last, since, count = self._polls.get(task_id, (0.0, now, 0))
+        if now - since >= 1.0:
+            since, count = now, 0
+        if count >= ABUSE_PER_S:
+            raise GatewayFault(
+                "rate_limited", "This task is asked for too often; keep to its poll interval.", retry_after_s=1
+            )
+        if len(self._polls) >= MAX_REMEMBERED:
+            self._polls.clear()
+        self._polls[task_id] = (now, since, count + 1)
+        return last
 
     def wanted(self, task: Task) -> None:
         """An open stream on a task counts as coming for it."""

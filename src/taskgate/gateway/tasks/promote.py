@@ -15,26 +15,26 @@ from typing import Any
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.delivery import Delivery, Form, promoted_text
-from taskgate.core.errors import Executed, TaskgateError, UpstreamError
+from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.questions import Answer, Question
 from taskgate.core.tasks import endings, stateful_face, stateless_face
 from taskgate.core.tasks.birth import AlreadySent
-from taskgate.core.tasks.happening import AttemptVoided, Cancelled, UpstreamTaskKnown
+from taskgate.core.tasks.happening import Cancelled, UpstreamTaskKnown
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition import may_send
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ProgressMade
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
-from taskgate.gateway.tasks.desk import NewCall, TaskDesk
+from taskgate.gateway.tasks.desk import NewCall, TaskDesk, sent_params
 from taskgate.gateway.tasks.patience import Line
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
@@ -49,6 +49,7 @@ class Ladder:
     questions: TaskQuestions
     results: TaskResults
     events: EventHub
+    recheck: Recheck
     adopt_questions: Callable[[Task, Request], Awaitable[None]]
     """The call became a task while questions of it were waiting: they are the task's now."""
 
@@ -96,7 +97,7 @@ class Promotion:
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._ladder.runs.adopt(task, carrier)
-        request.became(_StandIn(self._ladder, task.id, request))
+        request.became(_StandIn(self._ladder, task, request, call.params))
         await self._ladder.adopt_questions(task, request)
         await self._answer(task)
         if waits:
@@ -157,16 +158,13 @@ class Promotion:
 
     async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
         """Contact was lost after the call became a task: from here on it is like any other task."""
-        if problem.executed is Executed.NO:
-            await self._ladder.desk.conclude(task.id, AttemptVoided())
-        current = await self._ladder.desk.store.get(task.id)
-        if current is None or current.state.is_terminal:
-            return
-        if may_send(current) and problem.executed is not Executed.YES and problem.error_type != "upstream_timeout":
+        sends = TaskSends(self._ladder.desk, self._ladder.recheck, task, sent_params(task))
+        if await _ran_before(self._ladder.desk, task.id, self._request):
+            await sends.give_up(problem)
+        elif await sends.after_failure(problem):
+            current = await self._ladder.desk.store.get(task.id) or task
             self._ladder.runs.hand_back(current)
             self._ladder.runs.start(current)
-        else:
-            await self._ladder.desk.conclude(task.id, endings.lost(current, problem))
 
     async def broken_off(self) -> bool:
         """Whoever carried the call was stopped. True if the call had become a task and its caller has a reply already."""
@@ -184,12 +182,13 @@ class Promotion:
 class _StandIn:
     """Takes the caller's place once it has its reply."""
 
-    def __init__(self, ladder: Ladder, task_id: str, request: Request) -> None:
+    def __init__(self, ladder: Ladder, task: Task, request: Request, params: Members) -> None:
         self._desk = ladder.desk
         self._questions = ladder.questions
         self._events = ladder.events
-        self._task_id = task_id
+        self._task_id = task.id
         self._request = request
+        self._sends = TaskSends(ladder.desk, ladder.recheck, task, params)
 
     def heard(self, method: str, params: Raw | None) -> None:
         noted = progress_note(method, params)
@@ -199,6 +198,23 @@ class _StandIn:
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question, self._request.asked_state)
+
+    async def refused(self) -> None:
+        if not await _ran_before(self._desk, self._task_id, self._request):
+            await self._sends.refused()
+
+    async def sends_again(self) -> None:
+        if not await _ran_before(self._desk, self._task_id, self._request):
+            await self._sends.sends_again()
+
+    async def next_round(self, params: Members, state: bytes | None) -> None:
+        await self._sends.next_round(params, state)
+
+
+async def _ran_before(desk: TaskDesk, task_id: str, request: Request) -> bool:
+    """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
+    task = await desk.store.get(task_id)
+    return request.asked_state is not None and task is not None and task.request_state is None
 
 
 def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, waited_s: float) -> bytes:

@@ -28,6 +28,7 @@ from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.ports.store_answers import TaskQuestion
 
 EXPIRY_S: Final = 600.0
+LOOK_AFTER_S: Final = 2.0
 MAX_OPEN: Final = 100
 
 Pusher = Callable[[Task, Question], "tuple[asyncio.Task[Answer], Callable[[], bool]] | None"]
@@ -46,6 +47,7 @@ class _Put:
     push: asyncio.Task[Answer] | None = None
     unheard: Callable[[], bool] | None = None
     timer: asyncio.TimerHandle | None = None
+    watch: asyncio.TimerHandle | None = None
     kept: Callable[[], None] | None = None
 
     def withdraw(self) -> None:
@@ -53,8 +55,9 @@ class _Put:
             self.push.cancel()
         if self.kept is not None:
             self.kept()
-        if self.timer is not None:
-            self.timer.cancel()
+        for timer in (self.timer, self.watch):
+            if timer is not None:
+                timer.cancel()
 
 
 class TaskQuestions:
@@ -112,7 +115,8 @@ class TaskQuestions:
         )
         message = asked_message(next(iter(asked.values())))
         try:
-            happening = InputAsked(tuple(asked), message, request_state)
+            # A stateless server asks in its answer: what was sent to it has been dealt with.
+            happening = InputAsked(tuple(asked), message, request_state, ends_round=request_state is not None)
             task = await self._desk.advance(task_id, happening, questions=stored)
             if task is None:
                 return {}
@@ -163,8 +167,8 @@ class TaskQuestions:
             for put in puts:
                 put.withdraw()
                 self._puts[task.id].remove(put)
-            if not self._puts[task.id]:
-                del self._puts[task.id]
+            if not self._puts.get(task.id, ()):
+                self._puts.pop(task.id, None)
         left = tuple(key for key, future in futures.items() if not future.done())
         if left:
             await self._desk.advance(task.id, InputSettled(left))
@@ -174,14 +178,25 @@ class TaskQuestions:
         put = _Put(task, key, question)
         self._push(put)
         if put.push is None:
-            put.kept = self._keep(task, replace(question, key=key), partial(self.answered, task.id, key))
+            self._keep_in_inbox(put)
+        loop = asyncio.get_running_loop()
+        put.watch = loop.call_later(LOOK_AFTER_S, self._look_after, put)
         if question.is_url:
-            loop = asyncio.get_running_loop()
             put.timer = loop.call_later(
                 self._expiry_s(question), self.answered, task.id, key, unanswered(question.method)
             )
         self._puts.setdefault(task.id, []).append(put)
         return put
+
+    def _keep_in_inbox(self, put: _Put) -> None:
+        question = replace(put.question, key=put.key)
+        put.kept = self._keep(put.task, question, partial(self.answered, put.task.id, put.key))
+
+    def _look_after(self, put: _Put) -> None:
+        """A stream may break after a question went out on it: it is asked on another one, and can be seen meanwhile."""
+        if put.kept is None and put.unheard is not None and put.unheard() and not self._push(put):
+            self._keep_in_inbox(put)
+        put.watch = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._look_after, put)
 
     def offer(self, task_id: str) -> None:
         """A stream was opened on which the caller can be asked: what has not reached it yet is asked there."""
@@ -196,14 +211,17 @@ class TaskQuestions:
             answers = {key: answer.result} if answer.result is not None else {}
             await self._desk.advance(task_id, InputSettled((key,)), answers=answers)
 
-    def _push(self, put: _Put) -> None:
+    def _push(self, put: _Put) -> bool:
+        """Ask on a stream of the caller's, in place of where it was asked before. True if somebody reads that stream."""
         before, put.push = put.push, None
         if before is not None:
             before.cancel()
         pushed = self._ask_on_stream(put.task, related(put.question, put.task.id))
-        if pushed is not None:
-            put.push, put.unheard = pushed
-            put.push.add_done_callback(lambda done: self._pushed(put.task.id, put.key, done))
+        if pushed is None:
+            return False
+        put.push, put.unheard = pushed
+        put.push.add_done_callback(lambda done: self._pushed(put.task.id, put.key, done))
+        return not put.unheard()
 
     def _pushed(self, task_id: str, key: str, done: asyncio.Task[Answer]) -> None:
         if not done.cancelled() and done.exception() is None:

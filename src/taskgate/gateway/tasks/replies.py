@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed
-from taskgate.core.questions import ELICIT, ROOTS, Answer, Question, bare_params
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
 from taskgate.core.tasks.task import Task
@@ -95,13 +93,3 @@ def first_text(result: bytes) -> str | None:
 
 def error_message(raw: bytes) -> str:
     return str(wire.parse_strictly(raw).get("message", "The server answered with an error."))[:500]
-
-
-def usable(question: Question, answer: Answer) -> Raw:
-    if answer.result is not None:
-        return bare_params(Raw(answer.result))
-    return _REFUSED.get(question.method, Raw(b"{}"))
-
-
-_REFUSED: Final = {ELICIT: Raw(b'{"action":"cancel"}'), ROOTS: Raw(b'{"roots":[]}')}
-"""What a stateless server is sent for an answer that was refused: it knows no error there, so the nearest thing to no."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events.events import TaskChanged
 from taskgate.gateway.events.hub import EventHub
@@ -59,7 +60,7 @@ class Runs:
     def go_on(self, task: Task) -> None:
         """Its upstream waits for answers: put the questions again, then continue the same call."""
         if task.id not in self._running:
-            self._spawn(task, self._attempts.go_on(task, self._conversations.of(task)))
+            self._spawn(task, self._attempts.execute(task, self._conversations.of(task)))
 
     def adopt(self, task: Task, work: asyncio.Task[None]) -> None:
         """A promoted call is already being carried by someone; remember who, so that it can be cancelled."""
@@ -102,6 +103,10 @@ class Runs:
 
     # Ending
 
+    def stop_sending(self) -> None:
+        """The gateway is going down: tasks that were not sent are left to the next start."""
+        self._attempts.stop_sending()
+
     async def cancel(self, task: Task) -> None:
         """Stop the run; the link tells the upstream as its generation wants it told. Nobody waits for an upstream's reply."""
         conversation = self._conversations.of(task)
@@ -136,15 +141,20 @@ class Runs:
             log.info("an upstream could not be told", why=problem.message)
 
     async def settle(self, timeout_s: float) -> None:
-        """At shutdown: let calls end that are out and could not be taken up again. Everything else can wait for the next start."""
+        """At shutdown: let calls end that are out, unless their upstream keeps them as tasks. The rest waits for the next start."""
         waiting = []
         for task_id, run in list(self._running.items()):
             task = await self._desk.store.get(task_id)
             sent = task is not None and task.may_have_been_sent and not task.state.is_terminal
-            if task is not None and sent and task.upstream_handle is None and not task.tool_class.may_repeat:
+            if (
+                task is not None
+                and sent
+                and task.upstream_handle is None
+                and task.state is not TaskState.INPUT_REQUIRED
+            ):
                 waiting.append(run)
         if waiting:
-            log.info("waiting for calls that may not be repeated", count=len(waiting), seconds=timeout_s)
+            log.info("waiting for calls that are under way", count=len(waiting), seconds=timeout_s)
             await asyncio.wait(waiting, timeout=timeout_s)
 
     async def close(self) -> None:

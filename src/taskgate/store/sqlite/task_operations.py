@@ -82,13 +82,15 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     if found is None or tx.now_ms >= found[2] + KEY_GOOD_MS:
         return None
     call, task_id, _, executed = found
+    task = tx.load(task_id)
+    said = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
+    kept = task is not None and not expiry.is_gone(task, tx.now_ms)
+    if said is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
+        # Nothing was done under this key, so it does not stand in the way of a repeat.
+        return None
     if call != _call(draft):
         return KeyTaken(task_id)
-    task = tx.load(task_id)
-    if task is None or expiry.is_gone(task, tx.now_ms):
-        said = task.executed if task is not None else executed
-        return ResultGone(task_id, Executed(said) if said is not None else Executed.MAYBE)
-    return SameCall(task)
+    return SameCall(task) if task is not None and kept else ResultGone(task_id, said or Executed.MAYBE)
 
 
 def take_back(tx: Transaction, draft: Task, key: str | None) -> None:

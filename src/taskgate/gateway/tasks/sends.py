@@ -1,0 +1,113 @@
+"""The durable record of every time a task's call is sent: each send has its intent, and proof that it was not executed is kept.
+
+Used by the runs of tasks and by calls that became tasks while they ran. The last check before sending happens in the same
+transaction as the intent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+from taskgate.core import wire
+from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.evidence import Cure, judge
+from taskgate.core.governance.approval import Approval
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.happening import AttemptVoided, Happening, InputAsked, InputSettled
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import MayNotRepeat, may_send
+from taskgate.core.wire import Members
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.ports.store_answers import Intended, Stopped
+from taskgate.ports.upstream import CallFailed
+
+
+class Recheck(Protocol):
+    """The last check before a task's call is sent: would the gates still say what they said?"""
+
+    async def prepare(self, task: Task) -> None:
+        """Bring up to date what the check will look at. Raises UpstreamError if the server cannot be asked."""
+        ...
+
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+        """Runs inside the transaction that writes the intent. None lets the call go; otherwise what ends it."""
+        ...
+
+
+class NotSent(UpstreamError):
+    """The call may not be sent (again); the task has been ended, or belongs to somebody else."""
+
+    def __init__(self) -> None:
+        super().__init__("upstream_unreachable", "The call was not sent again.")
+
+
+class TaskSends:
+    """Implements the port `SendLog` for one task."""
+
+    def __init__(self, desk: TaskDesk, recheck: Recheck, task: Task, params: Members) -> None:
+        self.task = task
+        """The task as it was when it was last looked at."""
+        self.params = params
+        """What is sent in the present round."""
+        self._desk = desk
+        self._recheck = recheck
+
+    def prepare(self, params: Members) -> None:
+        """What is sent next."""
+        self.params = params
+
+    async def sends_again(self) -> None:
+        """Write the intent. Raises NotSent if nothing may be sent."""
+        byte_hash = hashlib.sha256(wire.join(self.params)).hexdigest()
+        task = self.task
+        intended = await self._desk.patiently(
+            lambda: self._desk.store.intend(task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck)
+        )
+        match intended:
+            case Intended(task=sent):
+                self.task = sent
+                self._desk.board.changed(sent)
+                return
+            case Stopped(task=stopped):
+                self._desk.moved(stopped)
+            case MayNotRepeat():
+                await self.give_up(NotSent())
+            case _:
+                pass
+        raise NotSent
+
+    async def refused(self) -> None:
+        """What was sent last is proven not to have been executed."""
+        self.task = await self._desk.conclude(self.task.id, AttemptVoided()) or self.task
+
+    async def next_round(self, params: Members, state: bytes | None) -> None:
+        """The server answered with questions, which have been answered: write the intent of the next round."""
+        current = await self._desk.store.get(self.task.id)
+        if current is not None and not current.between_rounds and not current.state.is_terminal:
+            # None of the questions could be put to anybody, so nothing says yet that the round is over.
+            await self._desk.conclude(current.id, InputAsked((), None, state, ends_round=True))
+            await self._desk.conclude(current.id, InputSettled(()))
+        self.params = params
+        await self.sends_again()
+
+    async def after_failure(self, problem: UpstreamError) -> bool:
+        """What the failure of a send proves is kept. True if the same may be tried again; if not, the task has ended."""
+        current = await self._desk.store.get(self.task.id)
+        if current is None or current.state.is_terminal or isinstance(problem, NotSent):
+            return False
+        if not isinstance(problem, CallFailed):
+            await self._desk.conclude(current.id, endings.by_error(current, problem))
+            return False
+        proof = judge(problem.evidence, tool_class=current.tool_class)
+        if proof.executed is Executed.NO:
+            await self.refused()
+        if proof.cure is Cure.RECONNECT or (proof.cure is Cure.REPEAT and may_send(current)):
+            return True
+        await self.give_up(problem)
+        return False
+
+    async def give_up(self, problem: UpstreamError) -> None:
+        current = await self._desk.store.get(self.task.id)
+        if current is not None and not current.state.is_terminal:
+            await self._desk.conclude(current.id, endings.lost(current, problem))

@@ -1,0 +1,34 @@
+"""A part of the fault matrix; `make faults` walks all of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.faults.matrix import SHORT_STATUSES, WAYS, Case, Fault, Stage, faults
+from tests.seam import run
+
+SHORT_BODIES = ("nothing", "error without id", "error with our id", "result with our id")
+
+
+def cases(generation: str) -> list[Case]:
+    rounds = (1, 2) if generation == "2026" else (1,)
+    return [
+        Case(fault, tool, number, sends)
+        for number in rounds
+        for tool in ("once", "read")
+        for sends in (1, 99)
+        for fault in faults(SHORT_STATUSES, SHORT_BODIES)
+        if sends == 99 or not fault.is_answer
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+def test_what_callers_are_told_agrees_with_the_ledger(generation: str, way: str) -> None:
+    wrong = run(lambda: Stage(generation, way, cases(generation)[::3]).run())
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def test_the_judge_notices_a_server_that_breaks_the_table() -> None:
+    """A server that executes a call and then answers 403 defeats any table; the ledger shows it."""
+    wrong = run(lambda: Stage("2025", "plain", [Case(Fault(403, "nothing", True), "once")]).run())
+    assert any("told `no`, and it ran 1 times" in line for line in wrong)

@@ -1,0 +1,350 @@
+"""What is sent again, when, and what is never: in virtual time, beside a server that counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import Any
+
+import pytest
+from tests.faults.matrix import executed_in
+from tests.seam import Call, Gateway, Upstream, seam, until
+from tests.seam.upstream_call import Asks
+from tests.seam.upstream_http import HttpReply
+
+FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
+QUESTION = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": FORM}}
+ASKABLE = {"elicitation": {"form": {}}}
+ANSWER = {"action": "accept", "content": {"value": "blue"}}
+
+
+class Forgetful(Upstream):
+    """Answers 400 to a session that it does not know, as some servers do."""
+
+    def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
+        session = headers.get("mcp-session-id", "")
+        if session and session not in self.sessions:
+            reply.send(400, b"Bad Request: No valid session ID provided")
+        else:
+            super()._request(method, headers, body, reply)
+
+
+async def done(call: Call) -> str:
+    return "done"
+
+
+async def as_task(caller: Any, tool: str, ttl_ms: int = 600_000, **more: Any) -> str:
+    reply = await caller.call(tool, {}, task={"ttl": ttl_ms}, **more)
+    task_id: str = reply.result["task"]["taskId"]
+    return task_id
+
+
+async def result_of(caller: Any, task_id: str, seconds: float = 3000) -> dict[str, Any]:
+    reply = await caller.begin("tasks/result", {"taskId": task_id}).done(seconds)
+    last: dict[str, Any] = reply.last
+    return last
+
+
+@pytest.mark.parametrize("way", ["plain", "task"])
+@pytest.mark.parametrize("server_type", [Upstream, Forgetful])
+@seam
+async def test_a_lost_session_is_noticed_and_the_call_is_sent_in_a_new_one(
+    server_type: type[Upstream], way: str
+) -> None:
+    server = server_type("2025", tools={"t": done})
+    async with Gateway({}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("far__t")
+        server.forget_sessions()
+        if way == "plain":
+            told = (await caller.call("far__t")).last
+        else:
+            told = await result_of(caller, await as_task(caller, "far__t"))
+        assert "done" in json.dumps(told)
+        assert server.count("t") == 2
+
+
+@seam
+async def test_a_400_in_a_session_that_is_known_is_in_doubt_and_not_sent_again() -> None:
+    server = Upstream("2025")
+
+    async def refuses(call: Call) -> None:
+        call.reply.send(400, b"what?")
+
+    server.tool("t", refuses)
+    async with Gateway({}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        task_id = await as_task(caller, "far__t")
+        assert executed_in(await result_of(caller, task_id)) == "maybe"
+        assert executed_in((await caller.call("far__t")).last) == "maybe"
+        assert server.count("t") == 2
+        assert server.methods["initialize"] == 2  # the listing link's and the caller's
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_a_server_that_asks_for_patience_is_given_it_once(generation: str) -> None:
+    server, refusals = Upstream(generation), [1]
+    times: list[float] = []
+
+    async def busy(call: Call) -> Any:
+        times.append(asyncio.get_running_loop().time())
+        if refusals:
+            refusals.pop()
+            call.reply.send(429, b"later", {"retry-after": "7"})
+            return None
+        return "done"
+
+    server.tool("t", busy)
+    async with Gateway({}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        told = await result_of(caller, await as_task(caller, "far__t"))
+        assert "done" in json.dumps(told)
+        assert times[1] - times[0] == pytest.approx(7, abs=0.5)
+        assert "done" in (await caller.call("far__t")).text
+
+
+@seam
+async def test_a_task_that_was_never_sent_is_tried_until_its_ttl_and_then_was_not_executed() -> None:
+    server = Upstream("2025", tools={"t": done})
+    async with Gateway({}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("far__t")
+        await server.stop()
+        early = await as_task(caller, "far__t", 600_000)
+        late = await as_task(caller, "far__t", 60_000)
+        await gate.advance(120)
+        ended = (await caller.request("tasks/get", {"taskId": late})).result
+        assert ended["status"] == "failed"
+        assert "not executed" in ended["statusMessage"]
+        shown = (await caller.request("tasks/get", {"taskId": early})).result
+        assert shown["status"] == "working"
+        assert "will be tried again" in shown["statusMessage"]
+        await server.start()
+        assert "done" in json.dumps(await result_of(caller, early))
+        assert server.count("t") == 2
+
+
+@seam
+async def test_the_clock_of_an_execution_starts_when_the_call_is_sent() -> None:
+    server = Upstream("2025")
+
+    async def slow(call: Call) -> str:
+        await call.sleep(20)
+        return "done"
+
+    server.tool("t", slow)
+    config = {"servers": {"far": {"budgets": {"tool_timeout_ms": 30_000}}}}
+    async with Gateway(config, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        await server.stop()
+        task_id = await as_task(caller, "far__t")
+        await gate.advance(100)
+        await server.start()
+        assert "done" in json.dumps(await result_of(caller, task_id))
+
+
+@seam
+async def test_a_key_does_not_keep_a_failure_that_was_never_sent() -> None:
+    server = Upstream("2025", tools={"t": done})
+    key = {"_meta": {"taskgate/idempotencyKey": "k"}}
+    async with Gateway({"tasks": {"default_ttl_ms": 20_000}}, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("far__t")
+        await server.stop()
+        told = (await caller.call("far__t", {}, **key)).last
+        assert executed_in(told) == "no"
+        await server.start()
+        await gate.advance(60)
+        again = await caller.call("far__t", {}, **key)
+        assert again.text == "done"
+        assert (await caller.call("far__t", {}, **key)).text == "done"
+        assert server.count("t") == 2
+
+
+@seam
+async def test_a_handshake_that_fails_is_not_a_call_that_may_have_run() -> None:
+    server = Upstream("2025", tools={"t": done})
+
+    async def never(call: Call) -> None:
+        call.reply.over = True
+        call.reply.end.abort()
+
+    async with Gateway({}, {"far": server}) as gate:
+        first = await gate.caller("2025")
+        await first.call("far__t")
+        server.on("initialize", never)
+        second = await gate.caller("2025")
+        told = (await second.call("far__t")).last
+        assert executed_in(told) == "no"
+        assert server.count("t") == 1
+
+
+@pytest.mark.parametrize("way", ["plain", "task", "keyed"])
+@seam
+async def test_a_server_that_wants_input_and_asks_nothing_is_refused_at_once(way: str) -> None:
+    server, runs = Upstream("2026"), [0]
+
+    async def silent(call: Call) -> None:
+        runs[0] += 1
+        result = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
+        call.reply.answer({"jsonrpc": "2.0", "id": call.message["id"], "result": result})
+
+    server.tool("t", silent)
+    async with Gateway({}, {"far": server}) as gate:
+        caller = await gate.caller("2025", capabilities=ASKABLE)
+        if way == "task":
+            told = await result_of(caller, await as_task(caller, "far__t"))
+        else:
+            more = {"_meta": {"taskgate/idempotencyKey": "k"}} if way == "keyed" else {}
+            told = (await caller.call("far__t", {}, **more)).last
+        assert executed_in(told) == "maybe"
+        assert runs == [1]
+
+
+@seam
+async def test_answers_survive_a_server_that_is_away_and_are_asked_for_once() -> None:
+    server, seen = Upstream("2026"), list[Any]()
+
+    async def asks(call: Call) -> str:
+        given = call.params.get("inputResponses")
+        if not given:
+            raise Asks("colour", QUESTION)
+        seen.append(given)
+        return "done"
+
+    server.tool("t", asks)
+    async with Gateway({}, {"far": server}) as gate:
+
+        def answer(_params: Any) -> Any:
+            # The server goes away between its question and the answer.
+            asyncio.get_running_loop().create_task(server.stop())
+            return ANSWER
+
+        caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": answer})
+        task_id = await as_task(caller, "far__t")
+        waiting = caller.begin("tasks/result", {"taskId": task_id})
+        await until(lambda: bool(caller.asked), "the question")
+        await gate.advance(40)
+        assert not waiting.is_done
+        await server.start()
+        assert "done" in json.dumps((await waiting.done(600)).last)
+        assert len(caller.asked) == 1
+        assert seen == [{"colour": ANSWER}]
+
+
+@seam
+async def test_an_answer_that_was_acknowledged_before_a_crash_is_used_after_it() -> None:
+    server, seen = Upstream("2026"), list[Any]()
+
+    async def asks(call: Call) -> str:
+        given = call.params.get("inputResponses")
+        if not given:
+            raise Asks("colour", QUESTION)
+        seen.append(given)
+        return "done"
+
+    server.tool("t", asks)
+    async with Gateway({}, {"far": server}) as gate:
+
+        def answer(_params: Any) -> Any:
+            asyncio.get_running_loop().create_task(server.stop())
+            return ANSWER
+
+        caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": answer})
+        task_id = await as_task(caller, "far__t")
+        waiting = caller.begin("tasks/result", {"taskId": task_id})
+        await until(lambda: bool(caller.asked), "the question")
+        await gate.advance(5)
+        gate.crash()
+        with pytest.raises((asyncio.IncompleteReadError, ValueError)):
+            await waiting.done()
+        await server.start()
+        await gate.start()
+        again = await gate.caller("2025", capabilities=ASKABLE)
+        assert "done" in json.dumps(await result_of(again, task_id))
+        assert not again.asked
+        assert seen == [{"colour": ANSWER}]
+
+
+@seam
+async def test_a_question_whose_stream_broke_is_asked_on_the_next_one_and_shown_meanwhile() -> None:
+    server = Upstream("2025")
+
+    async def asks(call: Call) -> str:
+        return json.dumps(await call.elicit("Which colour?"))
+
+    server.tool("t", asks)
+    config = {"scopes": {"default": {"default_servers": ["*"], "mode": "both"}}}
+    async with Gateway(config, {"far": server}) as gate:
+        caller = await gate.caller("2025", capabilities=ASKABLE)
+        caller._answer_soon = lambda message: caller.asked.append(message)
+        task_id = await as_task(caller, "far__t")
+        first = caller.begin("tasks/result", {"taskId": task_id})
+        await until(lambda: bool(caller.asked), "the question")
+        await first.hang_up()
+        await gate.advance(5)
+        shown = await caller.told("get_elicitations")
+        assert "Which colour?" in json.dumps(shown)
+        second = caller.begin("tasks/result", {"taskId": task_id})
+        await until(lambda: len(caller.asked) == 2, "the question again")
+        again = caller.asked[-1]
+        await caller.post({"jsonrpc": "2.0", "id": again["id"], "result": ANSWER}).done()
+        assert "blue" in json.dumps((await second.done()).last)
+
+
+@pytest.mark.parametrize("way", ["plain", "task"])
+@pytest.mark.parametrize("stream", [False, True])
+@seam
+async def test_a_result_that_is_too_large_was_executed_and_is_not_sent_again(stream: bool, way: str) -> None:
+    server = Upstream("2025")
+
+    async def large(call: Call) -> Any:
+        if stream:
+            call.reply.open_stream()
+        return "x" * 300_000
+
+    server.tool("t", large)
+    config = {"limits": {"result_bytes": 100_000}, "servers": {"far": {"tools": {"t": {"class": "read"}}}}}
+    async with Gateway(config, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        if way == "plain":
+            told = (await caller.call("far__t")).last
+        else:
+            told = await result_of(caller, await as_task(caller, "far__t"))
+        assert executed_in(told) == "yes"
+        assert "less" in json.dumps(told)
+        assert server.count("t") == 1
+
+
+@seam
+async def test_at_a_drain_what_waits_in_line_was_not_executed_and_queued_tasks_are_kept_for_the_next_start() -> None:
+    server = Upstream("2025")
+
+    async def slow(call: Call) -> str:
+        await call.sleep(call.arguments.get("seconds", 8))
+        return "done"
+
+    server.tool("t", slow)
+    config = {"servers": {"far": {"budgets": {"max_concurrency": 1}}}, "limits": {"drain_timeout": "10s"}}
+    async with Gateway(config, {"far": server}) as gate:
+        caller = await gate.caller("2025")
+        runs = await as_task(caller, "far__t")
+        await gate.advance(1)
+        queued = await as_task(caller, "far__t")
+        plain = [caller.begin_call("far__t", {"seconds": 60}) for _ in range(2)]
+        await gate.advance(1)
+        gate.send_signal(signal.SIGTERM)
+        told = [await call.done() for call in plain]
+        assert gate._serving is not None
+        await gate._serving
+        words = sorted(executed_in(reply.last) for reply in told)
+        assert words == ["maybe", "no"]
+        assert server.count("t") == 2
+        await gate.start()
+        again = await gate.caller("2025")
+        assert "done" in json.dumps(await result_of(again, runs))
+        assert "done" in json.dumps(await result_of(again, queued))
+        assert server.count("t") == 3
