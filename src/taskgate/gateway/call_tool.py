@@ -48,7 +48,7 @@ def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
     arguments = request.params.get("arguments")
     if arguments is not None and type(arguments) is not dict:
         raise CallerError("invalid_params", '"arguments" must be an object.')
-    plan = context.plan
+    plan = context.live_plan.value
     view = context.views.current(plan, request.caller, request.narrowing)
     tool = view.tools.get(name) if view is not None else None
     if tool is None:
@@ -70,7 +70,7 @@ _SPECIAL: Final = frozenset({"task", "requestState"})
 
 
 def _validate_and_learn(context: Context, request: Request, tool: ToolRef, arguments: Any) -> None:
-    features = context.plan.features
+    features = context.live_plan.value.features
     if tool.entry is not None and features.validate is not Validate.OFF:
         context.validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
     if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:

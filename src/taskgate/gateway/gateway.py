@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Span, Waterfall
+from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
@@ -106,14 +106,14 @@ class Gateway:
 
     @property
     def limits(self) -> Limits:
-        return self.context.plan.limits
+        return self.context.live_plan.value.limits
 
     @property
     def default_scope(self) -> str:
-        return self.context.plan.default_scope
+        return self.context.live_plan.value.default_scope
 
     def has_scope(self, scope: str) -> bool:
-        return scope in self.context.plan.scopes
+        return scope in self.context.live_plan.value.scopes
 
     def find_session(self, session_id: str, caller: Caller) -> Session | None:
         return self.context.sessions.find(session_id, caller, clock.monotonic())
@@ -138,7 +138,7 @@ class Gateway:
         if unused is not None:
             await self.session_ends.end(unused)
         session = self.context.sessions.open(caller, opening, wish, clock.monotonic())
-        scope = self.context.plan.scopes[caller.scope]
+        scope = self.context.live_plan.value.scopes[caller.scope]
         if callable_families(scope):
             session.use_inbox()
         if scope.mode in FACADE_MODES:
@@ -151,7 +151,7 @@ class Gateway:
     def admit(self, caller: Caller, narrowing: SessionRequest) -> Subset:
         """What this caller gets who asks for that. Raises NotAllowed if it is more than its scope may have."""
         try:
-            return self.context.views.subset(self.context.plan, caller.scope, narrowing, asking=True)
+            return self.context.views.subset(self.context.live_plan.value, caller.scope, narrowing, asking=True)
         except NotAllowed as problem:
             # Names that callers make up must not become labels.
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
@@ -169,10 +169,10 @@ class Gateway:
         assert message.id is not None
         methods = self.stateful if session is not None else self.stateless
         use_case = methods.get(message.method)
-        span = request.begin(self._begin_span(request))
+        span = request.begin(self.waterfall)
         state, began = "error", clock.monotonic()
         try:
-            if session is not None and self.context.plan.features.vendor_methods:
+            if session is not None and self.context.live_plan.value.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method, use_case)
             if use_case is None:
                 raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
@@ -185,12 +185,12 @@ class Gateway:
             if session is None:
                 # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely
                 # on that (-32021); only a scope that is all about the facade adds the inbox.
-                scope = self.context.plan.scopes.get(request.caller.scope)
+                scope = self.context.live_plan.value.scopes.get(request.caller.scope)
                 if scope is not None and scope.mode in FACADE_MODES:
                     request.use_inbox()
                 result = await use_case(request)
             else:
-                session.begin(message.id, request.carried())
+                session.begin(message.id, request.carrier or request.carried())
                 try:
                     result = await use_case(request)
                 finally:
@@ -203,7 +203,7 @@ class Gateway:
         except TaskgateError as problem:
             state = problem.error_type
             self.denials.request_refused(request, problem)
-            return refused(self.context.plan, problem, message.id, request.generation, _facts(request))
+            return refused(self.context.live_plan.value, problem, message.id, request.generation, _facts(request))
         except Exception as fault:  # one request: it breaks for this caller only, who gets a reference to the log
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
@@ -220,26 +220,14 @@ class Gateway:
             if request.answered:
                 state = "promoted"
             # A method that callers make up must not become a label.
-            self.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
-
-    def _begin_span(self, request: Request) -> Span:
-        params = request.params
-        name = params.get("name") or params.get("uri") or params.get("taskId")
-        return self.waterfall.begin(
-            "request",
-            request.message.method,
-            name[:120] if type(name) is str else "",
-            "",
-            request.caller.principal,
-            clock.wall(),
-        )
+            self.context.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
 
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
-        return refused(self.context.plan, problem, message_id, generation)
+        return refused(self.context.live_plan.value, problem, message_id, generation)
 
     def scope_hint(self, asked: str) -> str:
         """For operators: what is wrong with the name of a scope."""
-        return scope_hint(self.context.plan, asked)
+        return scope_hint(self.context.live_plan.value, asked)
 
     async def notified(self, session: Session, message: Message) -> None:
         """A notification from a stateful caller."""
@@ -254,7 +242,7 @@ class Gateway:
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
-        self.context.call_log.flush(self.context.plan.gates.revision)
+        self.context.call_log.flush(self.context.live_plan.value.gates.revision)
         self.denials.flush()
 
     async def reap(self) -> None:

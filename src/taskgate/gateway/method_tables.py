@@ -82,7 +82,7 @@ class MethodTables:
         return await self._call_theirs(context, request)
 
     def _call_theirs(self, context: Context, request: Request) -> Awaitable[bytes]:
-        scope = context.plan.scopes.get(request.caller.scope)
+        scope = context.live_plan.value.scopes.get(request.caller.scope)
         if scope is not None and scope.mode is ScopeMode.FACADE:
             raise unknown_tool(str(request.params.get("name")))
         return call_tool(context, request)

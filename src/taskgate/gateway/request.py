@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Span
+from taskgate.core.activity.waterfall import Span, Waterfall
 from taskgate.core.caller import Caller
 from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
@@ -133,8 +133,12 @@ class Request:
         self._looked_for_token = False
         self._face: CallerFace | None = None
 
-    def begin(self, span: Span) -> Span:
+    def begin(self, waterfall: Waterfall) -> Span:
         """It is being answered now."""
+        params = self.params
+        name = params.get("name") or params.get("uri") or params.get("taskId")
+        shown = name[:120] if type(name) is str else ""
+        span = waterfall.begin("request", self.message.method, shown, "", self.caller.principal, clock.wall())
         self.span = span
         return span
 

@@ -126,9 +126,9 @@ class Post:
         """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
         self.shelf, self.primed = shelf, primed
 
-    def cancel_when_lost(self, yes: bool) -> None:
-        """Whether hanging up cancels the request."""
-        self.lost_is_cancel = yes
+    def cancel_when_lost(self) -> None:
+        """Hanging up cancels the request, until its answer goes out."""
+        self.lost_is_cancel = True
 
     def lost(self) -> None:
         """The caller hung up."""

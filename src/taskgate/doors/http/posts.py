@@ -111,16 +111,13 @@ class Posts:
             arrived=post.arrived,
         )
         # In this generation a closed stream is the cancel.
-        post.cancel_when_lost(True)
+        post.cancel_when_lost()
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:
             if post.disconnected or not self._gateway.tasks.draining:
                 raise
             reply = self._gateway.failure(stopped_meanwhile(), message.id, Generation.STATELESS)
-        finally:
-            if not request.answered:
-                post.cancel_when_lost(False)
         if reply is None:
             return
         try:

@@ -32,9 +32,6 @@ class _Seen:
         self.kind = kind
         self.count = 1
 
-    def again(self) -> None:
-        self.count += 1
-
 
 class CallLog:
     def __init__(self, log: AuditLog) -> None:
@@ -51,9 +48,9 @@ class CallLog:
             return
         # Callers and tools are the same objects from call to call, so calls are counted without comparing them.
         same = (id(request.caller), id(tool), outcome, executed)
-        found = self._more.get(same)
+        found: _Seen | None = self._more.get(same)
         if found is not None:
-            found.again()
+            found.count += 1
         elif len(self._more) < KINDS_A_ROUND:
             self._more[same] = _Seen(kind)
         else:

@@ -73,7 +73,8 @@ class Promotion:
         self._started = clock.monotonic()
         self._work: asyncio.Task[None] | None = None
         self._let_go = False
-        request.carried()
+        if request.carrier is None:
+            request.carried()
         if line is not None:
             line.join(self, self._due)
 
