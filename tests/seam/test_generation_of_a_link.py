@@ -112,3 +112,16 @@ async def test_a_task_goes_on_in_the_generation_in_which_it_began_after_a_crash(
         assert (await again.request("tasks/get", {"taskId": created["taskId"]})).result["status"] == "completed"
     assert seen
     assert not any(seen)
+
+
+@seam
+async def test_looking_for_another_generation_leaves_no_link_behind_that_nobody_uses() -> None:
+    shop = Upstream("2025")
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2026")
+        await caller.tools()
+        for _ in range(3):
+            assert (await caller.call("shop__echo")).text
+        # One session fetches lists, one serves this caller.
+        assert len(shop.sessions) == 2
+        assert shop.methods["server/discover"] == 1

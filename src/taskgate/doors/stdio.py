@@ -24,6 +24,7 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.replies import going_down, stopped_meanwhile
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
+from taskgate.ports.cancel_note import CancelNote
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
@@ -170,7 +171,7 @@ class StdioDoor:
         if message.method == "notifications/cancelled":
             task = self._open.get(wire.encode((message.params or {}).get("requestId")))
             if task is not None:
-                task.cancel()
+                task.cancel(CancelNote.read(message.params))
         elif self._session is not None:
             self._spawn(self._gateway.notified(self._session, message))
 

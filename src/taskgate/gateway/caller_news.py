@@ -8,12 +8,13 @@ from taskgate.core.wire import Message
 from taskgate.gateway.context import Context
 from taskgate.gateway.method_tables import links_of
 from taskgate.gateway.sessions import Session
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.telemetry.logs import log
 
 
 async def notified(context: Context, session: Session, message: Message) -> None:
     if message.method == "notifications/cancelled":
-        session.cancel(wire.encode((message.params or {}).get("requestId")))
+        session.cancel(wire.encode((message.params or {}).get("requestId")), CancelNote.read(message.params))
     elif message.method != "notifications/initialized":
         await _tell_upstreams(context, session, message)
 

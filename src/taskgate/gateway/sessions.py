@@ -26,6 +26,7 @@ from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.outlet import Outlet, SessionOutlet
 from taskgate.ports.upstream import CallerFace, LinkKey
 
@@ -88,10 +89,10 @@ class Session:
     def end(self, message_id: bytes) -> None:
         self.in_flight.pop(message_id, None)
 
-    def cancel(self, message_id: bytes) -> bool:
+    def cancel(self, message_id: bytes, why: CancelNote) -> bool:
         """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
         task = self.in_flight.pop(message_id, None)
-        return task.cancel() if task is not None else False
+        return task.cancel(why) if task is not None else False
 
     def touch(self, now: float) -> None:
         self.last_used = now

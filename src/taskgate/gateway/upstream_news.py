@@ -10,11 +10,11 @@ from taskgate.core.activity.events import EventKind
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
-from taskgate.core.questions import Answer, Question
+from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Raw
 from taskgate.gateway.activity.activity import Activity
-from taskgate.gateway.activity.asker import Asker
+from taskgate.gateway.activity.asker import Asker, session_key
 from taskgate.gateway.catalogs import Catalogs
 from taskgate.gateway.events.events import ElicitationCompleted, ListsChanged, ScopesChanged
 from taskgate.gateway.events.hub import EventHub
@@ -101,12 +101,23 @@ class UpstreamNews:
                 return
 
     async def on_question(self, link: Link, question: Question) -> Answer:
-        """A question that belongs to no call we know of: put it to a session of the one the link is open for. One in the vendor's
-        list form always comes here, because we answer it ourselves, or not at all.
+        """A question that belongs to no call we know of: put it to the one caller with calls open there, or to the operator if
+        there are several. Where nobody has a call open it goes to the caller that the link is open for. One in the vendor's list
+        form always comes here, because we answer it ourselves, or not at all.
         """
         if question.is_list:
             return self._pages.answer(link, question)
-        return await self._asker.ask_sessions(self._sessions_on(link), question)
+        own = self._sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            return await self._asker.ask_undecided(session_key(own), [own], question)
+        callers = link.askers or {session_key(session) for session in self._sessions_on(link)}
+        if not callers:
+            return not_supported(question.method)
+        if len(callers) > 1:
+            return await self._asker.ask_operator(question)
+        caller = next(iter(callers))
+        sessions = [session for session in self._sessions if session.in_flight and session_key(session) == caller]
+        return await self._asker.ask_undecided(caller, sessions, question)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:

@@ -27,6 +27,7 @@ from taskgate.gateway.elicitation_pages import CallerAsks
 from taskgate.gateway.request import Request
 from taskgate.gateway.server_elicitations import OwnElicitations, listed
 from taskgate.gateway.tasks.desk import KEY_META, caller_key
+from taskgate.ports.cancel_note import CancelNote
 
 TASK_LIMIT_CODE: Final = -32087
 
@@ -131,7 +132,7 @@ class VendorMethods:
         key = wire.encode(wanted)
         if key == request.message.id:
             raise CallerError("invalid_params", "A request cannot cancel itself.")
-        if not session.cancel(key) and key not in session.cancelled:
+        if not session.cancel(key, CancelNote.read(params)) and key not in session.cancelled:
             raise CallerError(
                 "unknown_request", "No request with this id is being answered: it has ended, or there was none."
             )

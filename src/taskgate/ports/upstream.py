@@ -78,8 +78,8 @@ class UpstreamRequest(msgspec.Struct):
     """`Mcp-Param-*` headers for a stateless HTTP upstream."""
     on_sent: Callable[[], None] | None = None
     asker: str = ""
-    """Whose call this is: a question that no stream ties to one call goes to the caller of all calls in flight, if they
-    have but one."""
+    """Whose call this is: a question that nothing ties to one call goes to the caller of all calls in flight, if they
+    have but one. Empty for what the gateway asks for itself."""
     trace: tuple[tuple[bytes, bytes], ...] = ()
     """The trace context for an upstream over HTTP; empty unless requests are traced."""
     send_log: SendLog | None = None
@@ -219,6 +219,11 @@ class Link(Protocol):
 
     @property
     def alive(self) -> bool: ...
+
+    @property
+    def askers(self) -> frozenset[str]:
+        """Whose calls are open on it."""
+        ...
 
     async def request(self, request: UpstreamRequest) -> Reply: ...
 

@@ -6,6 +6,8 @@ speaks one generation for as long as it runs, so callers of both generations get
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, Generation
 from taskgate.ports.upstream import CallerFace, LinkKey, Listener
@@ -26,9 +28,15 @@ from taskgate.upstreams.stdio.spec import ChildSpec
 from taskgate.upstreams.stdio_wire import StdioWire
 
 AnyLink = StatefulLink | StatelessLink
-COMMON = LinkKey(Generation.STATELESS)
-"""The one link to a stateless server over HTTP: every request on it says for itself whose it is."""
 _OLD_SSE_STATUSES = (400, 404, 405)
+
+
+class Links(Listener, Protocol):
+    """The server whose links are opened: it hears them, and knows which there are."""
+
+    def link_in(self, caller: LinkKey, generation: Generation) -> tuple[LinkKey, AnyLink | None]:
+        """Where a link for this caller belongs in that generation, and the one that is there already."""
+        ...
 
 
 class Opener:
@@ -43,19 +51,20 @@ class Opener:
         self._target = Target.parse(spec.url, spec.headers) if spec.transport is not Transport.STDIO else None
         self._children: dict[AnyLink, StdioWire] = {}
 
-    async def open(self, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
-        """A link for this key, in its generation or, where the server does not speak that, in the other one."""
+    async def open(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
+        """A link for this caller, in its generation or, where the server does not speak that, in the other one."""
         if self._spec.transport is Transport.STDIO:
-            return await self._open_child(key, face, listener)
+            return await self._open_child(caller, face, links)
         if self._old_sse:
-            return await self._open_old_sse(key, face, listener)
-        return await self._open_http(key, face, listener)
+            return await self._open_old_sse(caller, face, links)
+        return await self._open_http(caller, face, links)
 
-    async def _open_http(self, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
+    async def _open_http(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
-        for generation in self.spoken.order(key.generation):
+        for generation in self.spoken.order(caller.generation):
+            key, link = links.link_in(caller, generation)
             try:
-                link = await self._greet(generation, self._http_wire(), key, face, listener)
+                link = link or await self._greet(key, self._http_wire(), face, links)
             except UpstreamError as problem:
                 if not _means_another_generation(problem):
                     raise
@@ -63,25 +72,19 @@ class Opener:
             else:
                 self.spoken.learn(generation, tuple(refusals))
                 return link
-        first = next(iter(refusals.values()))
         refusal = refusals.get(Generation.STATEFUL)
         if isinstance(refusal, HttpRefusal) and refusal.status in _OLD_SSE_STATUSES and refusal.error is None:
-            return await self._open_old_sse(key, face, listener)
-        raise first
+            return await self._open_old_sse(caller, face, links)
+        raise next(iter(refusals.values()))
 
-    async def _greet(
-        self, generation: Generation, line: Wire, key: LinkKey, face: CallerFace, listener: Listener
-    ) -> AnyLink:
+    async def _greet(self, key: LinkKey, line: Wire, face: CallerFace, listener: Listener) -> AnyLink:
         spec = self._spec
-        key = key._replace(generation=generation)
-        by_stdio = spec.transport is Transport.STDIO
-        if generation is Generation.STATEFUL:
+        if key.generation is Generation.STATEFUL:
             stateful = StatefulLink(spec.id, key, line, face, listener)
             await stateful.open(spec.connect_timeout_s)
             return stateful
-        stateless = StatelessLink(
-            spec.id, key if by_stdio else COMMON, line, listener, spec.keeps_questions, spec.asks_models
-        )
+        stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, spec.asks_models)
+        by_stdio = spec.transport is Transport.STDIO
         described = await discovered(stateless, spec.probe_timeout_s if by_stdio else spec.connect_timeout_s)
         if described is None:
             raise HandshakeRefused(spec.id, f"does not speak {NEWEST_STATELESS}")
@@ -92,25 +95,31 @@ class Opener:
         assert self._target is not None
         return HttpWire(self._spec.id, self._http, self._target, self._intake)
 
-    async def _open_old_sse(self, key: LinkKey, face: CallerFace, listener: Listener) -> StatefulLink:
-        key = key._replace(generation=Generation.STATEFUL)
+    async def _open_old_sse(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
+        key, known = links.link_in(caller, Generation.STATEFUL)
+        if known is not None:
+            return known
         line = OldSseWire(self._spec.id, self._http, self._spec.url, dict(self._spec.headers), self._intake)
-        link = StatefulLink(self._spec.id, key, line, face, listener)
+        link = StatefulLink(self._spec.id, key, line, face, links)
         await line.start(self._spec.connect_timeout_s)
         await link.open(self._spec.connect_timeout_s)
         self._old_sse = True
         self.spoken.learn(Generation.STATEFUL, (Generation.STATELESS,))
         return link
 
-    async def _open_child(self, key: LinkKey, face: CallerFace, listener: Listener) -> AnyLink:
+    async def _open_child(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
         line: StdioWire | None = None
         try:
-            for generation in self.spoken.order(key.generation):
+            for generation in self.spoken.order(caller.generation):
+                key, known = links.link_in(caller, generation)
+                if known is not None:
+                    self.spoken.learn(generation, tuple(refusals))
+                    return known
                 # Some programs end at the first request they do not know: such a one is started again, once.
                 line = line if line is not None and line.running else await self._started(key.place)
                 try:
-                    link = await self._greet(generation, line, key, face, listener)
+                    link = await self._greet(key, line, face, links)
                 except UpstreamError as problem:
                     refusals[generation] = problem
                 else:

@@ -14,7 +14,7 @@ from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS
 from taskgate.core.wire import Message
 from taskgate.upstreams.flight import HttpRefusal
-from taskgate.upstreams.stateless_link import StatelessLink
+from taskgate.upstreams.stateless_link import StatelessLink, description_in
 
 
 async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:
@@ -30,11 +30,7 @@ async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any]
         return None
     if error is not None and _names_our_revision(error):
         message = await _once_more(link, timeout_s)
-    if message is None or message.raw_result is None:
-        return None
-    result = wire.parse_strictly(bytes(message.raw_result))
-    versions = result.get("supportedVersions") if type(result) is dict else None
-    return result if type(versions) is list and NEWEST_STATELESS in versions else None
+    return description_in(message) if message is not None else None
 
 
 async def _once_more(link: StatelessLink, timeout_s: float) -> Message | None:

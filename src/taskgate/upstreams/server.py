@@ -35,8 +35,9 @@ from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import HealthWatch
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.link_keys import COMMON, instances_of, key_in
 from taskgate.upstreams.listening import WatchedResources
-from taskgate.upstreams.open_link import COMMON, AnyLink, Opener
+from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 from taskgate.upstreams.standing import SpecAt, Standing, nowhere_else
 from taskgate.upstreams.stateless_link import StatelessLink
@@ -109,26 +110,10 @@ class Server:
 
     def _key_for(self, caller: LinkKey) -> LinkKey:
         """Under which key the link is kept that serves this caller."""
-        generation = self._spoken.towards(caller.generation)
-        if generation is Generation.STATELESS and not self._by_stdio:
-            return COMMON
-        caller = self._standing.kept_as(caller)
-        if generation is not caller.generation:
-            caller = caller._replace(generation=generation)
-        if caller.resumes or (caller.session == LISTENER and not self._by_stdio):
-            return caller
-        match self._instances():
-            case Instances.SHARED:
-                return LinkKey(generation)
-            case Instances.PER_PRINCIPAL:
-                return caller._replace(session="")
-            case _:
-                return caller
+        return self._key_in(caller, self._spoken.towards(caller.generation))
 
-    def _instances(self) -> Instances:
-        if self.spec.instances is not Instances.AUTO:
-            return self.spec.instances
-        return Instances.PER_PRINCIPAL if self._by_stdio else Instances.PER_SESSION
+    def _key_in(self, caller: LinkKey, generation: Generation) -> LinkKey:
+        return key_in(self.spec, self._standing.kept_as(caller), generation)
 
     def _listening_caller(self) -> LinkKey:
         """Lists are fetched over a link of their own, but no process is started just for listening if one runs.
@@ -144,7 +129,7 @@ class Server:
         running = next((key for key, link in self._links.items() if link.alive), None)
         if running is not None:
             return running
-        principal = "" if self._instances() is Instances.SHARED else self.spec.owner
+        principal = "" if instances_of(self.spec) is Instances.SHARED else self.spec.owner
         return LinkKey(Generation.STATEFUL, principal)
 
     async def _opened(self, caller: LinkKey, face: CallerFace) -> AnyLink:
@@ -171,7 +156,7 @@ class Server:
         opening = self._opening.get(key)
         if opening is None:
             self._unless_left_alone(key)
-            opening = self._opening[key] = asyncio.get_running_loop().create_task(self._open(key, face))
+            opening = self._opening[key] = asyncio.get_running_loop().create_task(self._open(caller, face))
             opening.add_done_callback(lambda done: self._opening_ended(key, done))
         return await asyncio.shield(opening)
 
@@ -182,17 +167,18 @@ class Server:
         if wait > 0:
             raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
 
-    async def _open(self, key: LinkKey, face: CallerFace) -> AnyLink:
+    async def _open(self, caller: LinkKey, face: CallerFace) -> AnyLink:
         async with self._handshakes:
             try:
-                link = await self._opener.open(key, face, self)
-                if key.resumes:
-                    await link.resume_session(key.resumes)
+                link = await self._opener.open(caller, face, self)
+                if caller.resumes:
+                    await link.resume_session(caller.resumes)
             except UpstreamError as problem:
                 # What a client's place lacks says nothing about a server that others reach.
-                failed = self._failed if not (key.place and self._links) else lambda failure: failure
+                failed = self._failed if not (caller.place and self._links) else lambda failure: failure
                 raise failed(never_sent(self.id, problem)) from None
-        self._arrived(link)
+        if self._links.get(link.key) is not link:
+            self._arrived(link)
         return link
 
     def _opening_ended(self, key: LinkKey, done: asyncio.Task[AnyLink]) -> None:
@@ -287,6 +273,14 @@ class Server:
                 self.listener.on_server(self.id, EventKind.SERVER_RECONNECTED, {})
                 self._returning = None
                 return
+
+    # What the opener of links asks of the server
+
+    def link_in(self, caller: LinkKey, generation: Generation) -> tuple[LinkKey, AnyLink | None]:
+        """Where a link for this caller belongs in that generation, and the one that is there already."""
+        key = self._key_in(caller, generation)
+        link = self._links.get(key)
+        return key, link if link is not None and link.alive else None
 
     # The server is the first listener of its links, so that it notices when one is lost.
 

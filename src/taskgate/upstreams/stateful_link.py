@@ -1,8 +1,8 @@
 """A conversation with a server of the stateful generation (2025-11-25 and older).
 
 The handshake declares what our caller can do, the server may then send requests of its own. Those that come on a call's own
-stream are put to that call; on a stream shared by several calls a question belongs to the only call in flight, or else to the
-link's listener.
+stream are put to that call, and so are those that name the call's task or come while only one call is open. With several calls open
+nothing says whose question it is: then it is the server's own, and the link's listener decides whom to ask.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Final
 
 from taskgate import __version__, clock
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import (
     NEWEST_STATEFUL,
     OLD_STDIO_REVISION,
     PROGRESS_TOKEN,
-    RELATED_TASK,
     STATEFUL_REVISIONS,
+    TASK_NEWS,
     Generation,
 )
 from taskgate.core.generations.stateless_2026 import unstamp
-from taskgate.core.meta import meta_of, with_meta
+from taskgate.core.meta import with_meta
 from taskgate.core.questions import QUESTION_METHODS, Answer, Question, not_supported
 from taskgate.core.wire import Kind, Message, Raw
+from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
     CallerFace,
     CallFailed,
@@ -40,16 +40,13 @@ from taskgate.ports.upstream import (
 )
 from taskgate.upstreams.cures import send_again
 from taskgate.upstreams.flight import Flight, HandshakeRefused, Wire, broke_protocol, next_number
+from taskgate.upstreams.related_task import related_task, shown_params
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
-_WHOSE: Final = Answer(
-    error=wire.encode(
-        {"code": -32603, "message": "Several callers have calls open, and nothing says whom this is for."}
-    )
-)
-"""Better no answer than one from the wrong caller. `instances: per_session` keeps callers apart."""
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 MAX_LINGERING: Final = 1000
+_LOST_SESSION: Final = (400, 404)
+_HANDSHAKE_S: Final = 10.0
 _PING_S: Final = 5.0
 OUR_INFO: Final = {"name": "taskgate", "version": __version__}
 
@@ -69,6 +66,7 @@ class StatefulLink:
         self.served = False
         """Whether a caller's request went over it, rather than only our own."""
         self._closed = False
+        self._refuses_pings = False
         self._timeouts = 0
         """Calls in a row that got no answer within their time."""
         self._wire = line
@@ -151,13 +149,13 @@ class StatefulLink:
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, request.trace)
-        except asyncio.CancelledError:
-            self._tell_cancelled(number, "The caller cancelled the request.")
+        except asyncio.CancelledError as cancelled:
+            self._tell_cancelled(number, CancelNote.of(cancelled))
             raise
         except UpstreamError as problem:
             if problem.error_type == "upstream_timeout":
                 self._timeouts += 1
-                self._tell_cancelled(number, "The request took too long.")
+                self._tell_cancelled(number, TOOK_TOO_LONG)
             raise
         finally:
             del self._flights[number]
@@ -189,22 +187,43 @@ class StatefulLink:
         await asyncio.shield(self._reopening)
 
     async def _open_again(self) -> None:
-        await self.open(10.0)
+        try:
+            await self.open(_HANDSHAKE_S)
+        except UpstreamError as problem:
+            # The old session is gone and there is no new one: whoever needs this server next starts from the beginning.
+            self.lost(problem)
+            raise
         # Whoever lost our session was probably restarted, and may offer something else now.
         for kind in ("tools", "prompts", "resources"):
             self._listener.on_notification(self, f"notifications/{kind}/list_changed", None)
 
     async def round_trip(self, timeout_s: float) -> None:
-        """A ping. Any answer will do: a server that does not know it is alive too."""
+        """A ping. Any answer will do: a server that does not know it is alive too. A ping that is refused because the server
+        has lost the session opens a new one, so that nobody's call has to find out.
+        """
+        session = self._wire.session_id
+        if self._refuses_pings or not await self._ping_refused(timeout_s):
+            return
+        await self.new_session_after(session)
+        self._refuses_pings = await self._ping_refused(timeout_s)
+
+    async def _ping_refused(self, timeout_s: float) -> bool:
+        """Whether a ping is refused as in a session that the server does not know; raises if it is not answered at all."""
         number = next_number()
-        await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
+        try:
+            await self._wire.request(Flight(number, timeout_s), wire.request(b"%d" % number, b'"ping"', None))
+        except CallFailed as failure:
+            if failure.evidence.in_session and failure.evidence.status in _LOST_SESSION:
+                return True
+            raise
+        return False
 
     async def ping_is_refused(self) -> bool:
+        """A server that refuses pings in a session that it has just opened tells nothing by refusing one."""
         try:
-            await self.round_trip(_PING_S)
-        except CallFailed as failure:
-            return failure.evidence.status == 400
-        return False
+            return not self._refuses_pings and await self._ping_refused(_PING_S)
+        except CallFailed:
+            return False
 
     async def notify(self, method: str, params: bytes | None) -> None:
         await self._wire.send(wire.notification(method, params))
@@ -232,8 +251,8 @@ class StatefulLink:
         if self._level is None or _LEVELS.index(wished) < _LEVELS.index(self._level):
             await self.set_log_level(wished)
 
-    def _tell_cancelled(self, number: int, reason: str) -> None:
-        params = wire.encode({"requestId": number, "reason": reason})
+    def _tell_cancelled(self, number: int, why: CancelNote) -> None:
+        params = wire.encode({"requestId": number, **why.shown()})
         self._spawn(self._send_quietly(wire.notification("notifications/cancelled", params)))
 
     def incoming(self, message: Message, flight: Flight | None) -> None:
@@ -254,6 +273,9 @@ class StatefulLink:
             if task is not None:
                 task.cancel()
             return
+        if message.method in TASK_NEWS:
+            # About tasks of the server under its own ids, which no caller knows. We ask about those that are ours.
+            return
         if message.method == "notifications/progress":
             token = (message.params or {}).get(PROGRESS_TOKEN)
             flight = self._flights.get(token) or self._lingering.get(token) if type(token) is int else None
@@ -262,44 +284,48 @@ class StatefulLink:
                 return
         elif flight is None and message.method == "notifications/message":
             flight = self._asked_by(message) or self._only_flight()
+        params = shown_params(message)
         if flight is not None and flight.request is not None:
-            flight.request.on_notification(message.method, message.raw_params)
+            flight.request.on_notification(message.method, params)
         else:
-            self._listener.on_notification(self, message.method, message.raw_params)
+            self._listener.on_notification(self, message.method, params)
 
     def _asked_by(self, message: Message) -> Flight | None:
         """A question or a log line that names a task belongs to whoever waits for that task."""
-        related = _related_task(message.params)
+        related = related_task(message.params)
         for flight in self._flights.values() if related is not None else ():
             asking = flight.request
             if asking is not None and asking.method == "tasks/result" and asking.name == related:
                 return flight
         return None
 
+    @property
+    def askers(self) -> frozenset[str]:
+        return frozenset(flight.request.asker for flight in self._calls() if flight.request is not None)
+
+    def _calls(self) -> list[Flight]:
+        """What callers have open here; what we ask on our own behalf causes no questions."""
+        return [flight for flight in self._flights.values() if flight.request is not None and flight.request.asker]
+
     def _only_flight(self) -> Flight | None:
-        return next(iter(self._flights.values())) if len(self._flights) == 1 else None
+        calls = self._calls()
+        return calls[0] if len(calls) == 1 else None
 
-    def _callers(self) -> frozenset[str]:
-        return frozenset(flight.request.asker for flight in self._flights.values() if flight.request is not None)
-
-    def _flight_of_the_only_caller(self) -> Flight | None:
-        """Several calls of one caller: whichever of them asked, it is this caller's to answer."""
-        if len(self._callers()) != 1:
+    def _only_stateless_caller(self) -> Flight | None:
+        """Several calls of one stateless caller: it can only be asked in the answer to one of them, and any will do."""
+        if len(self.askers) != 1:
             return None
-        return next(flight for flight in reversed(self._flights.values()) if flight.request is not None)
+        stateless = [flight for flight in self._calls() if flight.request is not None and flight.request.keep_envelope]
+        return stateless[-1] if stateless else None
 
     async def _answer(self, message: Message, flight: Flight | None) -> None:
-        question = Question(message.method, message.raw_params, self.server, _related_task(message.params))
+        question = Question(message.method, shown_params(message), self.server, related_task(message.params))
         try:
-            flight = flight or self._flight_of_the_only_caller()
-            if question.is_list:
+            flight = flight or self._only_stateless_caller()
+            if question.is_list or flight is None or flight.request is None:
                 answer = await self._listener.on_question(self, question)
-            elif flight is not None and flight.request is not None:
-                answer = await flight.request.on_question(question)
-            elif len(self._callers()) > 1 and not self.key.session and self.key.principal in ("", ANONYMOUS):
-                answer = _WHOSE
             else:
-                answer = await self._listener.on_question(self, question)
+                answer = await flight.request.on_question(question)
         finally:
             self._answering.pop(message.id or b"", None)
         if answer.result is not None:
@@ -373,9 +399,3 @@ def _ignore(_method: str, _params: Raw | None) -> None:
 
 async def _refuse(question: Question) -> Answer:
     return not_supported(question.method)
-
-
-def _related_task(params: Any) -> str | None:
-    related = meta_of(params).get(RELATED_TASK)
-    task_id = related.get("taskId") if type(related) is dict else None
-    return task_id if type(task_id) is str else None

@@ -14,11 +14,12 @@ from typing import Any
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, Generation
+from taskgate.core.generations import NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NEWS, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, stamp
 from taskgate.core.header_value import encode_header_value
 from taskgate.core.meta import META, with_meta
 from taskgate.core.wire import Kind, Members, Message, Raw
+from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
     CallerFace,
     CallFailed,
@@ -31,7 +32,7 @@ from taskgate.ports.upstream import (
     UpstreamRequest,
 )
 from taskgate.upstreams.cures import send_again
-from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number
+from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number, unreachable
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
 
@@ -81,7 +82,18 @@ class StatelessLink:
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
 
     async def round_trip(self, timeout_s: float) -> None:
-        await self.discover(timeout_s)
+        """Ask again what the server is. One that came back as another, or offers something else, is noticed here: nothing else
+        tells of it where there is no session to lose.
+        """
+        result = description_in(await self.discover(timeout_s))
+        if result is None:
+            self.lost(unreachable(self.server, f"does not speak {NEWEST_STATELESS} any more"))
+            return
+        before = self.capabilities
+        self.adopt(result)
+        if self.capabilities != before:
+            for kind in ("tools", "prompts", "resources"):
+                self._listener.on_notification(self, f"notifications/{kind}/list_changed", None)
 
     def adopt(self, result: Mapping[str, Any]) -> None:
         capabilities, meta = result.get("capabilities"), result.get("_meta")
@@ -90,6 +102,10 @@ class StatelessLink:
         info = meta.get("io.modelcontextprotocol/serverInfo") if type(meta) is dict else None
         self.server_info = info if type(info) is dict else {}
         self.alive = True
+
+    @property
+    def askers(self) -> frozenset[str]:
+        return frozenset(f.request.asker for f in self._flights.values() if f.request is not None and f.request.asker)
 
     @property
     def busy(self) -> bool:
@@ -137,13 +153,13 @@ class StatelessLink:
         flight = self._flights[number] = Flight(number, request.timeout_s, request)
         try:
             message = await self._wire.request(flight, body, headers)
-        except asyncio.CancelledError:
-            self._tell_cancelled(number)
+        except asyncio.CancelledError as cancelled:
+            self._tell_cancelled(number, CancelNote.of(cancelled))
             raise
         except UpstreamError as problem:
             if problem.error_type == "upstream_timeout":
                 self._timeouts += 1
-                self._tell_cancelled(number)
+                self._tell_cancelled(number, TOOK_TOO_LONG)
             raise
         finally:
             del self._flights[number]
@@ -189,9 +205,9 @@ class StatelessLink:
     async def resume_session(self, session_id: str) -> None:
         """There are no sessions in this generation."""
 
-    def _tell_cancelled(self, number: int) -> None:
+    def _tell_cancelled(self, number: int, why: CancelNote) -> None:
         """Over HTTP the closed stream has said it already; on a shared stream it must be said."""
-        params = wire.encode({"requestId": number, "reason": "The caller cancelled the request."})
+        params = wire.encode({"requestId": number, "reason": why.reason})
         task = asyncio.get_running_loop().create_task(
             self._send_quietly(wire.notification("notifications/cancelled", params))
         )
@@ -205,7 +221,8 @@ class StatelessLink:
             return
 
     def incoming(self, message: Message, flight: Flight | None) -> None:
-        if message.kind is not Kind.NOTIFICATION:
+        if message.kind is not Kind.NOTIFICATION or message.method in TASK_NEWS:
+            # Tasks of the server have ids that no caller knows; we ask about those that are ours.
             return
         if flight is None:
             flight = self._flight_of(message)
@@ -246,8 +263,17 @@ class StatelessLink:
         await self._wire.close()
 
 
+def description_in(message: Message) -> Mapping[str, Any] | None:
+    """What a server says of itself in an answer to `server/discover`, if it speaks this generation."""
+    result = wire.parse_strictly(bytes(message.raw_result)) if message.raw_result is not None else None
+    versions = result.get("supportedVersions") if type(result) is dict else None
+    return result if type(versions) is list and NEWEST_STATELESS in versions else None
+
+
 def _stamp(members: Members, face: CallerFace) -> Members:
-    return stamp(members, wire.raw(face.capabilities), face.client_info, face.log_level)
+    """A stateful caller that never set a level hears every line of a server of its own generation: so it does here."""
+    level = face.log_level or ("debug" if face.logs_unasked else None)
+    return stamp(members, wire.raw(face.capabilities), face.client_info, level)
 
 
 @lru_cache(maxsize=4096)

@@ -28,6 +28,8 @@ NEWEST_STATELESS: Final = "2026-07-28"
 STATELESS_REVISIONS: Final = (NEWEST_STATELESS,)
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+TASK_NEWS: Final = frozenset({"notifications/tasks/status", "notifications/tasks"})
+"""What a server tells about its own tasks, in either generation."""
 PROGRESS_TOKEN: Final = "progressToken"
 
 

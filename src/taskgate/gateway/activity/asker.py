@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.activity.inbox import ANSWERABLE
@@ -13,6 +16,9 @@ from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.url_elicitations import UrlElicitations
+
+OPERATOR: Final = "(operator)"
+"""Whose inbox holds the questions that nobody else may answer; no principal is called so."""
 
 
 class Asker:
@@ -42,23 +48,43 @@ class Asker:
         refused = self._urls.refusal(request.caller.principal, question)
         return refused or await self._inbox.ask(caller, question, request)
 
-    async def ask_sessions(self, sessions: list[Session], question: Question) -> Answer:
-        """A question that belongs to no call: natively to the first that can answer, else into the first inbox."""
+    async def ask_undecided(self, caller: str, sessions: list[Session], question: Question) -> Answer:
+        """A question that may belong to any call of one caller, or to none: put to all its sessions that can answer, of which
+        the first counts, or into its inbox. It is shown as the server's, and names no call and no task.
+        """
         if self.refuses(question):
             return not_supported(question.method)
-        for session in sessions:
-            able = can_answer(session.capabilities, question.method, question.decoded())
-            refused = self._url_refusal(session, question) if able else None
-            if refused is not None:
-                return refused
-            answer = await ask_session(session, question, None, self.patience(question))
-            if answer.result is not None:
-                return answer
-        for session in sessions:
-            if session.face.inbox and self.may_wait(question):
-                refused = self._urls.refusal(session.caller.principal, question)
-                return refused or await self._inbox.ask(session_key(session), question)
-        return not_supported(question.method)
+        able = [session for session in sessions if _can_be_asked(session, question)]
+        if able:
+            return self._url_refusal(able[0], question) or await self._first_answer(able, question)
+        if self.may_wait(question) and all(session.face.inbox for session in sessions):
+            principal = sessions[0].caller.principal if sessions else caller
+            return self._urls.refusal(principal, question) or await self._inbox.ask(caller, question)
+        return await self.ask_operator(question)
+
+    async def _first_answer(self, sessions: list[Session], question: Question) -> Answer:
+        asking = {
+            asyncio.ensure_future(ask_session(session, question, None, self.patience(question))) for session in sessions
+        }
+        try:
+            while asking:
+                done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                answer = next(iter(done)).result()
+                if answer.result is not None or not asking:
+                    return answer
+            return not_supported(question.method)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    async def ask_operator(self, question: Question) -> Answer:
+        """Calls of several callers are open: no caller may see what may be meant for another."""
+        if self._models.answer_for(question):
+            return await self._models.answer(question, OPERATOR)
+        if not self.may_wait(question):
+            return not_supported(question.method)
+        return self._urls.refusal(OPERATOR, question) or await self._inbox.ask(OPERATOR, question)
 
     def _url_refusal(self, session: Session, question: Question) -> Answer | None:
         return self._urls.refusal(session.caller.principal, question, session)
@@ -81,6 +107,11 @@ class Asker:
         if question.method not in ANSWERABLE or question.server in plan.refuse_questions:
             return False
         return not self.refuses(question)
+
+
+def _can_be_asked(session: Session, question: Question) -> bool:
+    followed = session.outlet is not None and session.outlet.followed
+    return followed and can_answer(session.capabilities, question.method, question.decoded())
 
 
 def session_key(session: Session) -> str:

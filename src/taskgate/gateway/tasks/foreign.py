@@ -25,7 +25,7 @@ from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.live import Live
 from taskgate.gateway.request import Request
 from taskgate.gateway.seal import Seal
-from taskgate.gateway.tasks.desk import unknown_task
+from taskgate.gateway.tasks.desk import caller_key, unknown_task
 from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamRequest
 
 ALIAS: Final = "up_"
@@ -128,6 +128,7 @@ class ForeignTasks:
             timeout_s,
             lambda _method, _params: None,
             lambda question: ask_caller(request, question),
+            asker=caller_key(request),
         )
 
     def _alias(self, request: Request, server: str, task_id: str) -> str:

@@ -22,6 +22,7 @@ from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.foreign import ALIAS, ForeignTasks
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import RelayedError
 
 KEEP_ALIVE_S: Final = 10.0
@@ -171,7 +172,7 @@ class TaskMethods:
             if current is None or current.state is not TaskState.CANCELLED:
                 raise CallerError("task_finished", "This task has ended already.")
             return current
-        await self._runs.cancel(cancelled)
+        await self._runs.cancel(cancelled, CancelNote.read({"reason": reason}))
         return cancelled
 
     async def update(self, request: Request) -> bytes:

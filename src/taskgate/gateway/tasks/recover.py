@@ -19,6 +19,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.telemetry.logs import log
 
 PAGE: Final = 500
@@ -65,7 +66,7 @@ class Recovery:
             case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
                 await self._desk.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
             case Action.TELL_UPSTREAM_CANCELLED:
-                await self._runs.cancel(task)
+                await self._runs.cancel(task, CancelNote())
             case Action.KEEP_WAITING_FOR_INPUT:
                 if task.upstream_handle is not None:
                     self._runs.follow(task)
@@ -104,7 +105,7 @@ class Recovery:
             task = await self._desk.store.get(task_id)
             if task is not None and not task.state.is_terminal:
                 ended = await self._desk.advance(task_id, endings.past_deadline(task))
-                await self._runs.cancel(ended or task)
+                await self._runs.cancel(ended or task, CancelNote())
 
     async def sweep(self) -> None:
         for _ in range(20):

@@ -20,6 +20,7 @@ from taskgate.gateway.live import Live
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
@@ -107,13 +108,13 @@ class Runs:
         """The gateway is going down: tasks that were not sent are left to the next start."""
         self._attempts.stop_sending()
 
-    async def cancel(self, task: Task) -> None:
+    async def cancel(self, task: Task, why: CancelNote) -> None:
         """Stop the run; the link tells the upstream as its generation wants it told. Nobody waits for an upstream's reply."""
         conversation = self._conversations.of(task)
         self._conversations.hold(conversation)
         running = self._running.get(task.id)
         if running is not None:
-            running.cancel()
+            running.cancel(why)
             await asyncio.gather(running, return_exceptions=True)
         else:
             self._conversations.forget(task.id)

@@ -1,0 +1,164 @@
+"""Opening links, keeping answers apart, and noticing a session that the server has lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+from tests.seam.network import End
+from tests.seam.upstream import Wire
+
+REQUEST_S = 0.1
+
+
+def slow_to_answer(server: Upstream) -> None:
+    """Every request takes a while, as over a long way."""
+    usual = server._result
+
+    async def after_a_while(call: Call) -> object:
+        await asyncio.sleep(REQUEST_S)
+        return await usual(call)
+
+    server._result = after_a_while  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("generation", ["2025", "both"])
+@seam
+async def test_a_hundred_new_sessions_shake_hands_side_by_side(generation: str) -> None:
+    far = Upstream(generation)
+    slow_to_answer(far)
+    async with Gateway({}, {"far": far}) as gate:
+        callers = [await gate.caller("2025") for _ in range(100)]
+        calls = [caller.begin_call("far__echo", {"n": number}) for number, caller in enumerate(callers)]
+        replies = [await call.done() for call in calls]
+        assert [json.loads(reply.text) for reply in replies] == [{"n": number} for number in range(100)]
+        assert max(call.took for call in calls) < 20 * REQUEST_S
+        assert far.methods["initialize"] <= 101
+
+
+@seam
+async def test_a_server_that_speaks_only_2026_is_found_out_once_for_a_hundred_new_sessions() -> None:
+    far = Upstream("2026")
+    slow_to_answer(far)
+    async with Gateway({}, {"far": far}) as gate:
+        callers = [await gate.caller("2025") for _ in range(100)]
+        calls = [caller.begin_call("far__echo") for caller in callers]
+        for call in calls:
+            assert (await call.done()).text == "{}"
+        assert far.methods["initialize"] <= 1
+        assert far.methods["server/discover"] == 1
+
+
+async def answers_500(call: Call) -> None:
+    call.reply.send(500, b"out of order")
+
+
+async def hangs_up(call: Call) -> None:
+    call.reply.end.abort()
+
+
+async def says_nothing(call: Call) -> None:
+    await call.sleep(3600)
+
+
+@pytest.mark.parametrize("breaks", [answers_500, hangs_up, says_nothing], ids=lambda breaks: breaks.__name__)
+@seam
+async def test_a_call_whose_handshake_fails_was_not_executed(breaks: Callable[[Call], Awaitable[None]]) -> None:
+    shop = Upstream("2025")
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        shop.on("initialize", breaks)
+        shop.on("server/discover", breaks)
+        reply = await caller.call("shop__echo")
+        assert "not executed" in json.dumps(reply.messages)
+        assert "may or may not" not in json.dumps(reply.messages)
+        assert shop.count("echo") == 0
+
+
+@seam
+async def test_a_server_that_answers_twice_answers_nobody_elses_call() -> None:
+    """The second answer comes when the connection already carries the call of another session."""
+    shop = Upstream("2025")
+    owed: dict[End, bytes] = {}
+
+    @shop.tool("twice")
+    async def twice(call: Call) -> None:
+        answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": secret(call.arguments["who"])}
+        body = json.dumps(answer).encode()
+        whole = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        call.reply.over = True
+        call.reply.write(owed.pop(call.reply.end, whole))
+        owed[call.reply.end] = whole
+
+    async with Gateway({}, {"shop": shop}) as gate:
+        callers = {f"caller {number}": await gate.caller("2025") for number in range(8)}
+        strays = 0
+        for _ in range(10):
+            for name, caller in callers.items():
+                said = (await caller.call("shop__twice", {"who": name})).messages[-1]
+                told = said.get("result", {}).get("structuredContent", {}).get("who")
+                strays += told is None
+                assert told in (None, name)
+        assert strays, "no answer went astray, so nothing was shown"
+
+
+def secret(who: str) -> Wire:
+    return {"content": [{"type": "text", "text": who}], "structuredContent": {"who": who}}
+
+
+@seam
+async def test_request_ids_are_never_used_twice_whatever_the_link() -> None:
+    first, second = Upstream("both"), Upstream("2026")
+    async with Gateway({}, {"one": first, "two": second}) as gate:
+        for generation in ("2025", "2026", "2025"):
+            caller = await gate.caller(generation)
+            await caller.call("one__echo")
+            await caller.call("two__echo")
+        used = [message["id"] for message in (*first.received, *second.received) if {"id", "method"} <= message.keys()]
+        assert len(used) == len(set(used))
+
+
+@pytest.mark.parametrize("status", [404, 400])
+@seam
+async def test_a_lost_session_is_noticed_by_a_ping_and_opened_again_at_once(status: int) -> None:
+    """A server without a GET stream has no other way to let us know."""
+    shop = Upstream("2025")
+    without_get_stream(shop)
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        assert (await caller.call("shop__echo")).text == "{}"
+        shop.tool("new", echo)
+        refuse_unknown_sessions_with(shop, status)
+        shop.forget_sessions()
+        await gate.advance(31)
+        assert "shop__new" in [tool["name"] for tool in await caller.tools()]
+        rows = (await gate.operator("GET", "/api/servers")).json()
+        assert [row["state"] for row in rows] == ["connected"]
+        assert (await caller.call("shop__echo")).text == "{}"
+        assert shop.count("echo") == 2
+
+
+async def echo(call: Call) -> str:
+    return "new"
+
+
+def without_get_stream(server: Upstream) -> None:
+    server._open_get_stream = lambda reply: reply.send(405)  # type: ignore[method-assign]
+
+
+def refuse_unknown_sessions_with(server: Upstream, status: int) -> None:
+    usual = server._request
+
+    def refusing(method: str, headers: dict[str, str], body: bytes, reply: object) -> None:
+        session = headers.get("mcp-session-id", "")
+        if session and session not in server.sessions:
+            error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+            reply.send(status, json.dumps({"jsonrpc": "2.0", "error": error, "id": None}).encode())  # type: ignore[attr-defined]
+        else:
+            usual(method, headers, body, reply)  # type: ignore[arg-type]
+
+    server._request = refusing  # type: ignore[method-assign,assignment]

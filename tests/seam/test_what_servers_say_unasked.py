@@ -1,0 +1,133 @@
+"""Questions that nothing ties to a call, a server's own task ids, reasons of cancellations, and logs without a level."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.seam import Call, Exchange, Gateway, Upstream, seam, until
+
+FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"value": {"type": "string"}}}}
+BLUE = {"action": "accept", "content": {"value": "blue"}}
+CAN_ANSWER = {"elicitation": {"form": {}}}
+RELATED = "io.modelcontextprotocol/related-task"
+
+
+class Shop(Upstream):
+    """A server whose tools only wait, and which asks on its GET stream, so that nothing says which call is meant."""
+
+    def __init__(self) -> None:
+        super().__init__("2025")
+        self.tool("wait", self._wait)
+
+    async def _wait(self, call: Call) -> str:
+        await call.sleep(call.arguments.get("seconds", 60))
+        return "waited"
+
+    async def ask_beside(self, related: str | None = None) -> dict[str, Any]:
+        stream, _ = self._streams[-1]
+        params = FORM if related is None else {**FORM, "_meta": {RELATED: {"taskId": related}}}
+        return await self._ask(stream, "elicitation/create", params)
+
+
+def shared(**more: Any) -> dict[str, Any]:
+    return {"servers": {"shop": {"instances": "shared"}}, **more}
+
+
+async def begin(caller: Any, shop: Shop, count: int = 1, **more: Any) -> list[Exchange]:
+    """Calls that are under way at the server when this returns."""
+    before = shop.count("wait")
+    calls = [caller.begin_call("shop__wait", **more) for _ in range(count)]
+    await until(lambda: shop.count("wait") == before + count, "the calls")
+    return calls
+
+
+@seam
+async def test_a_question_with_two_calls_of_one_caller_open_is_asked_as_the_servers_own() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller(
+            "2025", capabilities={**CAN_ANSWER, "tasks": {}}, answers={"elicitation/create": BLUE}
+        )
+        stream = await caller.listen()
+        await begin(caller, shop)
+        await begin(caller, shop, task={"ttl": 600_000})
+        assert await shop.ask_beside() == BLUE
+        (asked,) = caller.asked
+        assert "_meta" not in asked["params"]
+        assert asked in stream.reply.messages
+
+
+@seam
+async def test_a_question_with_calls_of_two_callers_open_waits_for_the_operator_and_no_caller_sees_it() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        callers = [await gate.caller("2025", capabilities=CAN_ANSWER) for _ in range(2)]
+        for caller in callers:
+            await caller.listen()
+            await begin(caller, shop)
+        asking = asyncio.create_task(shop.ask_beside())
+        await gate.advance(1)
+        (row,) = (await gate.operator("GET", "/api/questions")).json()
+        assert (row["server"], row["caller"], row.get("task_id")) == ("shop", "(operator)", None)
+        answer = {"action": "accept", "content": {"value": "blue"}}
+        await gate.operator("POST", f"/api/questions/{row['request_id']}", answer)
+        assert await asking == BLUE
+        assert [caller.asked for caller in callers] == [[], []]
+
+
+@seam
+async def test_a_servers_own_task_ids_reach_no_caller() -> None:
+    shop = Shop()
+    async with Gateway(shared(), {"shop": shop}) as gate:
+        caller = await gate.caller("2025", capabilities=CAN_ANSWER, answers={"elicitation/create": BLUE})
+        stream = await caller.listen()
+        (call,) = await begin(caller, shop)
+        shop.notify("notifications/tasks/status", {"taskId": "raw-id-of-the-server", "status": "working"})
+        shop.notify("notifications/message", {"level": "error", "data": "x", "_meta": {RELATED: {"taskId": "raw-id"}}})
+        assert await shop.ask_beside("raw-id-of-the-server") == BLUE
+        await gate.advance(61)
+        await call.done()
+        seen = json.dumps([stream.reply.messages, call.reply.messages])
+        assert '"data": "x"' in seen
+        assert "raw-id" not in seen
+
+
+@pytest.mark.parametrize("said", [{"reason": "The user pressed stop.", "timestamp": 1763239000}, {}])
+@seam
+async def test_the_callers_reason_for_cancelling_reaches_the_server(said: dict[str, Any]) -> None:
+    shop = Shop()
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        (call,) = await begin(caller, shop)
+        number = next(m["id"] for m in shop.received if m.get("method") == "tools/call")
+        await caller.notify("notifications/cancelled", {"requestId": 2, **said})
+        await until(lambda: shop.methods["notifications/cancelled"] == 1, "the cancellation")
+        (told,) = [m["params"] for m in shop.received if m.get("method") == "notifications/cancelled"]
+        assert told == {"requestId": number, "reason": "The caller cancelled the request.", **said}
+        await call.hang_up()
+
+
+@pytest.mark.parametrize("level", [None, "error"])
+@seam
+async def test_a_stateful_caller_hears_a_stateless_server_as_it_would_hear_one_of_its_own(level: str | None) -> None:
+    shop = Upstream("2026", capabilities={"logging": {}})
+
+    @shop.tool("talk")
+    async def talk(call: Call) -> str:
+        wished = call.meta.get("io.modelcontextprotocol/logLevel")
+        for line in ("debug", "error"):
+            if wished is not None and (wished == "debug" or line == "error"):
+                call.notify("notifications/message", {"level": line, "data": line})
+        return "talked"
+
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        if level is not None:
+            await caller.request("logging/setLevel", {"level": level})
+        reply = await caller.call("shop__talk")
+        heard = [m["params"]["level"] for m in reply.messages if m.get("method") == "notifications/message"]
+        assert heard == (["error"] if level else ["debug", "error"])
