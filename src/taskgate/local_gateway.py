@@ -149,10 +149,10 @@ class LocalGateway:
     async def _caller(self, client: Client) -> Caller:
         """Who a bridge stands for, in the scope that it asked for."""
         scope = known_scope(self._house, client.scope)
-        gained = self._house.places.gained(client.environment)
+        gained = self._house.places.gained(client.variables)
         if gained:
             await self._gain(gained)
-        place = await self._house.places.enter(client.folder, client.environment)
+        place = await self._house.places.enter(client.folder, client.variables)
         return Caller(client.principal, scope=scope, place=place)
 
     async def _gain(self, variables: Mapping[str, str]) -> None:

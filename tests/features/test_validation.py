@@ -109,7 +109,7 @@ async def test_output_whose_schema_cannot_be_used_passes_and_the_operator_is_tol
     assert "The tool's schema cannot be used: it would take too long to apply." in told[0]
     command = [sys.executable, "-m", "taskgate", "doctor", "-c", str(strict.config), "--json"]
     _code, out, err = await run_to_end(command, env={"TASKGATE_STATE_DIR": str(strict.state)})
-    notes = {row["about"]: row for row in json.loads(out)}
+    notes = {row["about"]: row for row in map(json.loads, out.splitlines())}
     assert notes["tool unmeasured of odd"]["said"] == (
         "its output is not validated. The tool's schema cannot be used: it would take too long to apply."
     ), err

@@ -12,9 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from taskgate.assembly.channels import Outbound, build_channels
+from taskgate.assembly.exposure import check_exposure
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
-from taskgate.assembly.tracing import build_tracing, check_tracing
+from taskgate.assembly.stores import check_store, claimed_store_path, store_path
+from taskgate.assembly.tracing import build_tracing
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
@@ -272,16 +274,6 @@ def doorkeeper(root: GatewayFile, keys: Keys, local: bool) -> Doorkeeper:
     return Doorkeeper(tokens, operator, root.auth.anonymous, private=local)
 
 
-def store_path(loaded: LoadedConfig) -> Path:
-    """The SQLite file: as configured, else in the state directory."""
-    url = loaded.root.store.url if loaded.root.store is not None else None
-    if url is None:
-        return loaded.state_dir / "taskgate.db"
-    if not url.startswith("sqlite:///"):
-        raise GatewayFault("store_unavailable", "PostgreSQL stores are not supported yet; use sqlite:///PATH.")
-    return Path(url.removeprefix("sqlite:///"))
-
-
 def keys_in(state_dir: Path) -> Keys:
     """The keys of this installation, made if they are not there yet."""
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
@@ -289,7 +281,7 @@ def keys_in(state_dir: Path) -> Keys:
 
 def open_house(loaded: LoadedConfig, *, local: bool = False) -> House:
     """Build on the configured store. This takes the store's lock: only one process may have it."""
-    store = open_store(store_path(loaded))
+    store = open_store(claimed_store_path(loaded))
     return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=local)
 
 
@@ -309,16 +301,26 @@ def open_stdio_house(loaded: LoadedConfig) -> House:
 
 
 def build_for_check(loaded: LoadedConfig) -> int:
-    """Everything that `serve` would build, on a store that is thrown away; the number of servers."""
+    """Everything that `serve` would build, on a store that is thrown away; the number of servers.
+
+    Raises ConfigError, TaskgateError or OSError, as the start would.
+    """
+    check_store(store_path(loaded))
+    check_exposure(loaded.root, loaded.root.listen.host)
     with TemporaryDirectory(prefix="taskgate-check-") as folder:
-        store_path(loaded)
-        check_tracing(loaded.root)
         store = open_store(Path(folder) / "check.db")
 
         async def construct() -> int:
+            outbound = Outbound()
             try:
-                return len(build(loaded, store).servers)
+                tracing = build_tracing(loaded.root)
+                house = build(loaded, store, tracing=tracing)
+                build_channels(loaded.root, "http://127.0.0.1", outbound)
+                if tracing is not None:
+                    await asyncio.to_thread(tracing.close)
+                return len(house.servers)
             finally:
+                await outbound.close()
                 await store.close()
 
         return asyncio.run(construct())

@@ -33,7 +33,7 @@ SpecsOf = Callable[[LoadedConfig], Mapping[str, ServerSpec]]
 @dataclass(frozen=True, slots=True)
 class Place:
     folder: str
-    environment: Mapping[str, str]
+    variables: Mapping[str, str]
     specs: Mapping[str, ServerSpec]
 
 
@@ -56,8 +56,8 @@ class Places:
         self._own_placed = _placed(self._own, os.getcwd(), os.environ)
         self._names = variables_in(loaded)
         for key, place in list(self._places.items()):
-            specs = self._own if self._same_variables(place.environment) else self._reread(place.environment)
-            self._places[key] = replace(place, specs=_placed(specs, place.folder, place.environment))
+            specs = self._own if self._same_variables(place.variables) else self._reread(place.variables)
+            self._places[key] = replace(place, specs=_placed(specs, place.folder, place.variables))
 
     async def enter(self, folder: str, environment: Mapping[str, str]) -> str:
         """The id of the place where a client stands."""

@@ -48,7 +48,7 @@ def show(approval_id: ApprovalId, gateway: Gateway = None, token: Token = None, 
 
     def work(api: GatewayApi) -> None:
         detail = api.get(f"/api/approvals/{_full_id(api, approval_id)}").value
-        print(json.dumps(detail, indent=2, ensure_ascii=False) if as_json else _page(detail))
+        print(json.dumps(detail, ensure_ascii=False) if as_json else _page(detail))
 
     ask_gateway(work, gateway, token, as_json)
 
@@ -167,7 +167,8 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
     table = Table(box=None, header_style="bold")
     for heading in ("Id", "State", "Tool", "Asked by", "Asked", "Decide by", "Rule"):
-        table.add_column(heading, overflow="fold")
+        # Ids are there to be copied, so they are never broken; the terminal may wrap the line.
+        table.add_column(heading, overflow="ignore" if heading == "Id" else "fold", no_wrap=heading == "Id")
     for row in rows:
         given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
         cells = (
@@ -175,22 +176,22 @@ def _table(rows: list[dict[str, Any]]) -> None:
             row["state"] + given,
             row["tool"],
             row["requester"],
-            row["asked_at"],
-            row["expires_at"],
+            say.local_time(row["asked_at"]),
+            say.local_time(row["expires_at"]),
             row["rule"],
         )
         table.add_row(*(Text(say.one_line(cell)) for cell in cells))
     console = Console()
     # Somebody who pipes this wants whole ids, not a column of pieces.
-    Console(width=console.width if console.is_terminal else 200).print(table)
+    Console(width=max(console.width, 100) if console.is_terminal else 200).print(table, crop=False)
 
 
 def _page(detail: dict[str, Any]) -> str:
     lines = [
         f"{detail['name']} on {detail['server']}  [{detail['state']}]",
         f"  id          {detail['id']}",
-        f"  asked by    {detail['requester']} in scope {detail['scope']}, {detail['asked_at']}",
-        f"  decide by   {detail['expires_at']}",
+        f"  asked by    {detail['requester']} in scope {detail['scope']}, {say.local_time(detail['asked_at'])}",
+        f"  decide by   {say.local_time(detail['expires_at'])}",
         f"  rule        {detail['rule']} (workflow {detail['workflow']})",
         f"  approvals   {detail['approvals_given']} of {detail['approvals_needed']}",
         "",
@@ -204,7 +205,7 @@ def _page(detail: dict[str, Any]) -> str:
     lines += ["", *_changes(detail["changes"])]
     for vote in detail["votes"]:
         why = f": {vote['reason']}" if vote["reason"] else ""
-        lines.append(f"  {vote['approver']} said {vote['verdict']} at {vote['at']}{why}")
+        lines.append(f"  {vote['approver']} said {vote['verdict']} at {say.local_time(vote['at'])}{why}")
     return "\n".join(say.clean(line) for line in lines)
 
 

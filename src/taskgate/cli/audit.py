@@ -113,7 +113,7 @@ class _Watch:
 
 def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
     """The rows in the database, also while a gateway has it open."""
-    from taskgate.assembly.build import store_path
+    from taskgate.assembly.stores import store_path
     from taskgate.store.sqlite.connection import connect_reader
     from taskgate.store.sqlite.reader import Reader
 

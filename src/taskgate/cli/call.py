@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import sys
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from taskgate.cli.follow import Display, answerer, follow_task, interrupts
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 
 if TYPE_CHECKING:
-    from taskgate.client import Session
+    from taskgate.client import ServerError, Session
 
 Name = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name, as `taskgate tools` lists it.")]
 Arguments = Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, `@file.json`, or `-`.")]
@@ -38,6 +39,8 @@ class Wish:
     ttl: int | None
     timeout: float | None
     as_json: bool
+    attended: bool
+    """Somebody, or something, answers what the server asks."""
 
 
 def register(app: typer.Typer) -> None:
@@ -63,8 +66,10 @@ def call(
     given = read_arguments(arguments)
     display = Display(name, as_json=as_json)
     # A task may outlive this command, and some servers end the tasks of a session that is ended.
-    settings = {"elicitation": _elicitation(answer, display, as_json=as_json), "keep_session": as_task}
-    wish = Wish(name, given, as_task=as_task, watch=watch, ttl=ttl, timeout=timeout, as_json=as_json)
+    answering = _elicitation(answer, display, as_json=as_json)
+    settings = {"elicitation": answering, "keep_session": as_task}
+    attended = answering is not None
+    wish = Wish(name, given, as_task=as_task, watch=watch, ttl=ttl, timeout=timeout, as_json=as_json, attended=attended)
     raise typer.Exit(asyncio.run(_call(target, wish, display, settings)))
 
 
@@ -91,17 +96,41 @@ def _elicitation(answer: str | None, display: Display, *, as_json: bool) -> Any:
 
 
 async def _call(target: Target, wish: Wish, display: Display, settings: dict[str, Any]) -> ExitCode:
-    from taskgate.client import ClientError, connect
+    from taskgate.client import ClientError, ServerError, connect
 
     try:
         async with connect(target.address, **target.settings(), **settings) as session:
             # A stateless server decides by itself whether a call becomes a task, so there the answer may be either.
             may_become_task = session.generation == "stateless" and session.supports_tasks
-            if wish.as_task or may_become_task:
-                return await _task_call(session, wish, display)
-            return await _plain_call(session, wish, display)
+            try:
+                if wish.as_task or may_become_task:
+                    return await _task_call(session, wish, display)
+                return await _plain_call(session, wish, display)
+            except ServerError as error:
+                if not wish.as_json and is_unknown_tool(error):
+                    await _suggest(session, wish.name)
+                raise
     except ClientError as error:
         return say.failure(error, as_json=wish.as_json)
+
+
+def is_unknown_tool(error: ServerError) -> bool:
+    return isinstance(error.data, dict) and error.data.get("error_type") == "unknown_tool"
+
+
+async def _suggest(session: Session, name: str) -> None:
+    """Only what the caller may see anyway."""
+    from taskgate.client import ClientError
+
+    try:
+        known = [tool.name for tool in await session.list_tools()]
+    except ClientError:
+        return
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [
+        one for one in known if one.endswith(f"__{name}")
+    ]
+    if near:
+        say.note(f"Did you mean {' or '.join(say.one_line(one) for one in near[:3])}?")
 
 
 async def _task_call(session: Session, wish: Wish, display: Display) -> ExitCode:
@@ -112,7 +141,7 @@ async def _task_call(session: Session, wish: Wish, display: Display) -> ExitCode
         return _started(handle.task_id, as_json=wish.as_json)
     if handle.immediate_response and not wish.as_json:
         say.note(say.clean(handle.immediate_response))
-    return await follow_task(handle, display, as_json=wish.as_json, timeout=wish.timeout)
+    return await follow_task(handle, display, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended)
 
 
 async def _plain_call(session: Session, wish: Wish, display: Display) -> ExitCode:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import platform
 import socket
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)
 CONNECT_S = 15.0
+LAST_WORDS = 3
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
@@ -46,13 +45,14 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Findings as a JSON array.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for scripts: one finding a line.")] = False,
     connect: Annotated[bool, typer.Option(help="Also try to reach every server.")] = True,
 ) -> None:
     """Look at versions, configuration, variables, store, port and servers, and say how to fix what is wrong."""
     findings = list(_examine(config, connect))
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings]))
+        for finding in findings:
+            print(json.dumps(asdict(finding), ensure_ascii=False))
     else:
         for finding in findings:
             print(f"{MARKS[finding.verdict]} {finding.about}: {finding.said}")
@@ -77,7 +77,10 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
     said = f"{path} is in order" if path is not None else "no file found; the bundled demo server is used"
     yield Finding("ok", "configuration", said)
     yield from _warnings(loaded)
+    if not any(server.enabled for server in loaded.root.servers.values()):
+        yield Finding("bad", "servers", "no server is configured", "Add one under `servers`, or run: taskgate import")
     yield _store(loaded)
+    yield from _gateways()
     yield _port(loaded)
     if connect:
         yield from asyncio.run(_servers(loaded))
@@ -103,19 +106,24 @@ def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _store(loaded: LoadedConfig) -> Finding:
-    from taskgate.assembly.build import store_path
+    from taskgate.assembly.stores import check_store, store_path
     from taskgate.core.errors import TaskgateError
 
     try:
         path = store_path(loaded)
+        check_store(path)
     except TaskgateError as problem:
-        return Finding("bad", "store", problem.message, "Set store.url to sqlite:///PATH.")
-    folder = next((parent for parent in path.parents if parent.exists()), Path("/"))
-    if not os.access(folder, os.W_OK):
-        return Finding(
-            "bad", "store", f"{folder} cannot be written to", "Set TASKGATE_STATE_DIR or store.url elsewhere."
-        )
+        return Finding("bad", "store", problem.message, "Set TASKGATE_STATE_DIR or store.url.")
     return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be made)"))
+
+
+def _gateways() -> Iterator[Finding]:
+    from taskgate.cli.status import running_gateways
+
+    for record in running_gateways():
+        started = "started by a client" if record["kind"] == "on-demand" else "started with `taskgate serve`"
+        said = f"{record['url']} is running ({started}, process {record['pid']}) for {record['config'] or 'the demo'}"
+        yield Finding("ok", "gateway", said)
 
 
 def _port(loaded: LoadedConfig) -> Finding:
@@ -180,8 +188,27 @@ async def _schemas(servers: Mapping[str, Server], *, enforced: bool) -> list[Fin
     return found
 
 
+async def _how_to_log_in(url: str) -> str:
+    """What a server that wants to know who calls says about where to get a token."""
+    from taskgate.client.errors import ClientError
+    from taskgate.client.oauth.challenge import Challenge
+    from taskgate.client.oauth.discovery import discover_authority
+    from taskgate.client.oauth.fetch import Fetcher
+
+    put = 'put a token in its headers: Authorization: "Bearer ${TOKEN}"'
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            authority = await discover_authority(Fetcher(), url, Challenge())
+    except (ClientError, OSError, TimeoutError):
+        return f"It wants a token and does not say where to get one; {put}."
+    scopes = " ".join(authority.resource_scopes or authority.own_scopes)
+    wanted = f" (scopes: {scopes})" if scopes else ""
+    return f"It wants OAuth: log in at {authority.issuer}{wanted}, then {put}."
+
+
 async def _reach(server: Server) -> Finding:
     from taskgate.core.errors import TaskgateError
+    from taskgate.ports.upstream import CallFailed
 
     about = f"server {server.id}"
     try:
@@ -190,5 +217,9 @@ async def _reach(server: Server) -> Finding:
     except TimeoutError:
         return Finding("bad", about, f"no answer within {CONNECT_S:g} s", "Is it running, and is its address right?")
     except TaskgateError as problem:
-        return Finding("bad", about, problem.message, "Start it by hand to see what it says, or check its address.")
+        if isinstance(problem, CallFailed) and problem.evidence.status == 401:
+            return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
+        words = server.status().stderr[-LAST_WORDS:]
+        said = f"{problem.message} Its last words: {' | '.join(words)}" if words else problem.message
+        return Finding("bad", about, said, "Start it by hand to see what it says, or check its address.")
     return Finding("ok", about, f"connected over {server.transport}, {link.generation.value} generation")

@@ -140,10 +140,12 @@ def answerer(display: Display) -> Any:
     return answer
 
 
-async def follow_task(handle: TaskHandle, display: Display, *, as_json: bool, timeout: float | None) -> ExitCode:
-    """Show the task until it ends, then print its result."""
+async def follow_task(
+    handle: TaskHandle, display: Display, *, as_json: bool, timeout: float | None, attended: bool
+) -> ExitCode:
+    """Show the task until it ends, then print its result. Where nobody is there to answer (`attended`), a question ends it, too."""
     with interrupts() as interrupted, display.shown():
-        watching = asyncio.create_task(_watch(handle, display))
+        watching = asyncio.create_task(_watch(handle, display, attended=attended))
         stopping = asyncio.create_task(interrupted.wait())
         try:
             async with asyncio.timeout(timeout):
@@ -158,6 +160,9 @@ async def follow_task(handle: TaskHandle, display: Display, *, as_json: bool, ti
             for task in (watching, stopping):
                 task.cancel()
             await asyncio.gather(watching, stopping, return_exceptions=True)
+    question = watching.result()
+    if question is not None:
+        return _unanswered(handle, question, as_json=as_json)
     return say.result(await handle.result(), as_json=as_json)
 
 
@@ -172,9 +177,24 @@ def interrupts() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _watch(handle: TaskHandle, display: Display) -> None:
+async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> Question | None:
+    """Until the task has ended, or until it asks something that nobody here can answer."""
     async for update in handle.updates():
         display.update(update)
+        if update.questions and not attended:
+            return next(iter(update.questions.values()))
+    return None
+
+
+def _unanswered(handle: TaskHandle, question: Question, *, as_json: bool) -> ExitCode:
+    if as_json:
+        say.event("input_needed", taskId=handle.task_id, method=question.method, params=dict(question.params))
+    else:
+        say.note(f"The task asks, and nobody is here to answer: {say.one_line(question.message or question.method)}")
+        say.note(
+            f"Answer it on a terminal with: taskgate tasks watch {handle.task_id}, or call again with --answer JSON"
+        )
+    return ExitCode.REFUSED
 
 
 async def _interrupted(handle: TaskHandle, display: Display, *, as_json: bool) -> ExitCode:

@@ -113,9 +113,10 @@ def ask_gateway(work: Callable[[GatewayApi], None], gateway: str | None, token: 
 
 
 def print_rows(rows: list[Any], as_json: bool, nothing: str, show: Callable[[list[Any]], None]) -> None:
-    """A list for a script, or for a person, who is told so when it is empty."""
+    """A list for a script, one object a line, or for a person, who is told so when it is empty."""
     if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
     elif not rows:
         say.note(nothing)
     else:

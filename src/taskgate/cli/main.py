@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from taskgate import __version__
 if TYPE_CHECKING:
     import typer
 
+OLDEST_PYTHON = (3, 11)
+DEBUG_VARIABLE = "TASKGATE_DEBUG"
+USAGE, INTERNAL = 2, 70
 # Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
 COMMANDS = {
     "Run the gateway": ("serve", "status", "demo", "doctor"),
@@ -62,11 +66,25 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
+    if sys.version_info < OLDEST_PYTHON:
+        found, needed = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST_PYTHON))
+        sys.exit(_failed(f"Taskgate needs Python {needed} or newer; {sys.executable} is {found}.", USAGE))
     words = sys.argv[1:]
-    if words[:1] == ["stdio"]:
-        from taskgate.bridge.main import bridge, options
+    try:
+        if words[:1] == ["stdio"]:
+            from taskgate.bridge.main import bridge, options
 
-        given = options(words[1:])
-        if given is not None:
-            sys.exit(bridge(given.get("config"), given.get("scope")))
-    build_app()(words)
+            given = options(words[1:])
+            if given is not None:
+                sys.exit(bridge(given.get("config"), given.get("scope")))
+        build_app()(words)
+    except Exception as fault:  # one whole command: people get a sentence, and the traceback if they ask for it
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
+        why = f"{type(fault).__name__}: {fault}".rstrip(": ")
+        sys.exit(_failed(f"This is a mistake in Taskgate: {why}. Set {DEBUG_VARIABLE}=1 to see where.", INTERNAL))
+
+
+def _failed(why: str, code: int) -> int:
+    sys.stderr.write(f"taskgate: {why}\n")
+    return code

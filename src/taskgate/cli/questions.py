@@ -76,7 +76,7 @@ def _shown(row: dict[str, Any]) -> str:
     lines = [
         f"{row['request_id']}  {row['server']} asks {row['caller']} ({row['kind']})",
         f"  {params.get('message', '')}" if "message" in params else f"  {json.dumps(params)[:500]}",
-        f"  answer before {row['expires_at']}",
+        f"  answer before {say.local_time(row['expires_at'])}",
     ]
     if params.get("mode") == "url":
         lines.append(f"  open {params.get('url')}, then accept")

@@ -5,7 +5,8 @@ Whatever goes wrong before callers can come is one sentence that says what to do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -15,7 +16,7 @@ from taskgate.assembly.build import open_house, open_stdio_house
 from taskgate.cli.exit_codes import ExitCode
 from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
-from taskgate.core.errors import TaskgateError
+from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.doors.local_address import ON_DEMAND, SERVE, AddressTaken, claim
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, OwnStreams, meeting_of, tell_starter
@@ -32,9 +33,11 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
     number = loaded.root.listen.port if port is None else port
 
     async def run() -> None:
-        # The claim comes first: a gateway that makes room for us has the store until it is gone.
-        open_side = _claimed(loaded)
-        life = Lifecycle(open_house(loaded), address, open_side)
+        with _using(loaded):
+            # The claim comes first: a gateway that makes room for us has the store until it is gone.
+            open_side = _claimed(loaded)
+            house = open_house(loaded)
+        life = Lifecycle(house, address, open_side)
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     _or_exit(run, f"{address}:{number}", _leave)
@@ -56,13 +59,18 @@ def run_on_demand(config: str | None) -> None:
         _tell_and_leave(str(error), ExitCode.USAGE)
     logs.set_up(loaded.root.telemetry.log_level, "json")
     try:
-        address = claim(meeting_of(loaded), ON_DEMAND)
+        with _using(loaded):
+            address = claim(meeting_of(loaded), ON_DEMAND)
     except AddressTaken:
         tell_starter("ready")
         return
+    except GatewayFault as problem:
+        _tell_and_leave(problem.message, ExitCode.USAGE)
 
     async def run() -> None:
-        life = Lifecycle(open_house(loaded, local=True), LOOPBACK, partial(LocalGateway, address))
+        with _using(loaded):
+            house = open_house(loaded, local=True)
+        life = Lifecycle(house, LOOPBACK, partial(LocalGateway, address))
         await life.serve(_free(loaded.root.listen.port), lambda _host, _port: tell_starter("ready"))
 
     _or_exit(run, LOOPBACK, _tell_and_leave)
@@ -73,7 +81,9 @@ def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
     logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
 
     async def run() -> None:
-        life = Lifecycle(open_stdio_house(loaded), LOOPBACK, partial(OwnStreams, scope))
+        with _using(loaded):
+            house = open_stdio_house(loaded)
+        life = Lifecycle(house, LOOPBACK, partial(OwnStreams, scope))
         await life.serve(0, _announce_inbox)
 
     _or_exit(run, LOOPBACK, _leave)
@@ -83,6 +93,17 @@ def _announce_inbox(host: str, port: int) -> None:
     """Standard output belongs to the client; this is for the person who reads its log."""
     url = f"http://{host}:{port}"
     typer.echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
+
+
+@contextmanager
+def _using(loaded: LoadedConfig) -> Iterator[None]:
+    """Around what needs the state folder and the store."""
+    try:
+        yield
+    except OSError as problem:
+        why = problem.strerror or str(problem)
+        text = f"The state folder {loaded.state_dir} cannot be used: {why}. Set TASKGATE_STATE_DIR to another one."
+        raise GatewayFault("store_unavailable", text) from None
 
 
 def _or_exit(

@@ -13,6 +13,7 @@ from taskgate.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
 
+NO_SERVERS = "No server is configured, so there is nothing to call. Add one under `servers`, or run: taskgate import"
 ConfigOption = Annotated[
     str | None, typer.Option("-c", "--config", help="Configuration file; default: taskgate.yaml here or in ~/.config.")
 ]
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     config: ConfigOption = None,
     host: Annotated[str | None, typer.Option(help="Address to bind; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; default 7467, 0 picks a free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; default 7467, 0 picks a free one.")] = None,
     on_demand: Annotated[bool, typer.Option("--on-demand", hidden=True)] = False,
 ) -> None:
     """Serve the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: a bundled demo server."""
@@ -65,19 +66,41 @@ def check(config: ConfigOption = None) -> None:
     """Build everything that `serve` would start, and say whether it is in order."""
     from taskgate.assembly.build import build_for_check
     from taskgate.config.problems import ConfigError
+    from taskgate.core.errors import TaskgateError
 
     loaded = loaded_or_exit(config)
-    refuse_exposure(loaded, loaded.root.listen.host)
     try:
         count = build_for_check(loaded)
     except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
+        raise _wrong(str(error)) from None
+    except TaskgateError as problem:
+        raise _wrong(problem.message) from None
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for left_out in loaded.left_out:
         typer.echo(f"left out: {left_out.server}: {left_out.reason} {left_out.detail}".rstrip(), err=True)
+    if count == 0:
+        raise _wrong(NO_SERVERS)
+    _note_busy_port(loaded)
     typer.echo(f"The configuration is in order: {count} server(s).")
+
+
+def _wrong(why: str) -> typer.Exit:
+    typer.echo(why, err=True)
+    return typer.Exit(ExitCode.USAGE)
+
+
+def _note_busy_port(loaded: LoadedConfig) -> None:
+    """A port that is taken is no mistake of the file: it may be this very gateway that is running."""
+    import socket
+
+    host, port = loaded.root.listen.host, loaded.root.listen.port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as problem:
+            typer.echo(f"note: {host}:{port} cannot be listened on at the moment: {problem.strerror}", err=True)
 
 
 def loaded_or_exit(config: str | None) -> LoadedConfig:

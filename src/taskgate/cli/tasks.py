@@ -68,7 +68,9 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
     interactive = sys.stdin.isatty() and not as_json
 
     async def work(session: Session) -> ExitCode:
-        return await follow_task(await session.resume_task(task_id), display, as_json=as_json, timeout=timeout)
+        return await follow_task(
+            await session.resume_task(task_id), display, as_json=as_json, timeout=timeout, attended=interactive
+        )
 
     settings = {"elicitation": answerer(display)} if interactive else {}
     _run(target, work, as_json=as_json, **settings)
@@ -128,7 +130,7 @@ def _print_list(tasks: list[Task], *, as_json: bool) -> None:
         return
     rows: list[tuple[str, ...]] = [("Task", "Status", "Tool", "Created", "What it says")]
     for task in tasks:
-        created = (task.created_at or "")[:19].replace("T", " ")
+        created = say.local_time(task.created_at or "")
         cells = (task.task_id, task.status, task.raw.get("toolName") or "", created, task.message or "")
         rows.append(tuple(say.one_line(cell) for cell in cells))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -148,8 +150,8 @@ def _print_one(task: Task, *, as_json: bool) -> None:
         "status": task.status,
         "tool": task.raw.get("toolName"),
         "says": task.message,
-        "created": task.created_at,
-        "changed": task.updated_at,
+        "created": say.local_time(task.created_at or ""),
+        "changed": say.local_time(task.updated_at or ""),
         "kept for": "ever" if task.ttl is None else f"{task.ttl / 1000:g} s from its creation",
         "asks": ", ".join(question.message or question.method for question in task.questions.values()),
     }

@@ -40,7 +40,7 @@ class Client:
     principal: str
     scope: str | None
     folder: str
-    environment: Mapping[str, str]
+    variables: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class Opener:
         self._old_sse = spec.transport is Transport.OLD_SSE
         self._target = Target.parse(spec.url, spec.headers) if spec.transport is not Transport.STDIO else None
         self._children: dict[AnyLink, StdioWire] = {}
+        self.last_words: tuple[str, ...] = ()
+        """What the last program wrote that ended, or that could not be talked to."""
 
     async def open(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
         """A link for this caller, in its generation or, where the server does not speak that, in the other one."""
@@ -129,6 +131,7 @@ class Opener:
         finally:
             if line is not None:
                 await line.close()
+                self.last_words = tuple(line.stderr_tail())
         raise next(iter(refusals.values()))
 
     async def _started(self, place: str) -> StdioWire:
@@ -137,10 +140,11 @@ class Opener:
         await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
         return line
 
-    def let_go(self, link: AnyLink) -> list[str]:
+    def let_go(self, link: AnyLink) -> None:
         """The link is lost: forget its process, but not what it said last."""
         line = self._children.pop(link, None)
-        return line.stderr_tail() if line is not None else []
+        if line is not None:
+            self.last_words = tuple(line.stderr_tail()) or self.last_words
 
     def stderr_of(self, link: AnyLink) -> list[str]:
         line = self._children.get(link)

@@ -83,7 +83,6 @@ class Server:
         self._announcer: LinkKey | None = None
         self._health = HealthWatch(self._links_to_ask, self._health_changed, self._silent)
         self._crashes: dict[LinkKey, CrashLoop] = {}
-        self._last_words: tuple[str, ...] = ()
 
     async def link(self, caller: LinkKey, face: CallerFace) -> Link:
         link = self._links.get(self._key_for(caller))
@@ -304,7 +303,7 @@ class Server:
         for key in [key for key, known in self._links.items() if known is link]:
             known = self._links.pop(key)
             self._watched.gone(known)
-            self._last_words = tuple(self._opener.let_go(known)) or self._last_words
+            self._opener.let_go(known)
         if self._common is link:
             self._common = None
         if not self._links:
@@ -371,7 +370,12 @@ class Server:
         if self._backoff.attempt or self._last_error is not None:
             wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
             return ServerStatus(
-                ServerState.RECONNECTING, spoken, self._backoff.attempt, wait, self._last_error, self._last_words
+                ServerState.RECONNECTING,
+                spoken,
+                self._backoff.attempt,
+                wait,
+                self._last_error,
+                self._opener.last_words,
             )
         return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, spoken)
 

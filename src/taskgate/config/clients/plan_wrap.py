@@ -6,7 +6,6 @@ that relative paths stay right, or a file of its own when there is none.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from taskgate.config.clients.client import Client, Gateway, Host
@@ -25,7 +24,7 @@ def plan_wrap(client: Client, host: Host, config: Path | None, folder: Path) -> 
     gathered = gather([client], host)
     before = read_settings(config) if config else ""
     plan = plan_import(gathered.found, before, str(config or "taskgate.yaml"))
-    temporary = (config.absolute().parent if config else folder) / f".taskgate-wrap-{os.getpid()}.yaml"
+    temporary = (config.absolute().parent if config else folder) / f".taskgate-wrap-{client.name}.yaml"
     changes = plan_takeover(client, host, Gateway(gateway_command(temporary if plan.added else config)))
     if plan.added:
         return [FileChange(temporary, "", plan.after, False, ()), *changes]

@@ -55,6 +55,7 @@ CODES: Final[dict[str, Code]] = {
     "request_too_large": Code(-32600, -32600, status=413),
     "overloaded": Code(-32013, -32603, -32013, status=503),
     "rate_limited": Code(-32013, -32603, -32009, status=429),
+    "gateway_unreachable": Code(-32000, -32603, -32000),
     "upstream_unreachable": Code(-32000, -32603, -32000),
     "upstream_timeout": Code(-32001, -32603, -32001),
     "upstream_protocol": Code(-32000, -32603, -32000),

@@ -1,0 +1,95 @@
+"""Which SQLite file a configuration uses when it names none: each has one of its own in the state folder, the same at every start.
+
+The first configuration that was ever served from a state folder has `taskgate.db`; a file beside it says which one that was.
+Another configuration gets a file named after its path, so that gateways of several configurations can run side by side. A
+configuration that is gone (moved, renamed) leaves `taskgate.db` to the next one that comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from taskgate.config.load import LoadedConfig
+from taskgate.core.errors import GatewayFault
+from taskgate.folders import gateway_key
+
+SQLITE: Final = "sqlite:///"
+FIRST: Final = "taskgate.db"
+WRAPPED: Final = ".taskgate-wrap-"
+_OWNER: Final = "taskgate.db.owner"
+
+
+def store_path(loaded: LoadedConfig) -> Path:
+    """The SQLite file: as configured, else in the state directory. Nothing is written."""
+    url = loaded.root.store.url if loaded.root.store is not None else None
+    if url is None:
+        return loaded.state_dir / _default_name(loaded)
+    if not url.startswith(SQLITE):
+        raise GatewayFault("store_unavailable", "PostgreSQL stores are not supported yet; use sqlite:///PATH.")
+    return Path(url.removeprefix(SQLITE))
+
+
+def claimed_store_path(loaded: LoadedConfig) -> Path:
+    """The same, and from now on the file belongs to this configuration."""
+    path = store_path(loaded)
+    if path == loaded.state_dir / FIRST and loaded.root.store is None:
+        loaded.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        owner = loaded.state_dir / _OWNER
+        known = _owner(loaded.state_dir)
+        if known is not None and known != _name(loaded):
+            owner.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(_name(loaded))
+    return store_path(loaded)
+
+
+def check_store(path: Path) -> None:
+    """Say before the start what would be wrong at it: a file that is no database, or a folder that cannot be written to.
+
+    Raises GatewayFault. Nothing is written, and a store that is in use is left alone.
+    """
+    folder = next((parent for parent in path.parents if parent.exists()), path.parent)
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise GatewayFault(
+            "store_unavailable",
+            f"The folder {folder} cannot be written to. Set TASKGATE_STATE_DIR or store.url elsewhere.",
+        )
+    if not path.exists():
+        return
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+        ) as database:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as problem:
+        text = (
+            f"The store {path} cannot be opened: {problem}. Put a backup in its place, or move it away to begin anew."
+        )
+        raise GatewayFault("store_unavailable", text) from None
+
+
+def _default_name(loaded: LoadedConfig) -> str:
+    if loaded.path is None:
+        return "demo.db"
+    own = f"taskgate-{gateway_key(str(loaded.state_dir), str(loaded.path))[:8]}.db"
+    if loaded.path.name.startswith(WRAPPED):
+        return own
+    owner = _owner(loaded.state_dir)
+    return FIRST if owner is None or owner == _name(loaded) or not os.path.exists(owner) else own
+
+
+def _name(loaded: LoadedConfig) -> str:
+    return os.path.realpath(loaded.path) if loaded.path is not None else ""
+
+
+def _owner(state_dir: Path) -> str | None:
+    try:
+        return (state_dir / _OWNER).read_text(encoding="utf-8", errors="surrogateescape").strip() or None
+    except OSError:
+        return None

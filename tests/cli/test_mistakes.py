@@ -1,0 +1,111 @@
+"""No mistake of a user ends in a traceback: one sentence that says what to do, and the documented exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.commands import command
+from tests.harness.programs import run_to_end
+
+from taskgate.cli import main as command_line
+
+SERVER = {
+    "a": {"command": sys.executable, "args": ["-c", "import sys; sys.stderr.write('no licence\\n'); sys.exit(3)"]}
+}
+
+
+def configuration(folder: Path, **more: Any) -> str:
+    path = folder / "taskgate.yaml"
+    path.write_text(json.dumps({"schema": 1, "servers": SERVER, "listen": {"port": 0}, **more}))
+    return str(path)
+
+
+async def told(folder: Path, *words: str, state: str | None = None) -> tuple[int, str]:
+    """The exit code of a command in a process of its own, and all that it said."""
+    env = {"TASKGATE_STATE_DIR": state or str(folder / "state")}
+    code, out, err = await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
+    assert "Traceback" not in out + err
+    return code, out + err
+
+
+@pytest.mark.parametrize("words", [["check"], ["serve", "--port", "0"], ["stdio"], ["stdio", "--alone"]])
+async def test_a_store_that_is_no_database(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "bad.db").write_bytes(b"this is not a database" * 100)
+    config = configuration(tmp_path, store={"url": "sqlite:///./bad.db"})
+    code, said = await told(tmp_path, *words, "-c", config)
+    assert code == 2
+    assert "bad.db cannot be opened" in said
+
+
+async def test_a_database_that_is_not_supported(tmp_path: Path) -> None:
+    config = configuration(tmp_path, store={"url": "postgresql://x@y/z"})
+    for words in (("check",), ("serve",)):
+        code, said = await told(tmp_path, *words, "-c", config)
+        assert code == 2
+        assert "PostgreSQL" in said
+
+
+@pytest.mark.parametrize("words", [["check"], ["serve", "--port", "0"], ["stdio"], ["stdio", "--alone"]])
+async def test_a_state_folder_that_cannot_be_one(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    code, said = await told(tmp_path, *words, "-c", configuration(tmp_path), state=str(tmp_path / "file"))
+    assert code in (2, 3)
+    assert "TASKGATE_STATE_DIR" in said
+
+
+async def test_a_port_that_does_not_exist(tmp_path: Path) -> None:
+    code, said = await told(tmp_path, "serve", "-c", configuration(tmp_path), "--port", "80000")
+    assert code == 2
+    assert "65535" in said
+
+
+async def test_check_builds_the_channels_too(tmp_path: Path) -> None:
+    config = configuration(
+        tmp_path, approval={"default": {"channels": ["inbox", {"type": "notify", "urls": ["nothing-known://x"]}]}}
+    )
+    code, _, said = await command("check", "-c", config, env={"TASKGATE_STATE_DIR": str(tmp_path / "state")})
+    assert code == 2
+    assert "approval.default.channels" in said
+
+
+async def test_nothing_to_serve_is_not_in_order(tmp_path: Path) -> None:
+    config = configuration(tmp_path, servers={})
+    env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
+    code, out, said = await command("check", "-c", config, env=env)
+    assert (code, "in order" in out) == (2, False)
+    assert "taskgate import" in said
+    code, out, _ = await command("doctor", "-c", config, env=env)
+    assert code == 9
+    assert "no server is configured" in out
+
+
+async def test_the_doctor_tells_the_last_words_of_a_program(tmp_path: Path) -> None:
+    env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
+    code, out, _ = await command("doctor", "-c", configuration(tmp_path), "--json", env=env)
+    assert code == 9
+    findings = [json.loads(line) for line in out.splitlines()]
+    (server,) = [finding for finding in findings if finding["about"] == "server a"]
+    assert "Its last words: no licence" in server["said"]
+
+
+def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command_line.sys, "version_info", (3, 10, 4))
+    with pytest.raises(SystemExit) as left:
+        command_line.main()
+    assert left.value.code == 2
+    assert "needs Python 3.11 or newer" in capsys.readouterr().err
+
+
+def test_a_mistake_of_ours_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(command_line, "build_app", lambda: lambda _words: broken())
+    with pytest.raises(SystemExit) as left:
+        command_line.main()
+    assert left.value.code == 70
+    assert "This is a mistake in Taskgate: KeyError" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""What scripts and people get from the commands that talk to a gateway."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import run_to_end
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
+    async with running_gateway({"schema": 1, "servers": servers}, tmp_path_factory.mktemp("gateway")) as made:
+        yield made
+
+
+async def run(gateway: Gateway, *words: str) -> tuple[int, str, str]:
+    """A script's way: no terminal, no address, only the state folder."""
+    env = {"TASKGATE_STATE_DIR": str(gateway.state)}
+    return await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
+
+
+async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway) -> None:
+    code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch")
+    assert (code, out) == (4, "")
+    assert "nobody is here to answer" in err
+    code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--json")
+    assert code == 4
+    assert json.loads(out.splitlines()[-1])["event"] == "input_needed"
+    code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--answer", '{"name": "Ada"}')
+    assert code == 0
+    assert "Ada" in out
+
+
+async def test_the_tools_of_servers_are_listed_without_those_for_agents(gateway: Gateway) -> None:
+    code, out, _ = await run(gateway, "tools", "--json")
+    assert code == 0
+    names = [json.loads(line)["name"] for line in out.splitlines()]
+    assert names
+    assert all(name.startswith("demo__") for name in names)
+    code, out, _ = await run(gateway, "tools", "--all", "--json")
+    assert "get_task" in [json.loads(line)["name"] for line in out.splitlines()]
+
+
+async def test_a_misspelt_tool_is_answered_with_what_was_meant(gateway: Gateway) -> None:
+    code, _, err = await run(gateway, "call", "demo__list_fiels")
+    assert code == 8
+    assert "Did you mean demo__list_files" in err
+    _, _, err = await run(gateway, "call", "list_files")
+    assert "demo__list_files" in err
+
+
+async def test_commands_find_the_running_gateway_by_themselves(gateway: Gateway) -> None:
+    code, out, _ = await run(gateway, "status", "--json")
+    assert code == 0
+    (record,) = map(json.loads, out.splitlines())
+    assert (record["url"], record["config"], record["kind"]) == (gateway.base, str(gateway.config), "serve")
+    assert "key" not in record
+    assert (await run(gateway, "approvals", "list"))[0] == 0
+    code, _, _ = await run(gateway, "stop")
+    assert code == 8, "what a person started is not ended by `stop`"
+    assert Path(f"/proc/{gateway.pid}").exists()
