@@ -21,6 +21,7 @@ import uvicorn
 from taskgate import clock
 from taskgate.assembly.build import House
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
+from taskgate.config.completeness import refuse_half_written
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import OPERATOR
@@ -38,6 +39,8 @@ from taskgate.telemetry.logs import log
 HOUSEKEEPING_S: Final = 1.0
 REAP_EVERY: Final = 30
 RETIRE_AFTER_S: Final = 30.0
+LOOKS_AT_A_CHANGE: Final = 10
+BETWEEN_LOOKS_S: Final = 0.1
 
 
 class _QuietServer(uvicorn.Server):
@@ -228,13 +231,28 @@ class Lifecycle:
                 if any(changed in wanted or str(Path(changed).parent) in wanted for _, changed in changes):
                     self._reload_wanted.set()
 
+    async def _written_whole(self, path: Path) -> None:
+        """Wait while somebody is writing the file: until it is the same at two looks, or for a second at most."""
+        seen: tuple[int, int] | None = None
+        for _ in range(LOOKS_AT_A_CHANGE):
+            try:
+                found = await asyncio.to_thread(path.stat)
+            except OSError:
+                return
+            if seen == (found.st_size, found.st_mtime_ns):
+                return
+            seen = (found.st_size, found.st_mtime_ns)
+            await clock.sleep(BETWEEN_LOOKS_S)
+
     async def reload(self) -> None:
         path = self.house.loaded.path
         if path is None:
             return
         before = _watched(self.house.loaded)
         try:
+            await self._written_whole(path)
             loaded = await asyncio.to_thread(load, path)
+            refuse_half_written(self.house.loaded, loaded)
             check_exposure(loaded.root, self._host)
             self.house.reload(loaded)
         except ConfigError as error:

@@ -211,3 +211,32 @@ async def test_several_gateways_on_standard_streams_share_a_state_directory(tmp_
         assert b'"serverInfo"' in await asyncio.wait_for(process.stdout.readline(), 90)
         process.stdin.close()
         assert await asyncio.wait_for(process.wait(), 90) == 0
+
+
+async def test_settings_of_our_side_do_not_restart_a_server_and_a_half_written_file_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    server = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}
+    config = {"schema": 1, "servers": {"files": server}}
+    async with running_gateway(config, tmp_path) as gateway, RawClient(gateway.url) as caller:
+        await caller.request("tools/list")
+        before = _children(gateway.pid, "taskgate.demo.files")
+        assert before
+        for harmless in (
+            {"tags": ["local"]},
+            {"restart": {"limit": 9}},
+            {"questions": "refuse"},
+            {"budgets": {"max_concurrency": 3}},
+        ):
+            said = gateway.log.count("configuration reloaded")
+            await gateway.reload({"schema": 1, "servers": {"files": {**server, **harmless}}})
+            await eventually(lambda said=said: _said_times(gateway, "configuration reloaded", said + 1))  # type: ignore[misc]
+            await caller.request("tools/list")
+            assert _children(gateway.pid, "taskgate.demo.files") == before, harmless
+        await gateway.reload("")
+        await eventually(lambda: _said(gateway, "the file is empty"))
+        assert (await caller.request("tools/list")).result["tools"]
+
+
+async def _said_times(gateway: Gateway, text: str, times: int) -> bool:
+    return gateway.log.count(text) >= times

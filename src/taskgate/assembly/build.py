@@ -140,8 +140,9 @@ class House:
         changed: set[str] = set()
         for name, spec in specs.items():
             known = self.servers.get(name)
-            if known is not None and known.spec == spec:
+            if known is not None and known.spec.leads_to_the_same(spec):
                 fresh[name] = known
+                known.adopt(spec)
             else:
                 fresh[name] = Server(spec, self.gateway.news, self.http, self.reaper, self.intake, self.places.spec)
                 changed.add(name)

@@ -67,6 +67,10 @@ class LoadedConfig:
     warnings: tuple[Problem, ...] = ()
     watch: tuple[Path, ...] = ()
     state_dir: Path = field(default_factory=lambda: state_directory(os.environ))
+    text: str = field(default="", repr=False, compare=False)
+    """The file as it was read."""
+    sections: frozenset[str] = frozenset()
+    """The keys that stand at its top."""
 
 
 def find(explicit: str | Path | None = None, environment: Environment[str, str] | None = None) -> Path | None:
@@ -110,7 +114,8 @@ def load_text(
     """The configuration in a text; relative paths in it start at `folder`."""
     variables = os.environ if environment is None else environment
     base = folder or Path.cwd()
-    reading = _read_tree(read_document(text, name, kind_of(name)), variables)
+    document = read_document(text, name, kind_of(name))
+    reading = _read_tree(document, variables)
     registry = _registry(reading.tree, base, reading.servers, variables)
     root = _validated_root(reading, registry, base)
     entries = {**registry.entries, **reading.servers}
@@ -128,6 +133,8 @@ def load_text(
         tuple(reading.warnings),
         _watched(root, path),
         state_directory(variables),
+        text,
+        frozenset(document.entries),
     )
 
 

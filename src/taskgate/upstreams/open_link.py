@@ -53,6 +53,9 @@ class Opener:
         self.last_words: tuple[str, ...] = ()
         """What the last program wrote that ended, or that could not be talked to."""
 
+    def adopt(self, spec: ServerSpec) -> None:
+        self._spec = spec
+
     async def open(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
         """A link for this caller, in its generation or, where the server does not speak that, in the other one."""
         if self._spec.transport is Transport.STDIO:

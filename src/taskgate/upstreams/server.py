@@ -84,6 +84,13 @@ class Server:
         self._health = HealthWatch(self._links_to_ask, self._health_changed, self._silent)
         self._crashes: dict[LinkKey, CrashLoop] = {}
 
+    def adopt(self, spec: ServerSpec) -> None:
+        """A reload changed nothing but settings of our side: conversations go on, new ones begin with the new settings."""
+        self.spec = spec
+        self._standing.adopt(spec)
+        self._opener.adopt(spec)
+        self._crashes.clear()
+
     async def link(self, caller: LinkKey, face: CallerFace) -> Link:
         link = self._links.get(self._key_for(caller))
         if link is not None and link.alive:

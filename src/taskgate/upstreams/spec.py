@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from taskgate.core.generations import Generation
@@ -49,3 +49,19 @@ class ServerSpec:
     """On whose behalf a process is started that is only to list what the server offers."""
     inherits: Mapping[str, str] | None = None
     """The environment whose harmless part a child process gets; None: our own."""
+
+    def with_settings_of(self, other: ServerSpec) -> ServerSpec:
+        """This server with the settings of another that are looked up at each use, and need no new conversation."""
+        return replace(
+            self,
+            connect_timeout_s=other.connect_timeout_s,
+            probe_timeout_s=other.probe_timeout_s,
+            keeps_questions=other.keeps_questions,
+            asks_models=other.asks_models,
+            restart_limit=other.restart_limit,
+            restart_within_s=other.restart_within_s,
+        )
+
+    def leads_to_the_same(self, other: ServerSpec) -> bool:
+        """Whether both name one and the same server, whatever the settings of our side are."""
+        return self.with_settings_of(other) == other

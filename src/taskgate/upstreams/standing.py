@@ -29,6 +29,11 @@ class Standing:
         self._firsts: dict[str, ServerSpec] = {"": spec}
         self._known: dict[str, str] = {"": ""}
 
+    def adopt(self, spec: ServerSpec) -> None:
+        """A reload changed settings of our side; what runs where stays as it is."""
+        self._spec = spec
+        self._firsts = {first: there.with_settings_of(spec) for first, there in self._firsts.items()}
+
     def first_like(self, place: str) -> str:
         """The place whose processes serve this one, too. A place where the server cannot be started is like no other."""
         known = self._known.get(place)

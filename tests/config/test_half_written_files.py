@@ -1,0 +1,75 @@
+"""A reload does not take an empty or half-written file for a configuration without rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from taskgate.config import ConfigError, load
+from taskgate.config.completeness import refuse_half_written
+
+WHOLE = """schema: 1
+servers: {files: {command: python}, more: {command: python}}
+pins: warn
+governance:
+  rules:
+    - {match: "drop_*", action: deny}
+    - {match: "delete_*", action: deny}
+tokens: []
+"""
+
+
+def refused(tmp_path: Path, before: str, after: str) -> str:
+    """Why a file that changes so is not taken; empty if it is."""
+    path = tmp_path / "taskgate.yaml"
+    path.write_text(before)
+    in_force = load(path, {})
+    path.write_text(after)
+    try:
+        refuse_half_written(in_force, load(path, {}))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("after", ["", "\n", "# nothing left\n"])
+def test_an_empty_file_is_refused(tmp_path: Path, after: str) -> None:
+    assert refused(tmp_path, WHOLE, after)
+
+
+def test_no_cut_through_the_file_is_taken(tmp_path: Path) -> None:
+    cuts = 0
+    for at in range(1, len(WHOLE)):
+        path = tmp_path / "cut.yaml"
+        path.write_text(WHOLE[:at])
+        try:
+            load(path, {})
+        except ConfigError:
+            continue
+        cuts += 1
+        assert refused(tmp_path, WHOLE, WHOLE[:at]), f"cut at {at}: {WHOLE[:at]!r}"
+    assert cuts > 20, "some cuts must be files that can be read, or this shows nothing"
+
+
+def test_a_rewritten_file_that_ends_within_a_line_is_refused(tmp_path: Path) -> None:
+    assert "middle of a line" in refused(tmp_path, WHOLE, "schema: 1\nservers: {other: {command: x}}\npins: off")
+
+
+def test_losing_all_servers_must_be_said(tmp_path: Path) -> None:
+    assert "all 2 servers are gone" in refused(tmp_path, WHOLE, "schema: 1\npins: off\n")
+    assert refused(tmp_path, WHOLE, "schema: 1\npins: off\nservers: {}\n") == ""
+
+
+def test_a_file_that_is_meant_to_be_short_says_so(tmp_path: Path) -> None:
+    first_lines = "".join(WHOLE.splitlines(keepends=True)[:3])
+    assert "lost its end (governance, tokens)" in refused(tmp_path, WHOLE, first_lines)
+    assert refused(tmp_path, WHOLE, first_lines + "...\n") == ""
+
+
+def test_ordinary_edits_pass(tmp_path: Path) -> None:
+    assert refused(tmp_path, WHOLE, WHOLE) == ""
+    assert refused(tmp_path, WHOLE, WHOLE + "profile: development\n") == ""
+    assert refused(tmp_path, WHOLE, WHOLE.replace("pins: warn\n", "")) == ""
+    assert refused(tmp_path, WHOLE, WHOLE.replace("drop_*", "wipe_*")) == ""
+    assert refused(tmp_path, WHOLE.rstrip("\n"), WHOLE.replace("warn", "off").rstrip("\n")) == ""
