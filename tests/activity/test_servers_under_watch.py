@@ -219,8 +219,17 @@ async def test_a_server_that_stops_answering_is_degraded_and_well_again_when_it_
 
 
 @pytest.mark.real_processes
-async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path: Path) -> None:
+async def test_servers_cannot_be_added_over_standard_streams_unless_the_operator_says_so(tmp_path: Path) -> None:
     Gateway(tmp_path, 0).write(CONFIG)
+    async with stdio_session(tmp_path) as caller:
+        refused = await told(caller, "add_server", name="guest", command=ODD["command"], args=ODD["args"])
+        assert refused["isError"] is True
+        assert "facade.add_server" in refused["text"]
+
+
+@pytest.mark.real_processes
+async def test_a_caller_over_standard_streams_may_bring_a_server_along(tmp_path: Path) -> None:
+    Gateway(tmp_path, 0).write({**CONFIG, "facade": {"add_server": "session"}})
     async with stdio_session(tmp_path) as caller:
         odd = {"name": "guest", "command": ODD["command"], "args": ODD["args"]}
         assert (await told(caller, "add_server", **odd))["success"] is True

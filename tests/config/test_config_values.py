@@ -171,3 +171,29 @@ def test_text_stays_as_it_was_written() -> None:
     ).root.servers["x"]
     assert server.args == ("1.10", "007", "yes", "2026-01-02", "1:30")
     assert server.env == {"V": "0x1F", "W": "on"}
+
+
+@pytest.mark.parametrize(
+    ("section", "hint"),
+    [
+        ('governance: {rules: [{match: "files__delete_*", action: deny}]}', "write files:delete_*"),
+        ('governance: {rules: [{match: "docs__*", action: deny}]}', "write web:*"),
+        ('governance: {rules: [{match: "prompt:files__x", action: deny}]}', "write files:prompt:x"),
+        ("governance: {force_required: [files__export]}", "write files:export"),
+        ('scopes: {default: {default_servers: ["*"], tool_denylist: ["files__rm"]}}', "write files:rm"),
+    ],
+)
+def test_a_pattern_on_the_name_that_callers_see_is_refused_with_the_right_spelling(section: str, hint: str) -> None:
+    servers = "servers: {files: {command: x}, web: {url: 'http://h.example/mcp', namespace: docs}}\n"
+    with pytest.raises(ConfigError) as caught:
+        load_text(servers + section, environment={})
+    assert "is the name that callers see" in str(caught.value)
+    assert hint in str(caught.value)
+
+
+def test_two_underscores_alone_are_no_mistake() -> None:
+    servers = "servers: {files: {command: x}}\n"
+    rules = 'governance: {rules: [{match: "other__x", action: deny}, {match: "files:files__x", action: deny}]}'
+    assert len(load_text(servers + rules, environment={}).root.governance.rules) == 2
+    own = 'governance: {rules: [{match: "taskgate:add_server", action: deny}]}'
+    assert len(load_text(servers + own, environment={}).root.governance.rules) == 1

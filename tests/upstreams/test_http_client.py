@@ -453,7 +453,7 @@ def test_a_method_that_would_change_the_framing_is_refused(method: bytes) -> Non
 
 
 def test_addresses_are_rendered_as_servers_expect_them() -> None:
-    assert Target.parse("https://Example.com/a").origin == (True, "example.com", 443)
+    assert Target.parse("https://Example.com/a").origin == (True, "example.com", 443, False)
     assert b"Host: example.com\r\n" in Target.parse("https://Example.com/a").fixed
     assert b"Host: [::1]:81\r\n" in Target.parse("http://[::1]:81").fixed
     assert Target.parse("http://[::1]:81").path == b"/"

@@ -231,6 +231,7 @@ def guest_spec(new: NewServer) -> ServerSpec:
         new.command or "",
         new.args,
         dict(new.env),
+        public_only=True,
     )
 
 

@@ -15,6 +15,8 @@ from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
 from taskgate.core.patterns import Glob, PatternError
 
 _NOT_SERVERS = ("resource", "prompt", "tool")
+# Rules may speak of the gateway's own tools under this name.
+_OURSELVES = "taskgate"
 GLOB_CHARACTERS = frozenset("*?[")
 _VERSION = set("@=:")
 _RUNNERS = ("npx", "bunx", "uvx", "pipx")
@@ -56,9 +58,30 @@ class References:
 
     def pattern(self, node: Node, key: str) -> None:
         """`server:glob` must name a server that exists: a refusal that never matches would be worse than none."""
-        before, colon, _ = (text_of(node) or "").partition(":")
-        if colon and before not in _NOT_SERVERS and not GLOB_CHARACTERS & set(before) and before not in self.servers:
+        text = text_of(node) or ""
+        before, colon, name = text.partition(":")
+        if not colon or before in _NOT_SERVERS:
+            self._own_name(node, key, f"{before}:" if colon else "", name if colon else text)
+        elif not GLOB_CHARACTERS & set(before) and before not in self.servers and before != _OURSELVES:
             self.unknown(node.mark, key, "server", before, list(self.servers), lenient=self.lenient)
+
+    def _own_name(self, node: Node, key: str, kind: str, name: str) -> None:
+        """`server__glob` is how callers see a tool; a pattern on it would match nothing."""
+        shown, separator, own = name.partition("__")
+        server = self._shown_as().get(shown)
+        if not separator or not own or server is None or kind == "resource:":
+            return
+        message = f'"{name}" is the name that callers see; patterns match the server\'s own name'
+        self.problems.append(problem_at(node.mark, key, message, f"write {server}:{kind}{own}"))
+
+    def _shown_as(self) -> dict[str, str]:
+        """The server behind each prefix of the names that callers see."""
+        shown = {name: name for name in self.servers}
+        for name, entry in self.servers.items():
+            word = entry.value.text("namespace") if isinstance(entry.value, Mapping) else None
+            if word is not None:
+                shown[word] = name
+        return shown
 
 
 def check_references(root: Mapping, servers: dict[str, Entry]) -> References:

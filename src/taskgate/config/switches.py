@@ -79,8 +79,8 @@ class Facade(Section):
 
     add_server: Annotated[Literal["off", "session", "on"], BeforeValidator(_word_for_switch)] | None = Field(
         default=None,
-        description="Whether callers may add servers: off, session (for their own session), on. Default: off on "
-        "HTTP, session on stdio.",
+        description="Whether callers may add servers: off (the default), session (callers on standard streams), on. "
+        "Governed as the tool add_server of the server taskgate.",
     )
 
 

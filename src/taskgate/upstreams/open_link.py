@@ -48,7 +48,8 @@ class Opener:
         self._reaper = reaper
         self._intake = intake
         self._old_sse = spec.transport is Transport.OLD_SSE
-        self._target = Target.parse(spec.url, spec.headers) if spec.transport is not Transport.STDIO else None
+        by_http = spec.transport is not Transport.STDIO
+        self._target = Target.parse(spec.url, spec.headers, public_only=spec.public_only) if by_http else None
         self._children: dict[AnyLink, StdioWire] = {}
         self.last_words: tuple[str, ...] = ()
         """What the last program wrote that ended, or that could not be talked to."""

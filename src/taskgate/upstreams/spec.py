@@ -39,6 +39,8 @@ class ServerSpec:
     """Pinned by the operator; None follows each caller where the server speaks both."""
     connect_timeout_s: float = 10.0
     probe_timeout_s: float = 8.0
+    public_only: bool = False
+    """Brought along by a caller: it must not lead into this machine or a private network."""
     keeps_questions: bool = True
     """Questions that a caller cannot answer natively may wait in its inbox; otherwise they are refused."""
     asks_models: bool = False

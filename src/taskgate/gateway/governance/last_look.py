@@ -37,6 +37,8 @@ from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.views import Views
 
+OWN_SERVER: Final = "taskgate"
+"""Under this name rules and the audit log know the gateway's own tools. No server can have it."""
 _NOT_RUN = "The call was not executed."
 _ENTRIES: Final = {
     PatternKind.TOOL: (EntryKind.TOOL,),
@@ -87,7 +89,7 @@ class LastLook:
     def judged(self, plan: Plan, asked: Asked, now_ms: int) -> Settled:
         # What the session narrowed further holds as long as the session; the scope may have shrunk since.
         subset = self._views.subset(plan, asked.scope, SessionRequest())
-        if not _admits(subset, asked.kind, asked.server, asked.name):
+        if asked.server != OWN_SERVER and not _admits(subset, asked.kind, asked.server, asked.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
         decision = self._decision(plan, subset, asked.kind, asked.server, asked.name)
         try:

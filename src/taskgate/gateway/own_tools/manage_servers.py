@@ -1,16 +1,27 @@
-"""Adding, removing and reconnecting servers while the gateway runs, where the operator allows it."""
+"""Adding, removing and reconnecting servers while the gateway runs, where the operator allows it.
+
+Adding and removing are governed calls: rules see them as the tools `add_server` and `remove_server` of the server `taskgate`,
+people may have to agree, and the audit log has them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core.activity.events import EventKind
+from taskgate.core.audit import Entry
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import CallerError, Executed, TaskgateError
+from taskgate.core.governance.decision import Forward
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.patterns import PatternKind
+from taskgate.gateway.governance.judge import Asked
+from taskgate.gateway.governance.last_look import OWN_SERVER
 from taskgate.gateway.guests import NewServer
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool
 from taskgate.gateway.request import Request
+from taskgate.gateway.tasks.desk import arguments_digest
 
 if TYPE_CHECKING:
     from taskgate.gateway.context import Context
@@ -29,8 +40,12 @@ async def add_server(context: Context, request: Request, given: dict[str, Any]) 
         _texts(given, "headers"),
     )
     context.guests.check(context.plan, new)
+    await _agreed(context, request, "add_server")
+    # Somebody may have taken the name, or the last place, while people were asked.
+    context.guests.check(context.plan, new)
     await context.guests.add(context.plan, request.caller.scope, new)
     context.guests_changed(new.name)
+    _record(context, request, "add_server", new.name)
     _tell(context, request, EventKind.SERVER_ADDED, new.name)
     return saying({"success": True, "message": f"{new.name} is connected. list_tools shows its tools."})
 
@@ -43,8 +58,11 @@ def _texts(given: dict[str, Any], key: str) -> dict[str, str]:
 
 
 async def remove_server(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    context.guests.check_removal(context.plan, given["name"])
+    await _agreed(context, request, "remove_server")
     await context.guests.remove(context.plan, given["name"])
     context.guests_changed(given["name"])
+    _record(context, request, "remove_server", given["name"])
     _tell(context, request, EventKind.SERVER_REMOVED, given["name"])
     return saying({"success": True, "message": f"{given['name']} is gone."})
 
@@ -63,6 +81,40 @@ async def reconnect_server(context: Context, request: Request, given: dict[str, 
         return saying({"success": False, "message": problem.message}, is_error=True)
     context.catalogs.changed(name)
     return saying({"success": True, "message": f"{name} is connected."})
+
+
+async def _agreed(context: Context, request: Request, tool: str) -> None:
+    """Rules, policy and people have their say, as about any tool; returns when the call may go on."""
+    decision = decide(context.plan.gates, PatternKind.TOOL, OWN_SERVER, tool)
+    if type(decision) is Forward and decision.note is None:
+        return
+    caller = request.caller
+    asked = Asked(caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, _arguments(request))
+    await context.held_readings.permit(request, asked, decision, tool)
+
+
+def _arguments(request: Request) -> bytes:
+    return bytes(request.members().get("arguments", b"{}"))
+
+
+def _record(context: Context, request: Request, tool: str, server: str) -> None:
+    caller, digest = request.caller, arguments_digest(_arguments(request))
+    context.tasks.store.record(
+        Entry(
+            0,
+            "call",
+            caller.principal,
+            caller.scope,
+            OWN_SERVER,
+            tool,
+            arguments_digest=digest,
+            decision="forward",
+            policy_revision=context.plan.gates.revision,
+            reason=f"server {server}",
+            outcome="ok",
+            executed=Executed.YES.value,
+        )
+    )
 
 
 def _tell(context: Context, request: Request, kind: EventKind, server: str) -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from taskgate import clock
 from taskgate.core.errors import Executed
+from taskgate.core.peer_url import is_public_address
 from taskgate.upstreams.http.connection import Connection
 from taskgate.upstreams.http.failure import HttpFailure, Stage
 from taskgate.upstreams.http.target import Origin
@@ -30,6 +31,9 @@ async def open_connection(
 ) -> Connection:
     """A connection ready for its first exchange. `until` is a loop time."""
     addresses = await _resolve(origin, until)
+    if origin.public_only and not all(map(is_public_address, addresses)):
+        # The very numbers that were judged are connected to, so a name that changes its mind gains nothing.
+        raise _refuse(Stage.CONNECT, "the address leads into this machine or a private network, which is not allowed")
     if context is None:
         _, connection = await _connect_first(addresses, origin.port, until, factory)
         return connection

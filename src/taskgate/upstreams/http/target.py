@@ -37,6 +37,8 @@ class Origin(NamedTuple):
     tls: bool
     host: str
     port: int
+    public_only: bool = False
+    """Only addresses of the open internet are connected to; such connections are not shared with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Target:
     _heads: dict[bytes, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def parse(cls, url: str, headers: Mapping[str, str] | None = None) -> Target:
+    def parse(cls, url: str, headers: Mapping[str, str] | None = None, *, public_only: bool = False) -> Target:
         """Raises ValueError for anything that is not a plain http or https address or a clean header."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https"):
@@ -63,13 +65,15 @@ class Target:
         tls = parts.scheme == "https"
         host = parts.hostname if ":" in parts.hostname else parts.hostname.encode("idna").decode("ascii")
         port = parts.port or (443 if tls else 80)
-        return cls(Origin(tls, host, port), _render_path(parts), _render_fixed(host, port, tls, headers or {}))
+        origin = Origin(tls, host, port, public_only)
+        return cls(origin, _render_path(parts), _render_fixed(host, port, tls, headers or {}))
 
     def at(self, url: str) -> Target:
         """The same fixed headers at another address of the same origin; an absolute or a relative URL."""
         parts = urllib.parse.urlsplit(url)
         base = f"{'https' if self.origin.tls else 'http'}://{_bracket(self.origin.host)}:{self.origin.port}"
-        other = Target.parse(urllib.parse.urljoin(base + self.path.decode("ascii"), url))
+        whole = urllib.parse.urljoin(base + self.path.decode("ascii"), url)
+        other = Target.parse(whole, public_only=self.origin.public_only)
         if (parts.netloc or parts.scheme) and other.origin != self.origin:
             raise ValueError("the other address has another origin")
         return Target(self.origin, other.path, self.fixed)

@@ -1,0 +1,82 @@
+"""`add_server` by a caller: off, then governed like any call, and never a way into a private network."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from tests.governance.stage import DEADLINE, Stage, Stateful, a_stage, eventually
+
+FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
+GUEST = {"name": "guest", "url": "https://guest.example/mcp"}
+
+
+def said(reply: dict[str, Any]) -> str:
+    return str(reply.get("error") or reply["result"]["content"][0]["text"])
+
+
+async def add(caller: Stateful, **arguments: Any) -> dict[str, Any]:
+    return await caller.call("add_server", arguments)
+
+
+async def audited(stage: Stage, *words: bytes) -> bytes:
+    """The row of the audit log that holds these words, as soon as there is one."""
+
+    async def found() -> bytes | None:
+        (store,) = stage.gateway.state.glob("*.db")
+        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as reading:
+            rows = [bytes(row[0]) for row in reading.execute("SELECT content FROM audit")]
+        return next((row for row in rows if all(word in row for word in words)), None)
+
+    return bytes(await eventually(found))
+
+
+async def test_it_is_off_unless_it_is_switched_on(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, scopes=FACADE) as stage:
+        assert "facade.add_server" in said(await add(await stage.stateful(), **GUEST))
+
+
+async def test_a_rule_may_deny_it_and_people_may_be_asked_first(tmp_path: Path) -> None:
+    rules = [
+        {"match": "taskgate:remove_server", "action": "deny"},
+        {"match": "taskgate:add_server", "action": "approve", "approval": "ops"},
+    ]
+    settings = {"scopes": FACADE, "facade": {"add_server": "on"}, "governance": {"rules": rules}}
+    async with a_stage(tmp_path, **settings) as stage:
+        caller = await stage.stateful()
+        waiting = asyncio.create_task(add(caller, **GUEST))
+        (row,) = await stage.open_approvals()
+        assert (row["server"], row["tool"]) == ("taskgate", "add_server")
+        await stage.deny(row["id"], reason="Not this one")
+        assert "Not this one" in said(await asyncio.wait_for(waiting, DEADLINE))
+        waiting = asyncio.create_task(add(await stage.stateful(), **GUEST))
+        (row,) = await stage.open_approvals()
+        assert (await stage.approve(row["id"])).status_code == 200
+        # Approved, so it was tried; where this test runs the name leads nowhere.
+        assert "The server was not added" in said(await asyncio.wait_for(waiting, DEADLINE))
+
+
+async def test_a_policy_that_denies_by_default_denies_it_too(tmp_path: Path) -> None:
+    settings = {"scopes": FACADE, "facade": {"add_server": "on"}}
+    governance = {"defaults": {"action": "deny"}, "rules": [{"match": "read_*", "action": "forward"}]}
+    async with a_stage(tmp_path, governance=governance, **settings) as stage:
+        assert "not permitted" in said(await add(await stage.stateful(), **GUEST))
+        assert await audited(stage, b"call_denied", b"add_server")
+
+
+async def test_no_address_leads_inside(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
+        caller = await stage.stateful()
+        port = stage.gateway.port
+        for url in (
+            f"https://localhost:{port}/mcp",
+            f"https://127.0.0.1:{port}/mcp",
+            f"https://[::ffff:127.0.0.1]:{port}/mcp",
+            f"https://[::1]:{port}/mcp",
+            "https://169.254.169.254/latest",
+        ):
+            refused = said(await add(caller, name="guest", url=url))
+            assert "private network" in refused, url
+        assert "only https" in said(await add(caller, name="guest", url=f"http://127.0.0.1:{port}/mcp"))

@@ -1,0 +1,74 @@
+"""A server that a caller brought along is connected to only where it leads to the open internet."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+from tests.upstreams.raw_server import OK, answering, serving
+
+from taskgate.core.peer_url import is_public_address
+from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.http.failure import HttpFailure, Stage
+from taskgate.upstreams.http.target import Target
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
+        "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a00:1",
+        "2002:7f00:1::", "2002:a00:1::", "2001:db8::1", "not an address",
+    ],
+)  # fmt: skip
+def test_no_way_to_write_an_inner_address_is_public(address: str) -> None:
+    assert not is_public_address(address)
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", "::ffff:1.1.1.1"])
+def test_addresses_of_the_open_internet_are_public(address: str) -> None:
+    assert is_public_address(address)
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
+    """Names lead to these numbers, one answer after the other."""
+    left = list(answers)
+
+    async def getaddrinfo(_host: str, port: int, **_: Any) -> list[Any]:
+        numbers = left.pop(0) if len(left) > 1 else left[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (number, port)) for number in numbers]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+
+
+@pytest.mark.parametrize("answers", [(["127.0.0.1"],), (["1.1.1.1", "127.0.0.1"],)])
+async def test_a_name_that_leads_inside_is_never_connected_to(
+    monkeypatch: pytest.MonkeyPatch, answers: tuple[list[str], ...]
+) -> None:
+    async with serving(answering(OK, OK, OK)) as server:
+        resolving(monkeypatch, *answers)
+        client = HttpClient(connect_timeout_s=2)
+        target = Target.parse(f"http://inside.example:{server.port}/", public_only=True)
+        with pytest.raises(HttpFailure) as caught:
+            await client.exchange(target, deadline_s=5)
+        assert caught.value.stage is Stage.CONNECT
+        assert "private network" in str(caught.value)
+        assert server.connections == 0
+        await client.close()
+
+
+async def test_a_connection_of_the_operators_is_not_lent_to_a_guest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(answering(OK, OK, OK)) as server:
+        resolving(monkeypatch, ["127.0.0.1"])
+        client = HttpClient(connect_timeout_s=2)
+        url = f"http://inside.example:{server.port}/"
+        await client.exchange(Target.parse(url), deadline_s=5)
+        with pytest.raises(HttpFailure):
+            await client.exchange(Target.parse(url, public_only=True), deadline_s=5)
+        with pytest.raises(HttpFailure):
+            await client.exchange(Target.parse(url, public_only=True).at("/other"), deadline_s=5)
+        assert server.connections == 1
+        await client.close()
