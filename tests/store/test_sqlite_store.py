@@ -91,7 +91,7 @@ async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     store = open_store(tmp_path / "new" / "store.db")
     await store.accept(a_call())
     files = list((tmp_path / "new").iterdir())
-    assert len(files) == 4
+    assert len(files) == 5
     assert all(file.stat().st_mode & 0o077 == 0 for file in files)
     await store.close()
 

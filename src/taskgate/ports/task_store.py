@@ -187,6 +187,15 @@ class TaskStore(Protocol):
     async def close(self) -> None: ...
 
     @property
+    def is_restored(self) -> bool:
+        """The store is older than what was last known of it, so what it holds as waiting may have run since."""
+        ...
+
+    async def accept_restored(self) -> None:
+        """What a restored store holds has been dealt with: it is the present one from now on."""
+        ...
+
+    @property
     def trouble(self) -> str | None:
         """Why the store cannot be written to just now, for readiness checks; None if all is well."""
         ...

@@ -66,6 +66,12 @@ def between_rounds(task: Task, error: TaskgateError) -> ErrorCame:
     return by_error(task, UpstreamError(error.error_type, text, executed=Executed.MAYBE, data=_about(task)))
 
 
+def restored(task: Task) -> ErrorCame:
+    """The store was put back from a backup, and the call may have run since that was made."""
+    text = outcome_text.restored(task)
+    return by_error(task, UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task)))
+
+
 def past_deadline(task: Task) -> ErrorCame | ContactLost:
     """The run took longer than its budget: unknown for a call that may not be repeated, failed for the others."""
     text = outcome_text.past_deadline(task)

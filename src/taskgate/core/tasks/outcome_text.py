@@ -52,3 +52,12 @@ def stopped_between_rounds(task: Task, why: str) -> str:
         f"`{task.tool}` on `{task.server}` had begun, asked for input, and could not be continued with the answers: {why} "
         f"What it did before it asked may have taken effect. Ref {task.id}."
     )
+
+
+def restored(task: Task) -> str:
+    """What a caller reads whose call waited in a store that was put back from a backup."""
+    return (
+        f"Outcome unknown. Taskgate found its store older than it had left it, as after a restored backup. `{task.tool}` on "
+        f"`{task.server}` may have run since the backup was made, so it was not sent. Check the target system before trying "
+        f"again. Ref {task.id}."
+    )

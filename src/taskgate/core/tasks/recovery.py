@@ -34,6 +34,7 @@ class Action(StrEnum):
     WITHDRAW_THEN_REPORT_UNKNOWN = "withdraw_then_report_unknown"
     WITHDRAW_THEN_REPORT_FAILED = "withdraw_then_report_failed"
     TELL_UPSTREAM_CANCELLED = "tell_upstream_cancelled"
+    LEAVE_TO_A_PERSON = "leave_to_a_person"
     NOTHING = "nothing"
 
 
@@ -44,8 +45,12 @@ _AFTER_WITHDRAWAL: Final = {
 }
 
 
-def next_action(task: Task, now_ms: int) -> Action:
-    """The row of the recovery table that fits this task."""
+def next_action(task: Task, now_ms: int, *, restored: bool = False) -> Action:
+    """The row of the recovery table that fits this task. In a store that was put back from a backup nothing that may run only
+    once is run: it may have run after the backup was made.
+    """
+    if restored and not task.state.is_terminal and not task.tool_class.may_repeat and task.upstream_handle is None:
+        return Action.LEAVE_TO_A_PERSON
     match task.state:
         case TaskState.QUEUED:
             return Action.RUN

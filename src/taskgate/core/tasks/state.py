@@ -89,6 +89,7 @@ MOVES: Final[Mapping[TaskState, Mapping[HappeningKind, TaskState]]] = MappingPro
             _H.APPROVAL_EXPIRED: _S.EXPIRED,
             _H.REFUSED: _S.REJECTED,
             _H.NOTED: _S.AWAITING_APPROVAL,
+            _H.ERROR_CAME: _S.FAILED,
             _H.CANCELLED: _S.CANCELLED,
         },
         _S.APPROVED: {

@@ -36,19 +36,29 @@ class Recovery:
         """At start: every open task of an owner that is gone is classified and moved on."""
         store, began = self._desk.store, clock.monotonic()
         await store.claim()
+        if store.is_restored:
+            log.warning(
+                "the store is older than when it was last written, as after a restored backup: calls that may run only once "
+                "are not run, and say so"
+            )
         count, after = 0, ""
         while tasks := await store.claimed(after, PAGE):
             # Together, so that the writes of a whole page share their commits.
             await asyncio.gather(*(self._move_on(task) for task in tasks))
             count, after = count + len(tasks), tasks[-1].id
+        if store.is_restored:
+            await store.accept_restored()
         self._desk.recount(await store.open_count())
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
         return count
 
     async def _move_on(self, task: Task) -> None:
-        action = recovery.next_action(task, self._desk.store.now_ms())
+        store = self._desk.store
+        action = recovery.next_action(task, store.now_ms(), restored=store.is_restored)
         match action:
+            case Action.LEAVE_TO_A_PERSON:
+                await self._desk.conclude(task.id, endings.restored(task))
             case Action.RUN | Action.RESEND:
                 self._runs.start(task)
             case Action.RECHECK_THEN_RUN:

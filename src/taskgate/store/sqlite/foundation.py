@@ -9,6 +9,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.sqlite.batch import Operation, RideAlong, TakeBack
 from taskgate.store.sqlite.kept_events import KeptEvents
+from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.reader import Reader
 from taskgate.store.sqlite.spill_files import SpillFiles
 from taskgate.store.sqlite.transaction import Transaction
@@ -28,7 +29,9 @@ class Foundation:
         clock: Callable[[], int],
         ownership: Ownership,
         kept_events: KeptEvents,
+        last_known: LastKnown,
     ) -> None:
+        self._last_known = last_known
         self._writer = writer
         self._reader = reader
         self._spill_files = spill_files
@@ -49,6 +52,18 @@ class Foundation:
         except GatewayFault as fault:
             return fault.message
         return self._writer.trouble
+
+    @property
+    def is_restored(self) -> bool:
+        """The database is older than what this installation last wrote: it was put back from a backup."""
+        return self._last_known.is_ahead
+
+    async def accept_restored(self) -> None:
+        def last_row(tx: Transaction) -> int:
+            found = tx.run("last_audit").fetchone()
+            return found[0] if found is not None else 0
+
+        self._last_known.start_over(await self._write_or_fault(last_row))
 
     @property
     def is_committing(self) -> bool:

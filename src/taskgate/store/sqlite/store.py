@@ -27,6 +27,7 @@ from taskgate.store.sqlite.connection import (
 )
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.kept_events import KeptEvents
+from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.log_side import LogSide
 from taskgate.store.sqlite.named_queries import SQL
 from taskgate.store.sqlite.reader import Reader
@@ -58,6 +59,7 @@ class SqliteStore(TaskSide, ApprovalSide, LogSide, CatalogSide):
     async def close(self) -> None:
         """Write what waits, then let go of the file."""
         await self._writer.stop()
+        self._last_known.close()
         self._reader.close()
         if self._lock is not None:
             self._lock.release()
@@ -83,6 +85,8 @@ def open_store(
         writing, checkpointing, reading = _connect_all(path, synchronous)
         fence = writing.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
         never_wait(writing)
+        last = writing.execute(SQL["last_audit"]).fetchone()
+        last_known = LastKnown(path, last[0] if last is not None else 0)
     except (sqlite3.Error, OSError, GatewayFault) as error:
         if lock is not None:
             lock.release()
@@ -91,8 +95,9 @@ def open_store(
         raise GatewayFault("store_unavailable", f"The store {path} cannot be opened: {error}.") from error
     ownership = Ownership(owner, fence)
     kept = KeptEvents()
-    writer = Writer(writing, Checkpointer(checkpointing, path.with_name(path.name + "-wal")), clock, ownership, kept)
-    store = SqliteStore(writer, Reader(reading, kept), SpillFiles(path), clock, ownership, kept)
+    checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"))
+    writer = Writer(writing, checkpointer, clock, ownership, kept, last_known)
+    store = SqliteStore(writer, Reader(reading, kept), SpillFiles(path), clock, ownership, kept, last_known)
     store._lock = lock
     writer.start()
     return store

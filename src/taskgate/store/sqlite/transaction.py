@@ -51,6 +51,11 @@ class Transaction:
             self._stale = found is None or found[0] != self.ownership.fence or bool(found[1])
         return self._stale
 
+    @property
+    def audit_number(self) -> int:
+        """The number of the last audit row, if this transaction has written one; else 0."""
+        return self._audit_head[0] if self._audit_head is not None else 0
+
     def forget_head(self) -> None:
         """After a rollback to a savepoint the remembered end of the audit chain may never have been written."""
         self._audit_head = None

@@ -33,6 +33,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, TakeBack, Waiting
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.kept_events import KeptEvents
+from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -63,7 +64,10 @@ class Writer:
         clock: Callable[[], int],
         ownership: Ownership,
         kept_events: KeptEvents,
+        last_known: LastKnown,
     ) -> None:
+        self._last_known = last_known
+        self._present: Transaction | None = None
         self._connection = connection
         self._checkpointer = checkpointer
         self._clock = clock
@@ -230,6 +234,7 @@ class Writer:
         transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
         if self._trouble is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
+        self._present = transaction
         return transaction
 
     def _in_savepoint(self, transaction: Transaction, write: Callable[[Transaction], None]) -> Exception | None:
@@ -291,6 +296,8 @@ class Writer:
             trouble = self._roll_back(error)
             self._bury()
             return trouble
+        if self._present is not None:
+            self._last_known.committed(self._present.audit_number)
         self._checkpointer.committed(self._connection)
         return None
 
