@@ -38,6 +38,16 @@ class PythonPeer:
     name: str
     requirements: tuple[str, ...]
     bench_only: bool = False
+    example: Example | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A package that is published only inside the source distribution of another one."""
+
+    of: str
+    package: str
+    folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,12 @@ class NodePeer:
 PYTHON_PEERS = (
     PythonPeer("mcp130", ("mcp==1.30.*", "uvicorn>=0.40")),
     PythonPeer("mcp23", ("mcp==2.3.*", "uvicorn>=0.40")),
+    # The official everything-server of the Python SDK is on PyPI only as a part of the SDK's source distribution.
+    PythonPeer(
+        "official23",
+        ("mcp==2.3.0", "uvicorn>=0.40"),
+        example=Example("mcp==2.3.0", "mcp-everything-server", "examples/servers/everything-server"),
+    ),
     PythonPeer("fastmcp", ("fastmcp==4.1.*", "fastmcp-tasks==4.1.*")),
     PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), bench_only=True),
 )
@@ -141,7 +157,8 @@ def install(peer: PythonPeer | NodePeer, node: Path | CannotInstall | None) -> C
 
 def pins_of(peer: PythonPeer | NodePeer) -> str:
     if isinstance(peer, PythonPeer):
-        return f"python {sys.version_info[0]}.{sys.version_info[1]}\n" + "\n".join(peer.requirements)
+        packages = [*peer.requirements, *([peer.example.package] if peer.example is not None else [])]
+        return f"python {sys.version_info[0]}.{sys.version_info[1]}\n" + "\n".join(packages)
     return "\n".join(peer.packages)
 
 
@@ -151,6 +168,21 @@ def install_python(peer: PythonPeer) -> None:
         shutil.rmtree(folder)
     run([sys.executable, "-m", "venv", str(folder)], "python -m venv")
     run([str(folder / "bin/python"), "-m", "pip", "install", "-q", *peer.requirements], f"pip install for {peer.name}")
+    if peer.example is not None:
+        install_example(folder, peer.example)
+
+
+def install_example(folder: Path, example: Example) -> None:
+    """Let pip fetch the source distribution, and install the package that it has inside."""
+    pip, sources = [str(folder / "bin/python"), "-m", "pip"], folder / "sources"
+    name = example.of.partition("==")[0]
+    fetch = [*pip, "download", "-q", "--no-deps", "--no-binary", name, "-d", str(sources), example.of]
+    run(fetch, f"pip download {example.of}")
+    archive = next(sources.glob("*.tar.gz"), None)
+    if archive is None:
+        raise CannotInstall(f"{example.of} has no source distribution here")
+    inside = f"{example.package} @ {archive.resolve().as_uri()}#subdirectory={example.folder}"
+    run([*pip, "install", "-q", inside], f"pip install {example.package}")
 
 
 def install_node_packages(peer: NodePeer) -> None:

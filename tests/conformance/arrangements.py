@@ -1,4 +1,6 @@
-"""Where the suite is pointed: the everything-server alone, and Taskgate in front of it in several arrangements.
+"""Where the suite is pointed: an everything-server alone, and Taskgate in front of it in several arrangements.
+
+There are two: our own, which also has tasks and can be held to one generation, and the official one of the Python SDK.
 
 Behind Taskgate the scope uses plain names, because the suite calls fixed ones. One arrangement has an upstream
 without tasks of its own: there the gateway itself must provide them.
@@ -11,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.harness.absent import HOME
 from tests.harness.gateway import running_gateway
 from tests.harness.peers import EVERYTHING
 from tests.harness.programs import free_port, listening, running
@@ -56,15 +59,40 @@ class Arrangement:
     @asynccontextmanager
     async def through(self) -> AsyncIterator[str]:
         """The URL of a gateway in front of it."""
-        async with self.server() as entry:
-            config = {
-                "schema": 1,
-                "servers": {"everything": entry},
-                "scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}},
-                **(OWN_TASKS if self.own_tasks else {}),
-            }
-            async with running_gateway(config) as gateway:
-                yield gateway.url
+        async with self.server() as entry, before(entry, OWN_TASKS if self.own_tasks else {}) as url:
+            yield url
+
+
+@dataclass(frozen=True, slots=True)
+class Official:
+    """The everything-server that the Python SDK is tested with. It speaks both generations, and has no tasks."""
+
+    name: str
+    stdio: bool = False
+
+    @asynccontextmanager
+    async def through(self) -> AsyncIterator[str]:
+        if self.stdio:
+            python = str(HOME / "official23/bin/python")
+            run = "from mcp_everything_server.server import mcp; mcp.run('stdio')"
+            async with before({"command": python, "args": ["-c", run]}, {}) as url:
+                yield url
+            return
+        async with officially() as direct, before({"url": direct}, {}) as url:
+            yield url
+
+
+@asynccontextmanager
+async def before(server: dict[str, Any], more: dict[str, Any]) -> AsyncIterator[str]:
+    """The URL of a gateway in front of a server."""
+    config = {
+        "schema": 1,
+        "servers": {"everything": server},
+        "scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}},
+        **more,
+    }
+    async with running_gateway(config) as gateway:
+        yield gateway.url
 
 
 @asynccontextmanager
@@ -72,6 +100,19 @@ async def directly() -> AsyncIterator[str]:
     async with replace(ARRANGEMENTS[0], options=()).server() as entry:
         yield entry["url"]
 
+
+@asynccontextmanager
+async def officially() -> AsyncIterator[str]:
+    port = free_port()
+    program = [HOME / "official23/bin/mcp-everything-server", "--port", str(port), "--log-level", "ERROR"]
+    async with running(program, listening(port)):
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+OFFICIAL = (
+    Official("the official Python everything-server over HTTP"),
+    Official("the official Python everything-server over stdio", stdio=True),
+)
 
 ARRANGEMENTS = (
     Arrangement("an HTTP upstream that speaks both generations"),

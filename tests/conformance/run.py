@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from tests.conformance.arrangements import ARRANGEMENTS, directly
+from tests.conformance.arrangements import ARRANGEMENTS, OFFICIAL, directly, officially
 from tests.conformance.suite import REVISIONS, Verdicts, count, failures, losses, run_suite
 
 
@@ -40,7 +40,27 @@ async def main() -> int:
             lost_any = lost_any or bool(owed)
             print(f"{ARRANGEMENTS[number].name}, {revision}: {count(verdicts)}, {len(owed)} lost")
             show(lost)
+    if not chosen.direct_only and chosen.arrangement is None:
+        lost_any = await run_official(revisions) or lost_any
     return 1 if lost_any else 0
+
+
+async def run_official(revisions: list[str]) -> bool:
+    """The same comparison with the official everything-server; whether anything was lost."""
+    async with officially() as url:
+        direct = await run_both(url, revisions)
+    for revision, verdicts in direct.items():
+        print(f"the official everything-server directly, {revision}: {count(verdicts)}")
+    lost_any = False
+    for arrangement in OFFICIAL:
+        async with arrangement.through() as url:
+            through = await run_both(url, revisions)
+        for revision, verdicts in through.items():
+            lost = losses(direct[revision], verdicts)
+            lost_any = lost_any or bool(lost)
+            print(f"{arrangement.name}, {revision}: {count(verdicts)}, {len(lost)} lost")
+            show(lost)
+    return lost_any
 
 
 def show(reasons: dict[str, str]) -> None:

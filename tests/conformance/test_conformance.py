@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from tests.conformance.arrangements import ARRANGEMENTS, Arrangement, directly
+from tests.conformance.arrangements import ARRANGEMENTS, OFFICIAL, Arrangement, Official, directly, officially
 from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_suite
 
 pytestmark = [
@@ -23,12 +24,19 @@ EXPECTED: dict[str, list[str]] = json.loads((Path(__file__).parent / "expected_f
 def direct() -> dict[str, Verdicts]:
     """The verdicts without a gateway, read once for all arrangements."""
 
-    async def run() -> dict[str, Verdicts]:
-        async with directly() as url:
-            found = await asyncio.gather(*(run_suite(url, revision) for revision in REVISIONS))
-        return dict(zip(REVISIONS, found, strict=True))
+    return asyncio.run(verdicts_at(directly()))
 
-    return asyncio.run(run())
+
+@pytest.fixture(scope="module")
+def official() -> dict[str, Verdicts]:
+    """The same for the official everything-server."""
+    return asyncio.run(verdicts_at(officially()))
+
+
+async def verdicts_at(server: AbstractAsyncContextManager[str]) -> dict[str, Verdicts]:
+    async with server as url:
+        found = await asyncio.gather(*(run_suite(url, revision) for revision in REVISIONS))
+    return dict(zip(REVISIONS, found, strict=True))
 
 
 def test_the_everything_server_passes_directly_except_for_what_is_listed(direct: dict[str, Verdicts]) -> None:
@@ -37,10 +45,21 @@ def test_the_everything_server_passes_directly_except_for_what_is_listed(direct:
 
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda arrangement: arrangement.name)
 async def test_what_passes_directly_passes_through(arrangement: Arrangement, direct: dict[str, Verdicts]) -> None:
-    async with arrangement.through() as url:
-        found = await asyncio.gather(*(run_suite(url, revision) for revision in REVISIONS))
+    found = await verdicts_at(arrangement.through())
     lost = {
         revision: {name: why for name, why in losses(direct[revision], through).items() if arrangement.owes(name)}
-        for revision, through in zip(REVISIONS, found, strict=True)
+        for revision, through in found.items()
     }
+    assert lost == {revision: {} for revision in REVISIONS}
+
+
+@pytest.mark.peers("official23")
+@pytest.mark.parametrize("arrangement", OFFICIAL, ids=lambda arrangement: arrangement.name)
+async def test_what_the_official_server_passes_directly_it_passes_through(
+    arrangement: Official, official: dict[str, Verdicts]
+) -> None:
+    assert not failures(official["2025-11-25"])
+    assert len({name.split(":")[0] for name in official["2025-11-25"]}) >= 30
+    found = await verdicts_at(arrangement.through())
+    lost = {revision: losses(official[revision], through) for revision, through in found.items()}
     assert lost == {revision: {} for revision in REVISIONS}

@@ -125,3 +125,35 @@ async def test_looking_for_another_generation_leaves_no_link_behind_that_nobody_
         # One session fetches lists, one serves this caller.
         assert len(shop.sessions) == 2
         assert shop.methods["server/discover"] == 1
+
+
+@seam
+async def test_a_stateless_servers_stamp_stays_inside_and_our_lists_carry_ours() -> None:
+    stamp = "io.modelcontextprotocol/serverInfo"
+    shop = Upstream("2026")
+
+    @shop.tool("stamped")
+    async def stamped(call: Call) -> dict[str, Any]:
+        return {"content": [], "_meta": {stamp: {"name": "inner", "version": "1"}, "com.example/own": 1}}
+
+    async with Gateway({}, {"shop": shop}) as gate:
+        old, new = await gate.caller("2025"), await gate.caller("2026")
+        assert (await old.call("shop__stamped")).result["_meta"] == {"com.example/own": 1}
+        for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
+            assert (await new.request(method)).result["_meta"][stamp]["name"] == "taskgate"
+            assert "_meta" not in (await old.request(method)).result
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_lists_are_fetched_with_everything_that_the_gateway_can_offer(generation: str) -> None:
+    """Servers leave out tools that need what their client did not declare."""
+    shop = Upstream(generation)
+    async with Gateway({}, {"shop": shop}) as gate:
+        await (await gate.caller("2025")).tools()
+    if generation == "2025":
+        (declared,) = [m["params"]["capabilities"] for m in shop.received if m.get("method") == "initialize"]
+    else:
+        (asked,) = [m["params"]["_meta"] for m in shop.received if m.get("method") == "tools/list"]
+        declared = asked["io.modelcontextprotocol/clientCapabilities"]
+    assert set(declared) >= {"elicitation", "sampling", "roots"}

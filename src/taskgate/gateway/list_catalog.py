@@ -8,14 +8,18 @@ from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.paging import page
 from taskgate.core.generations import Generation
+from taskgate.core.generations.stateless_2026 import SERVER_INFO
 from taskgate.gateway import own_resources
 from taskgate.gateway.context import Context
+from taskgate.gateway.introduce import SERVER
 from taskgate.gateway.own_tools import table
 from taskgate.gateway.own_tools.manage_servers import NEEDS_PERMISSION
 from taskgate.gateway.request import Request
 
 PAGE: Final = 1000
-_STATELESS_TAIL: Final = b',"resultType":"complete","ttlMs":0,"cacheScope":"private"}'
+_STATELESS_TAIL: Final = (
+    b',"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":' + wire.encode({SERVER_INFO: SERVER}) + b"}"
+)
 _KEYS: Final = {
     "tools/list": (EntryKind.TOOL, b"tools"),
     "prompts/list": (EntryKind.PROMPT, b"prompts"),

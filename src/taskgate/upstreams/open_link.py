@@ -6,8 +6,9 @@ speaks one generation for as long as it runs, so callers of both generations get
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from taskgate import clock
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, Generation
 from taskgate.ports.upstream import CallerFace, LinkKey, Listener
@@ -28,7 +29,8 @@ from taskgate.upstreams.stdio.spec import ChildSpec
 from taskgate.upstreams.stdio_wire import StdioWire
 
 AnyLink = StatefulLink | StatelessLink
-_OLD_SSE_STATUSES = (400, 404, 405)
+_SLOW_STARTS: Final = 4.0
+_OLD_SSE_STATUSES: Final = (400, 404, 405)
 
 
 class Links(Listener, Protocol):
@@ -53,6 +55,8 @@ class Opener:
         self._children: dict[AnyLink, StdioWire] = {}
         self.last_words: tuple[str, ...] = ()
         """What the last program wrote that ended, or that could not be talked to."""
+        self._start_s = 0.0
+        """How long the slowest start of a program took until it answered: one that is only slow must not seem to be silent."""
 
     def adopt(self, spec: ServerSpec) -> None:
         self._spec = spec
@@ -91,7 +95,8 @@ class Opener:
             return stateful
         stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, spec.asks_models)
         by_stdio = spec.transport is Transport.STDIO
-        described = await discovered(stateless, spec.probe_timeout_s if by_stdio else spec.connect_timeout_s)
+        probe_s = max(spec.probe_timeout_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
+        described = await discovered(stateless, probe_s)
         if described is None:
             raise HandshakeRefused(spec.id, f"does not speak {NEWEST_STATELESS}")
         stateless.adopt(described)
@@ -124,11 +129,13 @@ class Opener:
                     return known
                 # Some programs end at the first request they do not know: such a one is started again, once.
                 line = line if line is not None and line.running else await self._started(key.place)
+                began = clock.monotonic()
                 try:
                     link = await self._greet(key, line, face, links)
                 except UpstreamError as problem:
                     refusals[generation] = problem
                 else:
+                    self._start_s = max(self._start_s, clock.monotonic() - began)
                     self.spoken.learn(generation, tuple(refusals))
                     self._children[link], line = line, None
                     return link

@@ -43,7 +43,7 @@ from taskgate.upstreams.standing import SpecAt, Standing, nowhere_else
 from taskgate.upstreams.stateless_link import StatelessLink
 from taskgate.upstreams.stdio.reaper import Reaper
 
-_WAIT_FOR_TURN_S: Final = 20.0
+_WAIT_FOR_TURN_S: Final = 30.0
 HANDSHAKES_AT_ONCE: Final = 32
 STARTS_AT_ONCE: Final = 4
 """Starting a program takes a processor for a while; a handshake over HTTP mostly waits."""

@@ -148,6 +148,14 @@ def test_a_stateless_result_loses_what_stateful_callers_do_not_know() -> None:
     assert "ttlMs" in json.loads(strip_result(body, "tools/call"))
 
 
+def test_the_stamp_of_a_stateless_server_is_taken_off_and_nothing_else() -> None:
+    stamp = {"io.modelcontextprotocol/serverInfo": {"name": "inner", "version": "1"}}
+    assert json.loads(strip_result(wire.encode({"content": [], "_meta": stamp}), "tools/call")) == {"content": []}
+    kept = {"content": [], "_meta": {"com.example/own": 1}}
+    body = wire.encode({"content": [], "_meta": {**stamp, "com.example/own": 1}})
+    assert json.loads(strip_result(body, "tools/call")) == kept
+
+
 def test_questions_and_state_are_handed_over_as_a_result() -> None:
     asked = json.loads(input_required({"k": Raw(b'{"method":"m"}')}, "s"))
     assert asked == {"resultType": "input_required", "inputRequests": {"k": {"method": "m"}}, "requestState": "s"}

@@ -14,7 +14,7 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import NEWEST_STATELESS, STATELESS_REVISIONS
 from taskgate.core.header_value import decode_header_value
-from taskgate.core.meta import insert_first, meta_of, with_meta
+from taskgate.core.meta import META, insert_first, meta_of, with_meta
 from taskgate.core.wire import Members, Raw
 
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -156,9 +156,11 @@ def cached_privately(result: bytes, ttl_ms: int = 0) -> bytes:
 
 
 def strip_result(result: bytes | Raw, method: str) -> bytes:
-    """A stateless result as a stateful caller expects it."""
+    """A stateless result as a stateful caller expects it: also without the stamp by which the server names itself."""
     members = wire.members_of(result)
     members.pop("resultType", None)
+    if META in members and SERVER_INFO.encode() in bytes(members[META]):
+        members = with_meta(members, {}, drop=(SERVER_INFO,))
     if method in CACHEABLE:
         members.pop("ttlMs", None)
         members.pop("cacheScope", None)

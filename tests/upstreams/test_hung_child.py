@@ -1,0 +1,86 @@
+"""A program on standard streams that hangs is ended with everything it started, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgate.core.activity.events import EventKind
+from taskgate.core.errors import TaskgateError
+from taskgate.core.generations import Generation
+from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.wire import Raw
+from taskgate.ports.upstream import CallerFace, Link, LinkKey
+from taskgate.upstreams import health
+from taskgate.upstreams.http.client import HttpClient
+from taskgate.upstreams.server import Server
+from taskgate.upstreams.spec import ServerSpec, Transport
+from taskgate.upstreams.stdio.reaper import Reaper
+
+# Answers the handshake, starts a helper that would outlive it, tells both numbers in a file, and then never says anything again.
+HANGS = """
+import json, os, subprocess, sys, time
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+opening = json.loads(sys.stdin.readline())
+result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "hangs", "version": "1"}}
+print(json.dumps({"jsonrpc": "2.0", "id": opening["id"], "result": result}), flush=True)
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()} {helper.pid}\\n")
+time.sleep(600)
+"""
+
+
+class Heard:
+    """Remembers what the server said about itself."""
+
+    def __init__(self) -> None:
+        self.kinds: list[EventKind] = []
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None: ...
+
+    async def on_question(self, link: Link, question: Question) -> Answer:
+        return not_supported(question.method)
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None: ...
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        self.kinds.append(kind)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes through /proc")
+async def test_a_child_that_answers_no_ping_is_started_again_and_its_helpers_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EVERY_S", "WHEN_DEGRADED_S", "PATIENCE_S"):
+        monkeypatch.setattr(health, name, 0.05)
+    told, heard = tmp_path / "pids", Heard()
+    told.touch()
+    spec = ServerSpec("hangs", Transport.STDIO, command=sys.executable, args=("-c", HANGS, str(told)))
+    reaper, http = Reaper(), HttpClient()
+    server = Server(spec, heard, http, reaper)
+    try:
+        async with asyncio.timeout(60):
+            await server.link(LinkKey(Generation.STATEFUL, "ann"), CallerFace({}))
+            while len(told.read_text().splitlines()) < 2:
+                await asyncio.sleep(0.05)
+            first = [int(pid) for pid in told.read_text().splitlines()[0].split()]
+            while any(runs(pid) for pid in first):
+                await asyncio.sleep(0.05)
+        assert EventKind.SERVER_PROCESS_CRASHED in heard.kinds
+    finally:
+        await server.close()
+        await reaper.close()
+        await http.close()
