@@ -9,11 +9,12 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test again check format lint types contract tests peers demo bench fuzz chaos conformance conversations lock clean
+.PHONY: help run test quick check format lint types contract tests peers demo bench fuzz chaos conformance conversations lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
 	@echo "make test    every check: format, lint, types, import contract, tests, coverage"
+	@echo "make quick   the same checks and every test that starts no program; for every save"
 	@echo "make demo    one fast call, one slow call, one approval and one question, explained"
 	@echo "make bench   compare with a direct connection and with other proxies"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
@@ -58,15 +59,14 @@ peers: $(STAMP)
 
 tests: $(STAMP) peers
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not long" || $(MAKE) --no-print-directory again
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not long"
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py
 
-# Deadlines can be missed on a busy machine. What failed is run once more, alone; what fails again is a failure.
-again:
-	@echo "SOME TESTS FAILED. They are run once more, one at a time:"
-	$(BIN)/python -m coverage run -m pytest -n 0 --last-failed --last-failed-no-failures none -m "not long"
+# Everything that runs in the tests' own process, most of it in virtual time.
+quick: check
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long and not starts_programs"
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run

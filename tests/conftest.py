@@ -21,6 +21,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
+from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
@@ -35,14 +36,23 @@ settings.load_profile("house")
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: runs in the test's process, on a loop whose time is virtual")
     config.addinivalue_line("markers", "real_processes: in a module of virtual time, a test that needs real ones")
+    config.addinivalue_line("markers", "starts_programs: set by itself; left out by `make quick`")
     config.addinivalue_line("markers", "peers(*names): needs these environments of tools/peers.py")
+
+
+def _in_virtual_time(item: pytest.Item) -> bool:
+    return item.get_closest_marker("virtual_time") is not None and item.get_closest_marker("real_processes") is None
+
+
+def _mark_what_starts_programs(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not _in_virtual_time(item) and reaches_programs(item.path):
+            item.add_marker(pytest.mark.starts_programs)
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Tests marked `virtual_time` run on a loop whose time is virtual; the programs they start run on the same loop."""
-    if item.get_closest_marker("virtual_time") is None or item.get_closest_marker("real_processes") is not None:
-        return {"real": asyncio.new_event_loop}
-    return {"virtual": virtual_loop}
+    return {"virtual": virtual_loop} if _in_virtual_time(item) else {"real": asyncio.new_event_loop}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -82,6 +92,7 @@ def _share_out(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _mark_what_starts_programs(items)
     _share_out(items)
     kept, left_out = [], []
     for item in items:

@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.features.wire_client import WireClient, config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.features.wire_client import PATIENCE_S, WireClient, config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 PROGRESS = "notifications/progress"
 
 

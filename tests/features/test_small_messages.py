@@ -9,7 +9,7 @@ import pytest
 from tests.features.wire_client import WireClient, config, session
 from tests.harness.gateway import running_gateway
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 
 
 async def test_a_server_that_pings_is_answered_by_the_gateway() -> None:

@@ -21,7 +21,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening
 from tests.harness.programs import running as running_program
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 URL = {"elicitation": {"form": {}, "url": {}}}
 GOOD = "https://example.test/sign"
@@ -447,6 +447,7 @@ async def test_the_list_form_is_no_form_where_vendor_methods_are_off() -> None:
         assert caller.asked == []
 
 
+@pytest.mark.real_processes
 async def test_the_page_shows_who_asks_and_where_the_link_leads(gateway: Gateway) -> None:
     async with session(gateway, {}, token=TOKENS["ann"]) as caller:
         call = asyncio.create_task(caller.told("open_url", {"url": "https://sign.example.test:8443/in"}))

@@ -14,7 +14,7 @@ from tests.features.wire_client import config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -100,6 +100,7 @@ async def test_output_that_does_not_fit_is_an_error_result_that_says_it_ran(stri
             assert result["_meta"]["taskgate/error"]["executed"] == "yes"
 
 
+@pytest.mark.real_processes
 async def test_output_whose_schema_cannot_be_used_passes_and_the_operator_is_told(strict: Gateway) -> None:
     """The tool has run: what it gave is not withheld because its server describes it badly."""
     async with session(strict) as caller:

@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.features.wire_client import config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60), pytest.mark.virtual_time]
 METHODS = ("tasks/create", "requests/cancel", "elicitation/create")
 
 
@@ -96,6 +96,7 @@ async def test_bad_input_is_refused_with_the_older_number_where_there_is_one(
         assert (problem.code, problem.kind, problem.said) == (code, kind, said)
 
 
+@pytest.mark.real_processes
 async def test_an_id_can_be_used_once(gateway: Gateway) -> None:
     async with session(gateway, {"tasks": {}}) as caller:
         await caller.ask("tasks/create", {"id": "mine", "action": "echo", "arguments": {}})

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import META as PREFIX
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 WITHIN_S = 10
 META = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": {}}

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import META, RawClient
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port
 from tests.harness.raw_client import Answer, RawClient, read_messages
 
-pytestmark = pytest.mark.timeout(60)
+from taskgate import clock
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.virtual_time]
 PIPE = {"command": sys.executable, "args": [str(MIRROR), "stdio"]}
 
 
@@ -171,10 +172,10 @@ async def test_a_caller_has_as_long_to_speak_as_the_file_says(tmp_path: Path, li
         async def patience() -> float:
             reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             writer.write(begun)
-            began = time.monotonic()
+            began = clock.monotonic()
             assert await asyncio.wait_for(reader.read(), 20) == b""
             writer.close()
-            return time.monotonic() - began
+            return clock.monotonic() - began
 
         slow = asyncio.create_task(patience())
         await asyncio.sleep(4)
@@ -193,12 +194,13 @@ async def test_the_time_to_drain_follows_a_reload(tmp_path: Path) -> None:
             await caller.call("a__mirror", {"value": 1})
             slow = asyncio.create_task(caller.call("a__sleep", {"value": 20}))
             await asyncio.sleep(0.3)
-            began = time.monotonic()
+            began = clock.monotonic()
             assert await gateway.stop() == 0
-            assert time.monotonic() - began < 5
+            assert clock.monotonic() - began < 5
             assert verdict(await asyncio.wait_for(slow, 5)) == ("outcome_unknown", "maybe")
 
 
+@pytest.mark.real_processes
 async def test_the_length_of_results_follows_a_reload_in_conversations_that_go_on(tmp_path: Path) -> None:
     port = free_port()
     servers = {"a": http_server(port), "pipe": PIPE}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import RawClient
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 ANY_JSON = st.recursive(
     st.none()

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import Answer, RawClient
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 
 def verdict(answer: Answer) -> tuple[str, str]:

@@ -7,23 +7,45 @@ by `tests/conftest.py`, and the run ends by naming the peer, the reason and the 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent.parent / ".peers"
 KNOWN = ("mcp130", "mcp23", "fastmcp", "ts1", "ts2", "conformance", "everything", "inspector", "browser")
-BROWSER = ("chromium", "chromedriver")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+DRIVERS = ("chromedriver", "chromium.chromedriver", "/usr/lib/chromium/chromedriver")
+PLAYWRIGHT = ("chromium-*/chrome-linux*/chrome", "chromium_headless_shell-*/chrome-linux*/headless_shell")
+GET_BROWSER = (
+    "Debian: apt-get install chromium chromium-driver; elsewhere: a Chromium and the chromedriver of its version"
+)
+
+
+def find_browser() -> str | None:
+    """Debian's Chromium, Chrome, or the newest one that Playwright has fetched."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is not None:
+        return found
+    kept = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    fetched = [str(path) for pattern in PLAYWRIGHT for path in sorted(kept.glob(pattern), reverse=True)]
+    return fetched[0] if fetched else None
+
+
+def find_driver() -> str | None:
+    """The program that drives it, under any of the names it goes by."""
+    return next((path for name in DRIVERS if (path := shutil.which(name))), None)
+
+
+def _browser_reason() -> str | None:
+    there = {"a Chromium": find_browser(), "its chromedriver": find_driver()}
+    missing = [what for what, path in there.items() if path is None]
+    return f"{' and '.join(missing)} not installed; {GET_BROWSER}" if missing else None
 
 
 def reason_for(name: str) -> str | None:
     """Why this peer is not here, or None when it is."""
     if name == "browser":
-        missing = [program for program in BROWSER if shutil.which(program) is None]
-        return (
-            f"{' and '.join(missing)} not installed; Debian: apt-get install chromium chromium-driver"
-            if missing
-            else None
-        )
+        return _browser_reason()
     if (HOME / name / ".installed").exists():
         return None
     return recorded().get(name, "not installed; run `python tools/peers.py`")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from tests.harness.absent import find_browser, find_driver
 from tests.harness.programs import free_port, listening, running
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
@@ -94,9 +95,9 @@ async def a_browser() -> AsyncIterator[Browser]:
     """A fresh browser without cookies."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
-        options = {"binary": "/usr/bin/chromium", "args": [*_FLAGS, f"--user-data-dir={profile}"]}
+        options = {"binary": find_browser(), "args": [*_FLAGS, f"--user-data-dir={profile}"]}
         wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
-        driver = ["chromedriver", f"--port={port}"]
+        driver = [find_driver() or "chromedriver", f"--port={port}"]
         async with (
             running(driver, listening(port), {"HOME": os.environ.get("HOME", profile)}),
             httpx2.AsyncClient() as http,

@@ -6,13 +6,16 @@ import asyncio
 import hashlib
 import json
 import re
-import time
 from typing import Any
 
 import pytest
 from tests.harness.gateway import running_gateway
 from tests.harness.peers import CALLERS, Caller
 from tests.scopes.talking import GENERATIONS, STATEFUL, Talker, opened, scope, server
+
+from taskgate import clock
+
+pytestmark = pytest.mark.virtual_time
 
 GREEDY, POLITE = "greedy-token", "polite-token"
 
@@ -49,6 +52,7 @@ async def until_running(talker: Talker, calls: int) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.real_processes
 async def test_no_more_calls_run_at_once_than_the_budget_allows_and_all_are_answered() -> None:
     async with (
         running_gateway(config({"max_concurrency": 2})) as gateway,
@@ -134,9 +138,9 @@ async def test_a_full_line_refuses_at_once_and_nothing_was_executed(version: str
         for number, talker in enumerate((greedy, greedy, polite), start=1):
             running.append(asyncio.create_task(talker.call("work__slow", seconds=1)))
             await until_running(greedy, number)
-        began = time.monotonic()
+        began = clock.monotonic()
         refused = await polite.call("work__slow", seconds=1)
-        took = time.monotonic() - began
+        took = clock.monotonic() - began
         other = await polite.call("free__read")
         await asyncio.gather(*running)
         seen = await counted(greedy)
@@ -273,6 +277,7 @@ async def test_a_caller_that_calls_too_often_is_told_when_to_come_back(version: 
 
 
 @pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
+@pytest.mark.real_processes
 async def test_a_real_client_survives_being_refused_for_its_rate(caller: Caller) -> None:
     limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 1}
     call = {"op": "call", "name": "free__read", "arguments": {}}

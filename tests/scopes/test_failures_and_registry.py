@@ -6,13 +6,16 @@ import asyncio
 import json
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.harness.gateway import Gateway, running_gateway
 from tests.scopes.talking import GENERATIONS, SERVER, STATELESS, Talker, opened, scope, server
+
+from taskgate import clock
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def metrics_of(talker: Talker, gateway: Gateway) -> str:
@@ -44,9 +47,9 @@ async def test_a_server_that_fails_or_lacks_a_variable_takes_only_itself_away(ve
     async with running_gateway(config) as gateway, opened(gateway.url, version) as caller:
         assert await caller.tools() == ["good__read"]
         assert (await caller.call("good__read")).text == "good:read"
-        began = time.monotonic()
+        began = clock.monotonic()
         assert await caller.tools() == ["good__read"]
-        remembered = time.monotonic() - began
+        remembered = clock.monotonic() - began
         lost = await caller.call("absent__read")
         metrics = await metrics_of(caller, gateway)
     assert remembered < 0.7
@@ -89,6 +92,7 @@ def record(name: str, *tools: str, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("version", GENERATIONS)
+@pytest.mark.real_processes
 async def test_records_that_come_change_and_go_are_followed(version: str, tmp_path: Path) -> None:
     folder = tmp_path / "mcp.d"
     folder.mkdir()
@@ -129,6 +133,7 @@ async def test_hostile_and_broken_records_are_reported_and_the_rest_serve(tmp_pa
         assert bad in gateway.log
 
 
+@pytest.mark.real_processes
 async def test_a_folder_that_is_made_later_or_moved_is_followed_too(tmp_path: Path) -> None:
     config = {"schema": 1, "registry_dir": "./later.d", "scopes": {"default": scope("*")}}
     async with running_gateway(config, tmp_path) as gateway, opened(gateway.url, STATELESS) as caller:
@@ -157,8 +162,8 @@ async def test_a_reload_changes_how_long_lists_may_take_and_how_long_they_may_be
         took = 0.0
         async with asyncio.timeout(20):
             while took < 0.9:
-                began = time.monotonic()
+                began = clock.monotonic()
                 await caller.tools()
-                took = time.monotonic() - began
+                took = clock.monotonic() - began
                 await asyncio.sleep(0.1)
     assert took < 3

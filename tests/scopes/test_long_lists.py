@@ -10,7 +10,7 @@ from tests.scopes.talking import STATEFUL, STATELESS, opened, scope, server
 
 from taskgate.gateway.list_catalog import PAGE
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.virtual_time]
 NAMES = [f"tool_{number}" for number in range(PAGE + 5)]
 
 

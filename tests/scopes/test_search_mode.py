@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
         "plain": scope("git", "thief", mode="search", names="plain"),
     },
 }
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -125,6 +125,7 @@ async def test_a_session_that_narrows_searches_less(gateway: Gateway, version: s
 
 
 @pytest.mark.parametrize("caller", [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS])
+@pytest.mark.real_processes
 async def test_a_real_client_searches_describes_and_calls(gateway: Gateway, caller: Caller) -> None:
     script = [
         {"op": "tools"},

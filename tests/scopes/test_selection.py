@@ -53,7 +53,7 @@ async def guarded() -> AsyncIterator[Gateway]:
         yield running
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
 
 @pytest.mark.parametrize("version", GENERATIONS)

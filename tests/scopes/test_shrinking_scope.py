@@ -15,6 +15,8 @@ from tests.scopes.talking import GENERATIONS, LIST_CHANGED, opened, scope, serve
 
 from taskgate.store.sqlite.store import open_store
 
+pytestmark = pytest.mark.virtual_time
+
 SERVERS = {"files": server("files", "read", "delete", "touch"), "mail": server("mail", "send")}
 
 
@@ -124,6 +126,7 @@ def script(touched: Path) -> Sequence[dict[str, Any]]:
     "caller",
     [pytest.param(c, id=c.name, marks=pytest.mark.peers(c.peer)) for c in CALLERS if c.generation.value == "2025"],
 )
+@pytest.mark.real_processes
 async def test_a_real_client_follows_a_scope_that_shrinks(caller: Caller, tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     async with running_gateway(WIDE) as gateway:

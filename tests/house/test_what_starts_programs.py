@@ -1,0 +1,19 @@
+"""`make quick` leaves out what starts programs, and only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.harness.reach import reaches_programs
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def test_a_file_that_starts_programs_is_known_by_what_it_imports() -> None:
+    assert reaches_programs(TESTS / "conversations" / "test_conversations.py")
+    assert reaches_programs(TESTS / "gateway" / "test_lifecycle.py")
+
+
+def test_what_runs_in_the_process_is_not_taken_for_one() -> None:
+    assert not reaches_programs(TESTS / "seam" / "test_the_seam.py")
+    assert not reaches_programs(TESTS / "core" / "test_wire.py")
