@@ -44,7 +44,10 @@ def install(
         _undo(chosen, records)
         return
     target = (config or find() or Path("taskgate.yaml")).absolute()
-    plan = planned(gather([chosen], host), target)
+    gathered = gather([chosen], host)
+    for note in gathered.notes:
+        typer.echo(f"note: {note}", err=True)
+    plan = planned(gathered, target)
     changes = _planned_changes(chosen, host, Gateway((), url) if url else Gateway(gateway_command(target)))
     typer.echo(plan.diff(str(target)), nl=False)
     for change in changes:

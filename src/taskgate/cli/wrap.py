@@ -70,13 +70,17 @@ def _client(program: str, name: str | None) -> Client:
 
 def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall, Host
+    from taskgate.config.clients.gather import gather
     from taskgate.config.clients.plan_import import CannotImport
     from taskgate.config.clients.plan_takeover import AlreadyInFront
     from taskgate.config.clients.plan_wrap import NothingToWrap, plan_wrap
     from taskgate.config.clients.settings_text import SettingsError
 
+    host = Host.here()
+    for note in gather([client], host).notes:
+        typer.echo(f"note: {note}", err=True)
     try:
-        return plan_wrap(client, Host.here(), config, folder)
+        return plan_wrap(client, host, config, folder)
     except (AlreadyInFront, CannotImport, CannotInstall, NothingToWrap, SettingsError) as error:
         raise stop(str(error)) from None
 

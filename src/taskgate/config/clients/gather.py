@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taskgate.config.clients.client import Client, Entry, Host, Place, is_gateway
-from taskgate.config.clients.server_entry import in_our_variables, with_absolute_cwd
+from taskgate.config.clients.server_entry import in_our_variables, why_it_stays, with_absolute_cwd
 from taskgate.config.clients.settings_text import SettingsError, servers_in
 from taskgate.config.files import read_bytes
 from taskgate.config.problems import ConfigError
@@ -72,7 +72,10 @@ def _gather_place(client: Client, place: Place, host: Host, result: Gathered) ->
         server = client.read(in_our_variables(entry, client.variables))
         if is_gateway(name, server):
             continue
-        if "command" not in server and "url" not in server:
-            result.notes.append(f'{place.path}: "{name}" has neither a command nor an address; it stays behind')
+        why = why_it_stays(entry)
+        if why is None and "command" not in server and "url" not in server:
+            why = "has neither a command nor an address"
+        if why is not None:
+            result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and does not pass the gateway')
             continue
         result.found.append(Found(name, with_absolute_cwd(server, host.folder), client.name, place.path))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from taskgate.config.clients.client import GATEWAY_NAME, Client, Gateway, Host, Place, is_gateway
 from taskgate.config.clients.gather import read_settings
+from taskgate.config.clients.server_entry import why_it_stays
 from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
 
 
@@ -28,7 +29,7 @@ class FileChange:
 
 
 def plan_takeover(client: Client, host: Host, gateway: Gateway) -> list[FileChange]:
-    """The changes that leave the client with the gateway and nothing else."""
+    """The changes that leave the client with the gateway, and with the servers that only the client itself can start."""
     changes: dict[Path, FileChange] = {}
     for place in client.places(host):
         known = changes.get(place.path)
@@ -37,10 +38,11 @@ def plan_takeover(client: Client, host: Host, gateway: Gateway) -> list[FileChan
         servers = _servers(text, place)
         if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
             raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
+        kept = {name: entry for name, entry in servers.items() if why_it_stays(entry) is not None}
         if place.main:
-            text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway)})
-        elif servers:
-            text = with_servers(text, place, {})
+            text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway), **kept})
+        elif len(kept) < len(servers):
+            text = with_servers(text, place, kept)
         else:
             continue
         places = (*(known.places if known else ()), place)

@@ -40,6 +40,29 @@ def read_usual(entry: Entry) -> Entry:
     return {**server, **_transport(entry, server), **_switch(entry), **_tool_lists(entry)}
 
 
+def why_it_stays(entry: Entry) -> str | None:
+    """Why a server must stay with its client, because only the client can do what its entry says; None if it can move."""
+    if entry.get("source") == "extension":
+        return "is started by an extension of the client"
+    if "envFile" in entry:
+        return "reads its variables from a file (envFile)"
+    if _asks_for_input(entry):
+        return "asks its user for values (${input:...})"
+    if any(isinstance(entry.get(key), dict) and entry[key] for key in ("oauth", "auth")):
+        return "is logged in to by the client (OAuth)"
+    if not any(entry.get(key) for key in ("command", "url", "serverUrl", "httpUrl")):
+        return "has neither a command nor an address"
+    return None
+
+
+def _asks_for_input(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_asks_for_input(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_asks_for_input(item) for item in value)
+    return isinstance(value, str) and "${input:" in value
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

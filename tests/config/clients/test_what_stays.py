@@ -1,0 +1,46 @@
+"""Servers that only their client can start stay with it, and their user is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgate.config.clients.client import Gateway, Host
+from taskgate.config.clients.gather import gather
+from taskgate.config.clients.known import client_named
+from taskgate.config.clients.plan_takeover import plan_takeover
+
+GATEWAY = Gateway(("/bin/taskgate", "stdio"))
+STAYING: dict[str, tuple[str, dict[str, Any]]] = {
+    "extension": ("zed", {"source": "extension", "settings": {"key": "x"}}),
+    "input": ("vscode", {"command": "npx", "args": ["x"], "env": {"KEY": "${input:key}"}}),
+    "env_file": ("vscode", {"command": "npx", "args": ["x"], "envFile": "${workspaceFolder}/.env"}),
+    "oauth": ("claude-code", {"type": "http", "url": "https://x.test/mcp", "oauth": {"clientId": "c"}}),
+}
+
+
+@pytest.mark.parametrize("kind", STAYING)
+def test_it_stays_and_the_others_move(kind: str, tmp_path: Path) -> None:
+    name, entry = STAYING[kind]
+    client = client_named(name)
+    host = Host(tmp_path, tmp_path / "project", "linux", {})
+    (place,) = [place for place in client.places(host) if place.main]
+    place.path.parent.mkdir(parents=True, exist_ok=True)
+    tree: dict[str, Any] = {"moves": {"command": "cat"}, "stays": entry}
+    for key in reversed(place.pointer):
+        tree = {key: tree}
+    place.path.write_text(json.dumps(tree))
+    gathered = gather([client], host)
+    assert [found.name for found in gathered.found] == ["moves"]
+    (note,) = gathered.notes
+    assert '"stays"' in note
+    assert "does not pass the gateway" in note
+    (change,) = [change for change in plan_takeover(client, host, GATEWAY) if change.path == place.path]
+    after: Any = json.loads(change.after)
+    for key in place.pointer:
+        after = after[key]
+    assert set(after) == {"taskgate", "stays"}
+    assert after["stays"] == entry
