@@ -64,18 +64,18 @@ def _defaults(node: ast.AST) -> list[ast.expr]:
 
 def _foreign_assignments(tree: ast.Module, classes: set[str]) -> Iterator[tuple[int, str]]:
     """Every assignment to an attribute of what is neither `self` nor a value of this module's own classes."""
-    owned: dict[int, set[str]] = {}
-    for function in ast.walk(tree):
-        if isinstance(function, Function):
-            names = _own_names(function, classes)
-            for inner in ast.walk(function):
-                owned.setdefault(id(inner), set()).update(names)
-    for node in ast.walk(tree):
-        for target in _targets(node):
-            base = target.value
-            known = {"self", "cls"} | owned.get(id(node), set())
-            if not (isinstance(base, ast.Name) and base.id in known):
-                yield target.lineno, ast.unparse(target)
+    suspects = [
+        (node, target)
+        for node in ast.walk(tree)
+        for target in _targets(node)
+        if not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"))
+    ]
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)] if suspects else []
+    for node, target in suspects:
+        around = (function for function in functions if any(inner is node for inner in ast.walk(function)))
+        known = {name for function in around for name in _own_names(function, classes)}
+        if not (isinstance(target.value, ast.Name) and target.value.id in known):
+            yield target.lineno, ast.unparse(target)
 
 
 def _targets(node: ast.AST) -> Iterator[ast.Attribute]:

@@ -6,10 +6,8 @@ hub; what a reload replaces it reads from a `Live` value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.audit import Entry
@@ -38,7 +36,7 @@ from taskgate.gateway.governance.last_look import LastLook
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.guests import Guests, NewServer
+from taskgate.gateway.guests import Guests
 from taskgate.gateway.live import Live
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.plan import Plan
@@ -73,88 +71,13 @@ from taskgate.gateway.url_elicitations import UrlElicitations
 from taskgate.gateway.validate import Validation
 from taskgate.gateway.vendor_methods import VendorMethods
 from taskgate.gateway.views import Views
+from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
-from taskgate.ports.upstream import Listener, Upstream
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
-
-
-class Servers(Protocol):
-    """Makes upstreams. Their links tell the listener what servers say outside any request."""
-
-    def configured(self, listener: Listener) -> Mapping[str, Upstream]:
-        """All servers of the configuration."""
-        ...
-
-    def added(self, new: NewServer, listener: Listener) -> Upstream:
-        """One that a caller brings along."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Foundation:
-    """What almost every part needs."""
-
-    plan: Live[Plan]
-    upstreams: Live[Mapping[str, Upstream]]
-    store: Store
-    metrics: Metrics
-    events: EventHub
-    seal: Seal
-    tracing: Tracing | None
-    waterfall: Waterfall
-    address: PublicAddress
-    budgets: Budgets
-    sessions: SessionTable
-    subscriptions: Subscriptions
-
-
-@dataclass(slots=True, eq=False)
-class Lists:
-    """What servers offer, what is made of it for each scope, and who looks at it first."""
-
-    validation: Validation
-    pins: Pins
-    annotations: Annotations
-    catalogs: Catalogs
-    scope_record: ScopeRecord
-    views: Views
-
-
-@dataclass(slots=True, eq=False)
-class Asking:
-    """Who answers what servers ask."""
-
-    activity: Activity
-    models: Models
-    urls: UrlElicitations
-    asker: Asker
-    pages: ElicitationPages
-    own_pages: OwnElicitations
-    server_pages: ServerElicitations
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """The runs of tasks, and everything below them."""
-
-    desk: TaskDesk
-    conversations: Conversations
-    followers: Followers
-    questions: TaskQuestions
-    results: TaskResults
-    task_inbox: TaskInbox
-    runs: Runs
-
-
-@dataclass(slots=True, eq=False)
-class Governed:
-    approvals: Approvals
-    ask_caller: AskCaller
-    governor: Governor
 
 
 def wire_gateway(
@@ -171,18 +94,7 @@ def wire_gateway(
     base = _foundation(plan, store, metrics, seal_key, tracing)
     lists = _lists(base)
     asking = _asking(base)
-    news = UpstreamNews(
-        base.plan,
-        lists.catalogs,
-        lists.views,
-        base.sessions,
-        base.subscriptions,
-        activity=asking.activity,
-        asker=asking.asker,
-        urls=asking.urls,
-        pages=asking.server_pages,
-        events=base.events,
-    )
+    news = _news(base, lists, asking)
     # The listener of every link: from here on upstreams can be made.
     base.upstreams.replace(servers.configured(news))
     guests = Guests(partial(servers.added, listener=news), local=local)
@@ -273,6 +185,21 @@ def _asking(base: Foundation) -> Asking:
         pages,
         own_pages,
         ServerElicitations(base.plan, own_pages),
+    )
+
+
+def _news(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNews:
+    return UpstreamNews(
+        base.plan,
+        lists.catalogs,
+        lists.views,
+        base.sessions,
+        base.subscriptions,
+        activity=asking.activity,
+        asker=asking.asker,
+        urls=asking.urls,
+        pages=asking.server_pages,
+        events=base.events,
     )
 
 

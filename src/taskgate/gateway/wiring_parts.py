@@ -1,0 +1,121 @@
+"""Groups of parts that `wiring` makes together and hands on, and what it needs from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from taskgate.core.activity.waterfall import Waterfall
+from taskgate.gateway.activity.activity import Activity
+from taskgate.gateway.activity.asker import Asker
+from taskgate.gateway.activity.task_questions import TaskInbox
+from taskgate.gateway.ask_models import Models
+from taskgate.gateway.budgets import Budgets
+from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.elicitation_pages import ElicitationPages
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.governance.annotations import Annotations
+from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.ask_caller import AskCaller
+from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.guests import NewServer
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Plan
+from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.gateway.seal import Seal
+from taskgate.gateway.server_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.sessions import SessionTable
+from taskgate.gateway.subscriptions import Subscriptions
+from taskgate.gateway.tasks.conversation import Conversations
+from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.replies import TaskResults
+from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.url_elicitations import UrlElicitations
+from taskgate.gateway.validate import Validation
+from taskgate.gateway.views import Views
+from taskgate.ports.store import Store
+from taskgate.ports.upstream import Listener, Upstream
+from taskgate.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
+
+class Servers(Protocol):
+    """Makes upstreams. Their links tell the listener what servers say outside any request."""
+
+    def configured(self, listener: Listener) -> Mapping[str, Upstream]:
+        """All servers of the configuration."""
+        ...
+
+    def added(self, new: NewServer, listener: Listener) -> Upstream:
+        """One that a caller brings along."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Foundation:
+    """What almost every part needs."""
+
+    plan: Live[Plan]
+    upstreams: Live[Mapping[str, Upstream]]
+    store: Store
+    metrics: Metrics
+    events: EventHub
+    seal: Seal
+    tracing: Tracing | None
+    waterfall: Waterfall
+    address: PublicAddress
+    budgets: Budgets
+    sessions: SessionTable
+    subscriptions: Subscriptions
+
+
+@dataclass(slots=True, eq=False)
+class Lists:
+    """What servers offer, what is made of it for each scope, and who looks at it first."""
+
+    validation: Validation
+    pins: Pins
+    annotations: Annotations
+    catalogs: Catalogs
+    scope_record: ScopeRecord
+    views: Views
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """Who answers what servers ask."""
+
+    activity: Activity
+    models: Models
+    urls: UrlElicitations
+    asker: Asker
+    pages: ElicitationPages
+    own_pages: OwnElicitations
+    server_pages: ServerElicitations
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """The runs of tasks, and everything below them."""
+
+    desk: TaskDesk
+    conversations: Conversations
+    followers: Followers
+    questions: TaskQuestions
+    results: TaskResults
+    task_inbox: TaskInbox
+    runs: Runs
+
+
+@dataclass(slots=True, eq=False)
+class Governed:
+    approvals: Approvals
+    ask_caller: AskCaller
+    governor: Governor
