@@ -93,13 +93,15 @@ class Stage:
     def write(self, config: Mapping[str, Any]) -> None:
         self.config.write_text(yaml.safe_dump(dict(config), sort_keys=False))
 
+    def command_line(self, *more: str) -> list[str]:
+        return [sys.executable, "-m", "taskgate", "stdio", "-c", str(self.config), *more]
+
     async def client(
         self, *more: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, opened: bool = True
     ) -> Client:
-        command = (sys.executable, "-m", "taskgate", "stdio", "-c", str(self.config), *more)
         with (self.folder / "bridges.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *command,
+                *self.command_line(*more),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
