@@ -162,3 +162,30 @@ def refuse_unknown_sessions_with(server: Upstream, status: int) -> None:
             usual(method, headers, body, reply)  # type: ignore[arg-type]
 
     server._request = refusing  # type: ignore[method-assign,assignment]
+
+
+@seam
+async def test_a_stateless_server_that_came_back_with_other_capabilities_is_listed_again() -> None:
+    shop = Upstream("2026", capabilities={"tools": {}})
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller("2025")
+        assert "shop__new" not in [tool["name"] for tool in await caller.tools()]
+        shop.tool("new", echo)
+        shop.capabilities = {"tools": {"listChanged": True}, "logging": {}}
+        await gate.advance(31)
+        assert "shop__new" in [tool["name"] for tool in await caller.tools()]
+
+
+@pytest.mark.parametrize(("before", "after"), [("2026", "2025"), ("2025", "2026")])
+@seam
+async def test_a_server_that_came_back_in_another_generation_is_found_out_anew(before: str, after: str) -> None:
+    shop = Upstream(before)
+    async with Gateway({}, {"shop": shop}) as gate:
+        caller = await gate.caller(before)
+        assert (await caller.call("shop__echo")).text == "{}"
+        shop.stateless = after == "2026"
+        shop.speaks_2025, shop.speaks_2026 = after == "2025", after == "2026"
+        shop.forget_sessions()
+        shop.hang_up()
+        await gate.advance(120)
+        assert (await caller.call("shop__echo")).text == "{}"
