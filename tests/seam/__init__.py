@@ -43,7 +43,13 @@ What there is:
   server's own tasks.
 - Any asyncio server that listens by `create_server` (uvicorn too) can be started on the loop as an upstream.
 
-What is not here: child processes (stdio upstreams and callers), TLS, real files being watched. They are tested as real processes.
+Tests that are written with the harness of processes (`running_gateway`, `set_stage`, httpx2 callers, scripted servers) run here as
+they are: `pytestmark = pytest.mark.virtual_time` in the module. `taskgate serve` and the servers that a test or a gateway starts
+(Python scripts that read standard input or listen through asyncio) then run on the test's own loop (`processes.py`), signals and
+kills included. Measure time with `taskgate.clock`. A single test that needs real ones says `@pytest.mark.real_processes`.
+
+What is not here: TLS, watched files (reload by signal), pipes between the test and a program (`taskgate stdio`, commands), programs
+that block, SDKs of other environments. Such tests start real processes and wait for facts.
 A test that waits for ever fails with the stack of every task (`Deadlock`): at once if nothing can run, after 600 virtual seconds in
 the library's own waits, after 30 real seconds if a thread does not come back.
 """

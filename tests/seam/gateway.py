@@ -1,7 +1,6 @@
 """The real gateway in the test's process: `Lifecycle.serve`, as `taskgate serve` runs it, on the virtual loop.
 
-Four things differ from a started process, and no more: it listens in memory, its files are not watched (`reload` sends the signal
-instead), the garbage collector keeps its settings, and log lines are kept in `log` as well.
+What differs from a started process, and why, is in `circumstances.py`.
 """
 
 from __future__ import annotations
