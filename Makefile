@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick check format lint types contract tests peers demo bench fuzz chaos conformance conversations lock clean
+.PHONY: help run test quick check format lint types contract tests peers demo bench fuzz pause chaos conformance conversations lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -18,6 +18,7 @@ help:
 	@echo "make demo    one fast call, one slow call, one approval and one question, explained"
 	@echo "make bench   compare with a direct connection and with other proxies"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
+	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -79,6 +80,9 @@ bench: $(STAMP) peers
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos
+
+pause: $(STAMP)
+	$(BIN)/python -m tests.pause.table
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz

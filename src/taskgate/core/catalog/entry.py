@@ -22,6 +22,9 @@ from taskgate.core.wire import Raw
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
+MAX_NAME: Final = 8192
+
+
 class EntryKind(StrEnum):
     TOOL = "tool"
     PROMPT = "prompt"
@@ -72,7 +75,7 @@ class Entry:
 
 
 def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[Entry]:
-    """The usable entries of one page. An entry without a name is not usable and is left out."""
+    """The usable entries of one page. An entry without a name, or with an endless one, is not usable and is left out."""
     try:
         elements = _elements(listed)
     except msgspec.MsgspecError:
@@ -80,7 +83,7 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[Entry]:
     for raw in elements:
         definition = wire.parse_strictly(bytes(raw))
         name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
-        if type(name) is str and name:
+        if type(name) is str and 0 < len(name) <= MAX_NAME:
             yield Entry(kind, server, name, raw, definition)
 
 

@@ -20,6 +20,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import assert_never
 
+from taskgate.core.governance.twins import without_piles
+
 Pair = tuple[str, str]
 
 MAX_WIRE_NAME = 48
@@ -67,6 +69,8 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_LENGTH = 5
 _SERVER_ROOM = 16
 _ALIAS_MAX = 1024
+# Longer names are told apart by what they begin with; nobody reads further.
+_FOLDED_MAX = 4096
 
 
 class NameStyle(StrEnum):
@@ -215,6 +219,7 @@ def _fold(text: str) -> str:
     """What a reader makes of a name: letter case, compatibility forms and unseen characters tell nothing apart."""
     if text.isascii() and text.isprintable():
         return text.lower()
+    text = without_piles(text[:_FOLDED_MAX])
     # Twice, because normalizing can bring forth letters that fold again.
     seen = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text.casefold()).casefold())
     return "".join(c for c in seen if unicodedata.category(c) not in ("Cf", "Cc", "Mn"))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any, assert_never
 
 from taskgate.core.errors import UpstreamError
@@ -20,6 +21,7 @@ from taskgate.core.header_value import decode_header_value, encode_header_value
 ANNOTATION = "x-mcp-header"
 PREFIX = "mcp-param-"
 MAX_SCHEMA_DEPTH = 64
+MAX_HEADERS = 100
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _INTEGER = re.compile(r"(-?\d{1,400})(?:\.0{1,400})?")
@@ -57,11 +59,14 @@ def param_headers_of(schema: Any) -> tuple[ParamHeader, ...]:
         return ()
     if ANNOTATION in schema:
         raise InvalidParamHeader("it stands on the whole input instead of a property")
-    found = tuple(_walk(schema, (), 0))
-    names = [param.header for param in found]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidParamHeader(f"two properties share the header {twice!r}")
+    found = tuple(islice(_walk(schema, (), 0), MAX_HEADERS + 1))
+    if len(found) > MAX_HEADERS:
+        raise InvalidParamHeader(f"more than {MAX_HEADERS} properties have one")
+    seen: set[str] = set()
+    for param in found:
+        if param.header in seen:
+            raise InvalidParamHeader(f"two properties share the header {param.header!r}")
+        seen.add(param.header)
     return found
 
 

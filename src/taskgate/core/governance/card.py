@@ -68,6 +68,7 @@ def card(
 ) -> Card:
     """Make the card. `last_approved` are the arguments of the last approved call of this tool, if there was one."""
     shown = redaction.redact(arguments)
+    text = _text(shown.value)
     bound = approval.binding
     return Card(
         approval_id=approval.id,
@@ -78,9 +79,9 @@ def card(
         scope=bound.scope,
         workflow=approval.workflow,
         rule=approval.rule,
-        arguments=show_json(shown.value),
+        arguments=_visible_text(text),
         hidden=shown.hidden,
-        deceptive=deceptive_characters(_text(shown.value)),
+        deceptive=deceptive_characters(text),
         arguments_digest=bound.arguments_digest,
         changes=None if last_approved is None else difference(last_approved, arguments, redaction),
         votes=approval.votes,
@@ -94,7 +95,10 @@ def card(
 
 def show_json(value: Any) -> str:
     """Indented JSON in which every character that prints nothing, or turns text around, is visible as an escape."""
-    text = _text(value)
+    return _visible_text(_text(value))
+
+
+def _visible_text(text: str) -> str:
     # Each kind of character is judged once, however long the text: four megabytes must not hold up everybody else.
     hidden = {ord(kind): shown for kind in set(text) if (shown := _visible(kind)) != kind}
     return text.translate(hidden) if hidden else text

@@ -30,7 +30,7 @@ class JsonLimits:
     """How deep and how many values one document may have."""
 
     depth: int = 64
-    nodes: int = 100_000
+    nodes: int = 15_000
 
 
 DEFAULT_LIMITS = JsonLimits()
@@ -40,6 +40,8 @@ def parse_strict(raw: bytes | str, limits: JsonLimits = DEFAULT_LIMITS) -> Json:
     """Read one JSON document, refusing everything ambiguous."""
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        if text.count("{") > limits.nodes:
+            raise AmbiguousJson(f"it holds more than {limits.nodes} values")
         value: Json = _decoder().decode(text)
     except UnicodeDecodeError as error:
         raise AmbiguousJson("the text is not UTF-8") from error

@@ -12,6 +12,7 @@ from taskgate.core import wire
 from taskgate.core.audit import Entry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
+from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import arguments_digest
 from taskgate.gateway.views import ToolRef
@@ -19,6 +20,8 @@ from taskgate.ports.audit_log import AuditLog
 
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000
+READ_A_ROUND: Final = 128 * 1024
+"""Bytes of arguments that are read for their digests in one go; of the rest the bytes themselves are digested."""
 
 _Kind = tuple[Caller, ToolRef, str, Executed]
 
@@ -61,8 +64,10 @@ class CallLog:
         calls, self._calls = self._calls, []
         more, self._more = self._more, {}
         others, self._others = self._others, 0
+        read = 0
         for kind, params in calls:
-            self._log.record(_entry("call", kind, policy_revision, _digest(params)))
+            read += len(params)
+            self._log.record(_entry("call", kind, policy_revision, _digest(params, strictly=read <= READ_A_ROUND)))
         for seen in more.values():
             self._log.record(_entry("calls", seen.kind, policy_revision, "", f"{seen.count} more calls of this kind"))
         if others:
@@ -78,9 +83,10 @@ class CallLog:
             )
 
 
-def _digest(params: bytes) -> str:
+def _digest(params: bytes, *, strictly: bool) -> str:
     arguments = wire.members_of(params).get("arguments") if params else None
-    return arguments_digest(bytes(arguments)) if arguments is not None else arguments_digest(b"{}")
+    text = bytes(arguments) if arguments is not None else b"{}"
+    return arguments_digest(text) if strictly else digest_of_bytes(text)
 
 
 def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = "") -> Entry:
