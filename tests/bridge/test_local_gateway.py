@@ -10,11 +10,15 @@ import stat
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 from tests.bridge.stage import WAIT_S, Client, alive, children, configuration, end, gone, stage
+from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port
 
 from taskgate.bridge import protocol
+from taskgate.bridge.meeting import Meeting
+from taskgate.doors import local_address
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -191,3 +195,37 @@ async def test_alone_it_has_an_inbox_of_its_own(tmp_path: Path) -> None:
         assert "mirror" in out
         assert await client.hang_up() == 0
         assert not (made.state / "run").exists() or made.records() == []
+
+
+async def test_its_port_is_not_for_everybody_on_the_machine(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        await made.client()
+        url = f"{made.gateway()['url']}/mcp"
+        async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            stranger = await http.post(url, json=ping)
+            operator = {"authorization": f"Bearer {(made.state / 'operator-token').read_text().strip()}"}
+            known = await http.post(url, json=ping, headers=operator)
+        assert stranger.status_code == 401
+        assert known.status_code != 401
+
+
+async def test_without_unix_sockets_a_loopback_port_and_a_key_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_folder(_environment: object, _state: str) -> str:
+        raise OSError("no socket can be made here")
+
+    monkeypatch.setattr(local_address, "socket_folder", no_folder)
+    address = local_address.claim(Meeting(str(tmp_path / "state"), None), local_address.ON_DEMAND)
+    with address.bind({}) as listening:
+        listening.listen()
+        address.publish("http://127.0.0.1:1")
+        assert stat.S_IMODE(os.stat(address.meeting.record_path).st_mode) == 0o600
+        found = address.meeting.connect()
+        assert found is not None
+        with found[0]:
+            assert found[1] == address.key
+            assert len(address.key) > 30
+    address.withdraw()
+    address.release()
