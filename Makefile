@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick check format lint types contract tests peers demo bench fuzz pause chaos conformance conversations lock clean
+.PHONY: help run test quick check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench   compare with a direct connection and with other proxies"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
+	@echo "make faults  every HTTP status, body and break beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -83,6 +84,9 @@ chaos: $(STAMP)
 
 pause: $(STAMP)
 	$(BIN)/python -m tests.pause.table
+
+faults: $(STAMP)
+	$(BIN)/python -m tests.faults.run
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz

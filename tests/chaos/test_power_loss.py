@@ -208,7 +208,7 @@ def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: 
 def test_a_sync_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
     """Bad input: fsync error. strace makes some syncs of the writer's commits fail with an input/output error."""
     program = FAILING_SYNC.format(here=str(PROGRAM.parent), path=str(tmp_path / "store.db"))
-    inject = failing_syncs(tmp_path / "store.db", "10..12+2")
+    inject = failing_syncs(tmp_path / "store.db", "13..15+2")
     done = subprocess.run(
         [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )

@@ -53,11 +53,9 @@ class Limits(Section):
     queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
     stream_buffer_bytes: Bytes = Field(
         default=1 << 20,
-        description="Unread bytes of one stream, beside what the network holds; beyond it the stream is dropped.",
+        description="Bytes of one stream kept for replay; a session's stream with eight times as much unread is dropped.",
     )
-    stream_buffer_events: Count = Field(
-        default=256, description="Unread events of one stream, and events kept for replay."
-    )
+    stream_buffer_events: Count = Field(default=256, description="Events of one stream kept for replay.")
     events_per_caller: Count = Field(default=1_000, description="Events kept for one caller.")
     events_age: Duration = Field(default=timedelta(minutes=30), description="How long events are kept for a caller.")
     question_timeout: Duration = Field(
