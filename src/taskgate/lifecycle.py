@@ -26,6 +26,8 @@ from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import TaskgateError
+from taskgate.dashboard.ended_sessions import FILE as ENDED_SESSIONS
+from taskgate.dashboard.ended_sessions import EndedSessions
 from taskgate.dashboard.site import Dashboard
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
@@ -143,6 +145,7 @@ class Lifecycle:
             self.house.keys.secret,
             lambda authorization: holder_at(self.house.doorkeeper, authorization),
             partial(passphrase_fits, self.house.keys.passphrase) if self.house.keys.passphrase else None,
+            EndedSessions(self.house.loaded.state_dir / ENDED_SESSIONS, clock.wall),
         )
         return self.dashboard
 

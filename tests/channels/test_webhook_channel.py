@@ -208,6 +208,18 @@ async def test_a_callback_that_is_not_genuine_or_not_readable_is_never_heard(
     assert ear.said.empty()
 
 
+async def test_where_a_passphrase_is_set_a_callback_does_not_speak_as_the_operator(client: httpx2.AsyncClient) -> None:
+    for may, who, status in ((True, "operator", 200), (False, "operator", 403), (False, "ann", 200)):
+        ear = Ear()
+        settings = WebhookSettings("http://x.test", SECRET, operator_may_decide=may)
+        listening = WebhookChannel(settings, client, now_s=lambda: NOW_S)
+        await listening.start(ear)
+        body = callback(approver=who)
+        assert (await listening.receive(signed(body), body)).status == status
+        if status == 200:
+            assert (await ear.next()).who == who
+
+
 async def test_a_closed_channel_hears_nothing(client: httpx2.AsyncClient) -> None:
     listening = channel(client, "http://127.0.0.1:9/")
     await listening.start(Ear())

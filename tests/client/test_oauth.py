@@ -16,7 +16,7 @@ from taskgate.client import LoginFailed, Unauthorized, connect
 from taskgate.client.oauth import browser_login
 from taskgate.client.oauth.challenge import Challenge
 from taskgate.client.oauth.discovery import Authority
-from taskgate.client.oauth.fetch import Fetcher
+from taskgate.client.oauth.fetch import Fetcher, may_be_opened
 from taskgate.client.oauth.login import read_code, wanted_scope
 
 pytestmark = pytest.mark.timeout(30)
@@ -184,3 +184,23 @@ async def test_a_user_logs_in_once_and_tokens_are_refreshed_and_kept() -> None:
         async with connect(guarded.url):
             pass
     server.close()
+
+
+@pytest.mark.parametrize(
+    "address, opened",
+    [
+        ("https://as.test/authorize", True),
+        ("http://127.0.0.1:9/authorize", True),
+        ("file:///etc/passwd", False),
+        ("javascript:alert(1)", False),
+        ("data:text/html,x", False),
+        ("ms-msdt:/id", False),
+        ("https:///nohost", False),
+        ("https://a b/", False),
+        ("https://x/\u202e", False),
+        ("--help", False),
+        ("http://[", False),
+    ],
+)
+def test_a_browser_is_sent_to_web_pages_only(address: str, opened: bool) -> None:
+    assert may_be_opened(address) == opened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from datetime import timedelta
 
 import pytest
@@ -197,3 +198,28 @@ def test_two_underscores_alone_are_no_mistake() -> None:
     assert len(load_text(servers + rules, environment={}).root.governance.rules) == 2
     own = 'governance: {rules: [{match: "taskgate:add_server", action: deny}]}'
     assert len(load_text(servers + own, environment={}).root.governance.rules) == 1
+
+
+@pytest.mark.parametrize(
+    "headers, told",
+    [
+        ({"X-A": "one\r\nX-B: two"}, "the value of X-A holds a line break"),
+        ({"X-A": "one\ntwo"}, "the value of X-A holds a line break"),
+        ({"X-A": "a\x00b"}, "the value of X-A holds a line break"),
+        ({"X A": "one"}, "'X A' is not the name of a header"),
+        ({"X-A:": "one"}, "'X-A:' is not the name of a header"),
+        ({"": "one"}, "'' is not the name of a header"),
+        ({"X-A": "世界"}, "characters that a header cannot carry"),
+    ],
+)
+def test_a_header_that_would_break_the_request_is_a_mistake(headers: dict[str, str], told: str) -> None:
+    root = {"servers": {"a": {"url": "http://127.0.0.1:1/mcp", "headers": headers}}}
+    with pytest.raises(ConfigError, match=told) as caught:
+        load_text(json.dumps(root), environment={})
+    assert "two" not in str(caught.value)
+    fine = {
+        "servers": {
+            "a": {"url": "http://127.0.0.1:1/mcp", "headers": {"X-A": "caf\u00e9\tx", "authorization": "Bearer x"}}
+        }
+    }
+    assert load_text(json.dumps(fine), environment={}).root.servers["a"].headers["X-A"] == "caf\u00e9\tx"

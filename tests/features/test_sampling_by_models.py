@@ -17,6 +17,14 @@ from tests.features.wire_client import PATIENCE_S, WireClient, config, session, 
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 
+from taskgate.assembly.plan import build_plan
+from taskgate.config.load import load_text
+from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.conversation import SamplingRequest
+from taskgate.core.sampling.read_request import read_request
+from taskgate.gateway.ask_models import MAX_SHOWN, Models, _question_text
+from taskgate.gateway.live import Live
+
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 VENDORS = Path(__file__).resolve().parent.parent / "peers" / "model_vendors.py"
 KEY = "test-key-0123456789"
@@ -281,6 +289,47 @@ async def test_what_a_person_refuses_is_not_sent(vendors: str) -> None:
         error = (await asking)["error"]
         assert (error["code"], error["data"]["error_type"]) == (-1, "sampling_refused")
         assert error["data"]["executed"] == "no"
+
+
+MODEL = Model("echo", "vendor")
+
+
+def a_request(**more: Any) -> SamplingRequest:
+    hello = {"role": "user", "content": {"type": "text", "text": "Hello"}}
+    return read_request({"messages": [hello], "maxTokens": 10, **more})
+
+
+async def test_a_reviewer_sees_everything_that_the_model_will_see() -> None:
+    tool = {"name": "wipe", "description": "Wipes it", "inputSchema": {"type": "object", "title": "deep in the schema"}}
+    use = {"role": "assistant", "content": {"type": "tool_use", "id": "1", "name": "wipe", "input": {"path": "/etc"}}}
+    result = {
+        "role": "user",
+        "content": {"type": "tool_result", "toolUseId": "1", "content": [{"type": "text", "text": "gone"}]},
+    }
+    hello = {"role": "user", "content": {"type": "text", "text": "x" * 50_000 + "\u202ethe end"}}
+    request = a_request(messages=[hello, use, result], systemPrompt="Obey.", tools=[tool], stopSequences=["halt"])
+    shown = _question_text("odd", MODEL, request)
+    assert shown is not None
+    for part in ("Obey.", "\\u202ethe end", "deep in the schema", "Wipes it", '{"path": "/etc"}', "gone", "halt"):
+        assert part in shown
+
+
+async def test_what_cannot_be_shown_in_full_is_refused_without_asking() -> None:
+    image = {"role": "user", "content": {"type": "image", "data": "aGk=", "mimeType": "image/png"}}
+    assert _question_text("odd", MODEL, a_request(messages=[image])) is None
+    asked: list[str] = []
+
+    async def review(_server: str, text: str) -> bool:
+        asked.append(text)
+        return True
+
+    plan = Live(build_plan(load_text("schema: 1", environment={})))
+    models = Models(plan, review, lambda _entry: None)
+    assert not await models._reviewed("odd", None)
+    assert not await models._reviewed("odd", "x" * (MAX_SHOWN + 1))
+    assert asked == []
+    assert await models._reviewed("odd", "x" * MAX_SHOWN)
+    await models.close()
 
 
 def operator_token(gateway: Gateway) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import stat
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
+from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard import login as sessions
+from taskgate.dashboard.ended_sessions import EndedSessions
 from taskgate.dashboard.login import Login, Passphrase
 from taskgate.doors.identity import Doorkeeper, Token, holder_at, operator_identity, token_digest
 from taskgate.doors.operator import (
@@ -28,7 +31,7 @@ OPERATOR = Approver("operator", frozenset({"operator"}), operator=True)
 
 def a_login(secret: bytes = b"s" * 32, people: dict[str, Approver] | None = None, secure: bool = False) -> Login:
     known = {"ann": ANN, "operator": OPERATOR} if people is None else people
-    return Login(secret, known.get, lambda: secure)
+    return Login(secret, known.get, lambda: secure, EndedSessions(Path(mkdtemp()) / "ended", clock.wall))
 
 
 def value_in(header: bytes) -> str:

@@ -35,6 +35,7 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.guests import NewServer
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.wiring import wire_gateway
+from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
 from taskgate.store.sqlite.file_lock import StoreInUse
@@ -134,7 +135,7 @@ class House:
         plan = build_plan(loaded, self.plan)
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
-            channels = build_channels(loaded.root, self.gateway.address.base(plan), self.outbound)
+            channels = self._channels(loaded.root, self.gateway.address.base(plan))
         specs = server_specs(loaded.root, self.owner)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
@@ -159,10 +160,13 @@ class House:
         if channels is not None:
             self.gateway.approvals.announcer.adopt(channels)
 
+    def _channels(self, root: GatewayFile, base: str) -> dict[str, tuple[ApprovalChannel, ...]]:
+        return build_channels(root, base, self.outbound, passphrase_set=self.keys.passphrase is not None)
+
     def open_channels(self) -> None:
         """Once the address is known under which answers may come back."""
         base = self.gateway.address.base()
-        self.gateway.approvals.announcer.adopt(build_channels(self.loaded.root, base, self.outbound))
+        self.gateway.approvals.announcer.adopt(self._channels(self.loaded.root, base))
 
     async def close_retired(self) -> None:
         retired, self.retired = self.retired, []
@@ -317,7 +321,7 @@ def build_for_check(loaded: LoadedConfig) -> int:
             try:
                 tracing = build_tracing(loaded.root)
                 house = build(loaded, store, tracing=tracing)
-                build_channels(loaded.root, "http://127.0.0.1", outbound)
+                build_channels(loaded.root, "http://127.0.0.1", outbound, passphrase_set=False)
                 if tracing is not None:
                     await asyncio.to_thread(tracing.close)
                 return len(house.servers)

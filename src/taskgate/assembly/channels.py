@@ -31,17 +31,24 @@ class Outbound:
             await self._client.aclose()
 
 
-def build_channels(root: GatewayFile, base_url: str, outbound: Outbound) -> dict[str, tuple[ApprovalChannel, ...]]:
+def build_channels(
+    root: GatewayFile, base_url: str, outbound: Outbound, *, passphrase_set: bool
+) -> dict[str, tuple[ApprovalChannel, ...]]:
     """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter."""
-    return {name: _channels(name, workflow, base_url, outbound) for name, workflow in root.approval.items()}
+    return {
+        name: _channels(name, workflow, base_url, outbound, passphrase_set) for name, workflow in root.approval.items()
+    }
 
 
-def _channels(name: str, workflow: Workflow, base_url: str, outbound: Outbound) -> tuple[ApprovalChannel, ...]:
+def _channels(
+    name: str, workflow: Workflow, base_url: str, outbound: Outbound, passphrase_set: bool
+) -> tuple[ApprovalChannel, ...]:
     made: list[ApprovalChannel] = []
     for channel in workflow.channels:
         try:
             if isinstance(channel, WebhookChannel):
-                made.append(_webhook(channel, f"{base_url}/api/approvals/callback/{name}/{len(made)}", outbound))
+                callback = f"{base_url}/api/approvals/callback/{name}/{len(made)}"
+                made.append(_webhook(channel, callback, outbound, passphrase_set))
             elif isinstance(channel, SlackChannel):
                 made.append(_slack(channel))
             elif isinstance(channel, NotifyChannel):
@@ -53,7 +60,7 @@ def _channels(name: str, workflow: Workflow, base_url: str, outbound: Outbound) 
     return tuple(made)
 
 
-def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound) -> ApprovalChannel:
+def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound, passphrase_set: bool) -> ApprovalChannel:
     from taskgate.channels.webhook import WebhookChannel as Webhook
     from taskgate.channels.webhook import WebhookSettings
 
@@ -65,6 +72,7 @@ def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound) -> 
             dict(channel.headers),
             channel.timeout.total_seconds(),
             channel.retries,
+            operator_may_decide=not passphrase_set,
         ),
         outbound.client(),
     )

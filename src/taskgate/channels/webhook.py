@@ -20,6 +20,7 @@ import msgspec
 from taskgate import clock
 from taskgate.channels.card_json import card_json
 from taskgate.channels.signatures import BadSignature, check_signature, key_of, signed_headers
+from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.ports.approval_channel import (
@@ -68,6 +69,8 @@ class WebhookSettings:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = 10.0
     retries: int = 5
+    operator_may_decide: bool = True
+    """Whether a callback may name the operator; not where the operator's word needs a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,8 @@ class WebhookChannel:
             return _reply(401, str(error))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _reply(400, f"the callback cannot be read: {error}")
+        if said.approver == OPERATOR and not self._settings.operator_may_decide:
+            return _reply(403, "the operator decides with a passphrase, which a webhook does not have")
         if self._decide is None:
             return _reply(503, "the gateway is not taking decisions now")
         heard = await self._decide(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from taskgate.config.words import Count, Duration, HttpUrl, Section, Whole, Words
+from taskgate.config.words import Count, Duration, HeaderMap, HttpUrl, Section, Whole, Words
 
 
 def _silence_is_no(value: Any) -> Any:
@@ -28,7 +28,7 @@ class WebhookChannel(Section):
     type: Literal["webhook"] = Field(default="webhook", description="webhook")
     url: HttpUrl = Field(description="Where the question is posted.")
     secret: Annotated[str, Field(min_length=1)] = Field(repr=False, description="Key of the HMAC signatures.")
-    headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Headers to send along.")
+    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers to send along.")
     timeout: Duration = Field(default=timedelta(seconds=10), description="For one attempt.")
     retries: Annotated[Whole, Field(ge=0, le=20)] = Field(
         default=5, description="Attempts after the first, with growing pauses."

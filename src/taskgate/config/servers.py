@@ -14,6 +14,7 @@ from taskgate.config.words import (
     Bytes,
     Count,
     Duration,
+    HeaderMap,
     HttpUrl,
     Milliseconds,
     Name,
@@ -114,7 +115,7 @@ class Server(Section):
     )
     cwd: str | None = Field(default=None, description="Working directory of the program; relative to this file.")
     url: HttpUrl | None = Field(default=None, description="Address of an HTTP server.")
-    headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Headers sent with every request.")
+    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers sent with every request.")
     transport: Transport = Field(
         default="auto",
         description="auto, stdio, http, or sse (the old HTTP+SSE of 2024-11-05).",

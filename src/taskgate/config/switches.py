@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from taskgate.config.words import Duration, HttpUrl, ScopeName, Section, Whole, Words
+from taskgate.config.words import Duration, HeaderMap, HttpUrl, ScopeName, Section, Whole, Words
 
 
 def _store_url(text: str) -> str:
@@ -111,7 +111,7 @@ class Otel(Section):
 
     enabled: bool = Field(default=False, description="Send spans and metrics.")
     endpoint: HttpUrl | None = Field(default=None, description="OTLP over HTTP; default: the OTEL_ variables.")
-    headers: dict[str, str] = Field(default_factory=dict, repr=False, description="Headers for the collector.")
+    headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers for the collector.")
     service_name: str = Field(default="taskgate", description="Name of this service.")
     sample_ratio: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=1.0,

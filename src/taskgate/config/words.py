@@ -23,6 +23,7 @@ RESERVED_SCOPES = frozenset({"v1"})
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9-])?\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}\Z", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z", re.ASCII)
 _GUESSABLE = frozenset(
     hashlib.sha256(word.encode()).hexdigest()
@@ -114,6 +115,22 @@ def _sha256_fault(text: str) -> str | None:
     return None
 
 
+def _headers_fault(headers: dict[str, str]) -> str | None:
+    """Never quotes a value: it may be a secret."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.match(name):
+            return f"{name[:40]!a} is not the name of a header; write one like X-Api-Key"
+        if _CONTROL.search(value.replace("\t", " ")):
+            return f"the value of {name} holds a line break or another control character; write it on one line"
+        if not value.isascii() and not _is_latin1(value):
+            return f"the value of {name} holds characters that a header cannot carry; encode it"
+    return None
+
+
+def _is_latin1(value: str) -> bool:
+    return all(ord(character) < 256 for character in value)
+
+
 def _whole(value: Any) -> Any:
     if isinstance(value, bool) or (
         isinstance(value, str) and not re.fullmatch(r"\s*[-+]?\d{1,18}\s*", value, re.ASCII)
@@ -149,4 +166,5 @@ ServerId = Annotated[str, AfterValidator(_checked(server_id_fault))]
 Name = Annotated[str, AfterValidator(_checked(_name_fault))]
 ScopeName = Annotated[str, AfterValidator(_checked(_scope_fault))]
 HttpUrl = Annotated[str, AfterValidator(_checked(_http_url_fault))]
+HeaderMap = Annotated[dict[str, str], AfterValidator(_checked(_headers_fault))]
 Sha256 = Annotated[str, AfterValidator(_checked(_sha256_fault)), AfterValidator(str.lower)]

@@ -22,6 +22,7 @@ from taskgate.ports.approval_channel import CallbackChannel
 
 VERSION: Final = "v1"
 """The API whose shapes are a promise; what stands beside it without a version came before it."""
+_DIGITS: Final = frozenset("0123456789")
 _NOTHING_HERE: Final = "There is nothing at this address."
 
 Handler = Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAnswer]]
@@ -178,7 +179,7 @@ class Api:
     async def callback(self, request: WebRequest, workflow: str, number: str) -> Answer:
         """A signed word from outside; the channel checks the signature."""
         channels = self._inbox.approvals.announcer.channels.get(workflow, ())
-        index = int(number) if number.isdigit() else -1
+        index = int(number) if number in _DIGITS else -1
         channel = channels[index] if 0 <= index < len(channels) else None
         if not isinstance(channel, CallbackChannel):
             return problem(404, _NOTHING_HERE)

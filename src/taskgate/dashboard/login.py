@@ -21,6 +21,7 @@ import msgspec
 from taskgate import clock
 from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Approver
+from taskgate.dashboard.ended_sessions import EndedSessions
 
 SESSION_S: Final = 12 * 3600
 CODE_S: Final = 15 * 60
@@ -41,7 +42,8 @@ class _Session(msgspec.Struct, array_like=True):
 
 
 class Login:
-    def __init__(self, secret: bytes, approver_named: ByName, secure: Callable[[], bool]) -> None:
+    def __init__(self, secret: bytes, approver_named: ByName, secure: Callable[[], bool], ended: EndedSessions) -> None:
+        self._ended = ended
         self._key = hmac.new(secret, b"taskgate pages", hashlib.sha256).digest()
         self._approver_named = approver_named
         self._secure = secure
@@ -74,7 +76,11 @@ class Login:
         value = _b64(payload) + "." + _b64(self._sign(b"session", payload))
         return self._header(value, SESSION_S)
 
-    def end(self) -> bytes:
+    def end(self, cookie: str | None) -> bytes:
+        """The session is over, for whoever has a copy of its cookie too; the header makes the browser forget it."""
+        session = self._session(cookie)
+        if session is not None:
+            self._ended.end(session.nonce, session.expires)
         return self._header("", 0)
 
     def _header(self, value: str, seconds: int) -> bytes:
@@ -84,15 +90,20 @@ class Login:
 
     def who(self, cookie: str | None) -> Approver | None:
         """The person behind a cookie, if it is ours, fresh, and they may still decide."""
+        session = self._session(cookie)
+        if session is None or session.expires <= clock.wall() or session.nonce in self._ended:
+            return None
+        who = self._approver_named(session.who)
+        return replace(who, logged_in=True) if who is not None else None
+
+    def _session(self, cookie: str | None) -> _Session | None:
         payload = self._payload(cookie)
         if payload is None:
             return None
         try:
-            session = msgspec.json.decode(payload, type=_Session)
+            return msgspec.json.decode(payload, type=_Session)
         except msgspec.DecodeError:
             return None
-        who = self._approver_named(session.who) if session.expires > clock.wall() else None
-        return replace(who, logged_in=True) if who is not None else None
 
     def form_token(self, cookie: str | None) -> str:
         """What a form must repeat: only a page of ours can know it."""

@@ -18,6 +18,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.difference import Change
+from taskgate.core.plain_text import visible
 from taskgate.dashboard.elicitations import Elicitations
 from taskgate.dashboard.inbox import Inbox, Shown
 from taskgate.dashboard.login import Login
@@ -33,6 +34,7 @@ _THANKS: Final = {
     "approve": "Your approval is noted.",
     "deny": "Denied. The tool will not run, and the caller is told.",
 }
+MOST_DIGITS: Final = 15
 _REFRESH: Final = ((b"refresh", b"15"),)
 
 
@@ -43,7 +45,11 @@ class Pages:
         self._login = login
         self._elicitations = Elicitations(gateway, self._page)
         self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, auto_reload=False
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            auto_reload=False,
+            finalize=_harmless,
         )
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer:
@@ -218,10 +224,15 @@ class Pages:
         return Answer(status, text.encode("utf-8", "replace"), headers=headers)
 
 
+def _harmless(value: Any) -> Any:
+    """Whatever a template puts on a page, also where somebody forgot that it came from elsewhere."""
+    return visible(value) if type(value) is str else value
+
+
 def _cursor(after: str | None) -> str | None:
-    if after is None or not after.partition(":")[0].isdigit():
-        return None
-    return after
+    """Where the next page starts, as we wrote it into the link; the beginning for anything else."""
+    number = (after or "").partition(":")[0]
+    return after if number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS else None
 
 
 def _change(change: Change) -> dict[str, Any]:

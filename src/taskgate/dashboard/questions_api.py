@@ -54,7 +54,7 @@ def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> 
 
 def waterfall_json(gateway: Gateway, request: WebRequest) -> Answer:
     asked = request.query.get("limit", str(MOST_SPANS))
-    if not asked.isdigit() or not 0 < int(asked) <= MOST_SPANS:
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= MOST_SPANS:
         raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
     return json_answer([span.shown() for span in gateway.waterfall.latest(int(asked))])
 

@@ -17,6 +17,7 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.return_path import safe_return
 from taskgate.dashboard.api import Api
+from taskgate.dashboard.ended_sessions import EndedSessions
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Fits, Login, Passphrase
 from taskgate.dashboard.web import (
@@ -52,10 +53,12 @@ ByBearer = Callable[[bytes], Approver | None]
 class Dashboard:
     """`by_bearer` says whose a bearer token is. Host and Origin have been checked by the site that it is a part of."""
 
-    def __init__(self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, fits: Fits | None) -> None:
+    def __init__(
+        self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, fits: Fits | None, ended: EndedSessions
+    ) -> None:
         self._gateway = gateway
         self._by_bearer = by_bearer
-        self.login = Login(secret, self._named, self._is_https)
+        self.login = Login(secret, self._named, self._is_https, ended)
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
         self._passphrase = Passphrase(fits)
         self.api = Api(gateway, self._inbox, self.login, self._passphrase)
@@ -100,6 +103,8 @@ class Dashboard:
             return await self.api.callback(request, workflow, number)
         if path == "/api" or path.startswith("/api/"):
             return await self._answer_api(request)
+        if _is_meant_for_mcp(request):
+            return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp.")
         return await self._answer_page(request)
 
     async def _answer_api(self, request: WebRequest) -> Answer | EventAnswer:
@@ -149,7 +154,7 @@ class Dashboard:
         if who is None:
             return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
         if path == "/logout" and request.method == "POST":
-            return redirect("/login", (b"set-cookie", self.login.end()))
+            return redirect("/login", (b"set-cookie", self.login.end(cookie)))
         if not who.approves and not path.startswith(ELICITATIONS):
             return pages.message(request, who, 403, *_NOT_AN_APPROVER)
         if path == "/":
@@ -190,6 +195,13 @@ def _followed_task(request: WebRequest) -> str | None:
             return task_id
         case _:
             return None
+
+
+def _is_meant_for_mcp(request: WebRequest) -> bool:
+    """A client with a wrong address posts JSON where only forms are posted, or looks for an authorization server."""
+    if request.path.startswith("/.well-known/"):
+        return True
+    return request.method == "POST" and not request.is_form
 
 
 def _to_login(request: WebRequest) -> Answer:

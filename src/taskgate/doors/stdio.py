@@ -8,8 +8,10 @@ answered with an error and disturbs nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 from taskgate.core import wire
@@ -29,6 +31,8 @@ from taskgate.ports.cancel_note import CancelNote
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024
 LAST_WORDS_S: Final = 2.0
+MOST_LATER: Final = 1_000
+_TASK_STATUS: Final = b'{"jsonrpc":"2.0","method":"notifications/tasks/status"'
 
 
 class _Written(asyncio.BaseProtocol):
@@ -47,9 +51,27 @@ class LineOutlet:
 
     def __init__(self, transport: asyncio.WriteTransport) -> None:
         self._transport = transport
+        self._creating = 0
+        self._later: list[bytes] = []
+
+    @contextlib.contextmanager
+    def creating(self) -> Iterator[None]:
+        """A task is being made: news of tasks wait until its caller was told its id."""
+        self._creating += 1
+        try:
+            yield
+        finally:
+            self._creating -= 1
+            if not self._creating:
+                later, self._later = self._later, []
+                for message in later:
+                    self.send(message)
 
     def send(self, message: bytes) -> None:
         if self._transport.is_closing():
+            return
+        if self._creating and message.startswith(_TASK_STATUS) and len(self._later) < MOST_LATER:
+            self._later.append(message)
             return
         if b"\n" in message:
             message = message.replace(b"\r", b" ").replace(b"\n", b" ")
@@ -204,9 +226,11 @@ class StdioDoor:
         except TaskgateError as problem:
             self._fail(problem, message, outlet)
             return
-        reply = await self._gateway.answer(request)
+        with outlet.creating() if "task" in request.params else contextlib.nullcontext():
+            reply = await self._gateway.answer(request)
+            if reply is not None:
+                outlet.send(reply.body)
         if reply is not None:
-            outlet.send(reply.body)
             request.settled(outlet.still_there)
 
     def _request(self, message: Message, outlet: LineOutlet) -> Request:

@@ -7,8 +7,9 @@ context is not used: a model is shown what the request holds and nothing else.
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from taskgate import clock
@@ -18,11 +19,12 @@ from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
+from taskgate.core.plain_text import visible
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, accepted
 from taskgate.core.sampling.answer import SamplingAnswer, as_result
 from taskgate.core.sampling.budget import SpendLedger, price
 from taskgate.core.sampling.choose_model import Model, choose_model
-from taskgate.core.sampling.conversation import SamplingRequest, Text
+from taskgate.core.sampling.conversation import Audio, Image, SamplingRequest, Text, ToolResult, ToolUse
 from taskgate.core.sampling.problem import SamplingError, SamplingProblem
 from taskgate.core.sampling.read_request import read_request
 from taskgate.gateway.activity.inbox import Inbox
@@ -31,7 +33,7 @@ from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 
 MAX_OPEN: Final = 32
-MAX_SHOWN: Final = 4_000
+MAX_SHOWN: Final = 100_000
 
 Review = Callable[[str, str], Awaitable[bool]]
 """Shows a person what a server asks or would get; True if it may go on."""
@@ -106,7 +108,7 @@ class Models:
         ledger = self._ledger(source)
         entry = ledger.reserve(server, source.provider.estimate_cost(request, model), clock.monotonic())
         try:
-            if source.human_review and not await self._review(server, _question_text(server, model, request)):
+            if source.human_review and not await self._reviewed(server, _question_text(server, model, request)):
                 raise Refused
             answer = await source.provider.create_message(request, model)
         except BaseException as problem:
@@ -115,9 +117,13 @@ class Models:
             raise
         tokens_in, tokens_out = answer.tokens_in, answer.tokens_out
         ledger.settle(entry, tokens_in + tokens_out, price(model, tokens_in, tokens_out))
-        if source.human_review and not await self._review(server, _answer_text(server, model, answer)):
+        if source.human_review and not await self._reviewed(server, _answer_text(server, model, answer)):
             raise Refused
         return answer
+
+    async def _reviewed(self, server: str, text: str | None) -> bool:
+        """What cannot be shown in full is not shown: nobody agrees to what they did not see."""
+        return text is not None and len(text) <= MAX_SHOWN and await self._review(server, text)
 
     def _ledger(self, source: ModelSource) -> SpendLedger:
         """The books outlive a reload; the limits in force are always the newest."""
@@ -131,20 +137,42 @@ class Models:
         await self._plan.value.features.close_models()
 
 
-def _question_text(server: str, model: Model, request: SamplingRequest) -> str:
+def _question_text(server: str, model: Model, request: SamplingRequest) -> str | None:
+    """Everything that the model will see; None if some of it cannot be shown as text."""
+    if request.needs(Image) or request.needs(Audio):
+        return None
     said = [f"{message.role}: {_shown(message.content)}" for message in request.messages]
     if request.system:
         said.insert(0, f"system: {request.system}")
-    tools = f"\nIt may use the tools {', '.join(tool.name for tool in request.tools)}." if request.tools else ""
-    return f"{server} wants to ask the model {model.name}:\n" + "\n".join(said)[:MAX_SHOWN] + tools
+    for tool in request.tools:
+        schema = json.dumps(dict(tool.input_schema), ensure_ascii=False)
+        said.append(f"tool {tool.name}: {tool.description}\n{schema}")
+    if request.stop_sequences:
+        said.append(f"stops at: {json.dumps(request.stop_sequences, ensure_ascii=False)}")
+    how = f"at most {request.max_tokens} tokens, tool choice {request.tool_choice}"
+    if request.temperature is not None:
+        how += f", temperature {request.temperature}"
+    return visible(f"{server} wants to ask the model {model.name} ({how}):\n" + "\n".join(said))
 
 
 def _answer_text(server: str, model: Model, answer: SamplingAnswer) -> str:
-    return f"The model {model.name} answers {server}:\n{_shown(answer.content)}"[:MAX_SHOWN]
+    return visible(f"The model {model.name} answers {server}:\n{_shown(answer.content)}")
 
 
-def _shown(blocks: tuple[Any, ...]) -> str:
-    return " ".join(block.text if isinstance(block, Text) else f"[{type(block).__name__.lower()}]" for block in blocks)
+def _shown(blocks: Sequence[Any]) -> str:
+    return " ".join(_block(block) for block in blocks)
+
+
+def _block(block: Any) -> str:
+    match block:
+        case Text():
+            return block.text
+        case ToolUse():
+            return f"[asks for {block.name} {json.dumps(dict(block.input), ensure_ascii=False)}]"
+        case ToolResult():
+            return f"[{'failed' if block.is_error else 'result'}: {_shown(block.content)}]"
+        case _:
+            return f"[{type(block).__name__.lower()}]"
 
 
 def shown_to_operator(inbox: Inbox) -> Review:

@@ -14,6 +14,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from taskgate.core.plain_text import visible
+
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 
@@ -55,9 +57,11 @@ def _json(level: str, event: str, facts: dict[str, Any], now: str) -> str:
 
 def _readable(level: str, event: str, facts: dict[str, Any], now: str) -> str:
     trace = facts.pop("exception", None)
-    shown = " ".join(f"\x1b[36m{name}\x1b[0m={value}" for name, value in facts.items())
-    line = f"\x1b[2m{now[11:19]}\x1b[0m {_COLOURS[level]}{level:<7}\x1b[0m {event:<32} {shown}".rstrip()
-    return f"{line}\n{trace}" if trace else line
+    # Values come from anywhere: none of them may move the cursor, begin a line or turn text around.
+    shown = " ".join(f"\x1b[36m{name}\x1b[0m={visible(str(value), keep='')}" for name, value in facts.items())
+    said = visible(event, keep="")
+    line = f"\x1b[2m{now[11:19]}\x1b[0m {_COLOURS[level]}{level:<7}\x1b[0m {said:<32} {shown}".rstrip()
+    return f"{line}\n{visible(trace)}" if trace else line
 
 
 log: Final = Log()

@@ -64,6 +64,15 @@ class Fetcher:
             await pool.close()
 
 
+def may_be_opened(address: str) -> bool:
+    """Whether a browser may be sent there: a server must not make it open files or run scripts."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and address.isprintable() and " " not in address
+
+
 def read_object(reply: HttpReply) -> dict[str, Any] | None:
     try:
         value = decode(reply.body)

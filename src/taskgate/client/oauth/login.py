@@ -21,7 +21,7 @@ from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.challenge import Challenge
 from taskgate.client.oauth.credentials import Credentials, Introduction, obtain
 from taskgate.client.oauth.discovery import Authority, discover_authority
-from taskgate.client.oauth.fetch import Fetcher, read_object
+from taskgate.client.oauth.fetch import Fetcher, may_be_opened, read_object
 
 Visit = Callable[[str], Awaitable[str]]
 
@@ -109,6 +109,8 @@ class OAuth:
             "resource": authority.resource,
         } | ({"scope": scope} if scope else {})
         joint = "&" if urlsplit(authority.authorization_endpoint).query else "?"
+        if not may_be_opened(authority.authorization_endpoint):
+            raise LoginFailed("the server names a login page that is not an http address, so it was not opened")
         returned = await self._visit(f"{authority.authorization_endpoint}{joint}{urlencode(asked)}")
         form = {
             "grant_type": "authorization_code",

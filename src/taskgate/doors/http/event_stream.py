@@ -180,7 +180,7 @@ class StreamShelf:
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
         name, _, number = event_id.rpartition(".")
         stream = self._streams.get(name)
-        if stream is None or not number.isdigit():
+        if stream is None or not (number.isascii() and number.isdigit()) or len(number) > 15:
             return None
         return stream, int(number)
 

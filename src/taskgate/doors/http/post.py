@@ -174,9 +174,14 @@ class Post:
         return self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
 
     async def abandon(self) -> None:
-        """The request was cancelled: end without a response, as the specification wants."""
+        """The request was cancelled: end without a response, as the specification wants.
+
+        A request is answered by JSON or by an event stream (transports: sending messages), so it is a stream without events.
+        Its ids are not shown, so that nobody tries to resume it.
+        """
         if self._streamed is None:
-            self.respond(202)
+            self.begin_stream([])
+            self.end_stream()
         else:
             await self._streamed.finish(None)
 

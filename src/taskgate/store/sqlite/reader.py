@@ -117,8 +117,8 @@ class Reader:
 
     def held_page(self, *, open_only: bool, after: str | None, limit: int) -> HeldPage:
         query = "page_of_open_approvals" if open_only else "page_of_approvals"
-        asked_ms, _, last = (after or "-1:").partition(":")
-        found = self._run(query, asked_ms=int(asked_ms), id=last, limit=limit + 1).fetchall()
+        asked_ms, last = _held_cursor(after)
+        found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1).fetchall()
         held = tuple(rows.held_from(*row) for row in found[:limit])
         more = len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
@@ -166,3 +166,13 @@ class Reader:
 
     def audit_rows(self, after: int, limit: int) -> tuple[Row, ...]:
         return tuple(rows.audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))
+
+
+def _held_cursor(after: str | None) -> tuple[int, str]:
+    """Raises ValueError for a cursor that is none of ours."""
+    if after is None:
+        return -1, ""
+    asked_ms, _, last = after.partition(":")
+    if not (asked_ms.isascii() and asked_ms.isdigit()) or len(asked_ms) > 15:
+        raise ValueError("this cursor is not one that was given out here")
+    return int(asked_ms), last

@@ -1,0 +1,33 @@
+"""On standard streams everything shares one line: a caller learns its task's id before any news of that task."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.gateway.test_stdio_drain import Talk, talking
+
+
+async def test_the_id_of_a_task_comes_before_news_of_it(tmp_path: Path) -> None:
+    async with talking(tmp_path, stateless=False, drain="2s") as talk:
+        heard = [message for number in range(5) for message in await _made(talk, 100 + number)]
+        known: set[str] = set()
+        for message in heard:
+            if message.get("method") == "notifications/tasks/status":
+                assert message["params"]["taskId"] in known
+            elif "result" in message and "task" in message["result"]:
+                known.add(message["result"]["task"]["taskId"])
+        assert len(known) == 5
+
+
+async def _made(talk: Talk, number: int) -> list[dict[str, object]]:
+    """Everything that is said until a task is known and over."""
+    arguments = {"value": number}
+    talk.say(number, "tools/call", {"name": "a__mirror", "arguments": arguments, "task": {"ttl": 60000}})
+    heard: list[dict[str, object]] = []
+    assert talk.process.stdout is not None
+    async with asyncio.timeout(60):
+        while not any("completed" in json.dumps(message) for message in heard):
+            heard.append(json.loads(await talk.process.stdout.readline()))
+    return heard

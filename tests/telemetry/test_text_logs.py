@@ -1,0 +1,44 @@
+"""Lines for people: whatever a peer said in a logged value, it moves no cursor, begins no line and turns no text around."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from taskgate.core.plain_text import visible
+from taskgate.telemetry.logs import Log
+
+HOSTILE = "a\nERROR forged\r\x1b[2J\x1b]0;title\x07\u202egnp.exe\u200b\u2066x\u2028y\U000e0041\x85z"
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_hostile_values_stay_on_their_line(capsys: pytest.CaptureFixture[str], as_text: bool) -> None:
+    log = Log()
+    log.as_text = as_text
+    log.info("caller said " + HOSTILE, name=HOSTILE, nested={"k": [HOSTILE]})
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    colours = {"\x1b[2m", "\x1b[0m", "\x1b[32m", "\x1b[36m"}
+    for colour in colours:
+        said = said.replace(colour, "")
+    assert said.rstrip("\n").isprintable()
+    assert "forged" in said
+    if not as_text:
+        assert json.loads(said)["name"] == HOSTILE
+
+
+def test_a_traceback_keeps_its_lines_and_loses_its_tricks(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log()
+    log.as_text = True
+    log.error("broken", exc_info=ValueError("\x1b[2Jgone\u202e"))
+    said = capsys.readouterr().err
+    assert "\x1b[2J" not in said
+    assert "\u202e" not in said
+    assert "ValueError: \\u001b[2Jgone\\u202e" in said
+
+
+def test_ordinary_text_is_left_alone() -> None:
+    for text in ("", "Grüße, 世界 🙂", "two\nlines"):
+        assert visible(text) == text
+    assert visible("two\nlines", keep="") == "two\\u000alines"
