@@ -27,7 +27,14 @@ from taskgate.core.tasks import happening as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import NotPossible
-from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall, StoredReceipt, UnknownApproval
+from taskgate.ports.approval_store import (
+    ApprovalRequest,
+    Decided,
+    HeldCall,
+    PendingLimits,
+    StoredReceipt,
+    UnknownApproval,
+)
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import ApprovalSpent, Change, Intended, StaleOwner, TooManyOpen, UnknownTask
 from taskgate.ports.task_store import AcceptLimits
@@ -196,16 +203,16 @@ async def test_an_approval_survives_a_restart_and_is_decided_after_it(adapter: S
 
 async def test_a_call_without_a_task_can_be_held_too(store: Store) -> None:
     request = asking(a_call())
-    held = await store.hold(request, pending_limit=1)
+    held = await store.hold(request, pending=PendingLimits(1))
     assert isinstance(held, HeldCall)
-    assert await store.hold(asking(a_call()), pending_limit=1) == TooManyOpen("pending approvals", 1)
+    assert await store.hold(asking(a_call()), pending=PendingLimits(1)) == TooManyOpen("pending approvals", 1)
     answer = await decided(store, request, YES)
     assert answer.change is None
     assert answer.held.approval.state is State.APPROVED
 
 
 async def test_pending_approvals_are_counted_and_limited_per_caller(store: Store) -> None:
-    limits = AcceptLimits(pending_approvals=1)
+    limits = AcceptLimits(pending=PendingLimits(1))
     call, other = a_call(), a_call()
     assert isinstance(await store.accept(call, approval=asking(call), limits=limits), Change)
     assert await store.accept(other, approval=asking(other), limits=limits) == TooManyOpen("pending approvals", 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.gateway.bare import BareReply, initialize, parsed
 from tests.governance.stage import person
-from tests.seam import Gateway, Upstream, seam
+from tests.seam import Call, Gateway, Upstream, seam
 
 HOST = b"Host: 127.0.0.1\r\n"
 GOOD = b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
@@ -175,3 +175,32 @@ async def test_an_untrusted_peer_cannot_speak_for_another_address() -> None:
     async with Gateway({"limits": {"sessions_per_caller": 2}}, {"a": Upstream("2025")}) as gate:
         said = [await _open(gate, x_forwarded_for=f"192.0.2.{number}") for number in range(4)]
         assert said[2:] == ["overloaded", "overloaded"]
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_open_approvals_are_counted_by_who_really_calls(generation: str) -> None:
+    """A new session, or another name of the client, is the same caller."""
+    notes = Upstream("2025")
+
+    @notes.tool("delete")
+    async def delete(_call: Call) -> str:
+        return "gone"
+
+    settings = {
+        "listen": {"trusted_proxies": ["127.0.0.1"]},
+        "governance": {"rules": [{"match": "delete", "action": "approve"}]},
+        "limits": {"pending_approvals_per_caller": 2, "anonymous_pending_approvals": 3},
+    }
+    async with Gateway(settings, {"a": notes}) as gate:
+
+        async def asks(number: int, address: str) -> str:
+            headers = {"x-forwarded-for": address}
+            caller = await gate.caller(generation, client=f"client-{number}", headers=headers)
+            call = caller.begin_call("a__delete", {"n": number})
+            await gate.advance(1)
+            return call.reply.error["data"]["error_type"] if call.is_done else "held"
+
+        assert [await asks(n, "192.0.2.1") for n in range(3)] == ["held", "held", "overloaded"]
+        assert [await asks(n, "192.0.2.2") for n in range(3, 5)] == ["held", "overloaded"]
+        assert len((await gate.operator("GET", "/api/approvals")).json()) == 3

@@ -182,6 +182,7 @@ def build_limits(root: GatewayFile) -> Limits:
         anonymous_sessions=limits.anonymous_sessions,
         connections=limits.connections,
         connections_per_address=limits.connections_per_address,
+        anonymous_pending_approvals=limits.anonymous_pending_approvals,
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
     )

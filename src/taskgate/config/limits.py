@@ -14,7 +14,12 @@ class Limits(Section):
     """Limits."""
 
     open_tasks_per_caller: Count = Field(default=200, description="Unfinished tasks of one caller.")
-    pending_approvals_per_caller: Count = Field(default=20, description="Open approvals of one caller.")
+    pending_approvals_per_caller: Count = Field(
+        default=20, description="Open approvals of one token, or without one of one address."
+    )
+    anonymous_pending_approvals: Count = Field(
+        default=200, description="Open approvals of all callers without a token together."
+    )
     pending_questions_per_server: Count = Field(default=100, description="Open questions of one server.")
     request_bytes: Bytes = Field(default=4 << 20, description="One message from a caller.")
     result_bytes: Bytes = Field(default=16 << 20, description="One message from a server.")

@@ -17,6 +17,7 @@ from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.tasks.classes import ToolClass, fix_class
 from taskgate.gateway.features import Features
+from taskgate.ports.approval_store import PendingLimits
 from taskgate.ports.policy_engine import PolicyEngine
 
 MIB = 1024 * 1024
@@ -55,8 +56,14 @@ class Limits:
     anonymous_sessions: int = 5_000
     connections: int = 10_000
     connections_per_address: int = 5_000
+    anonymous_pending_approvals: int = 200
     header_count: int = 100
     header_bytes: int = 64 * 1024
+
+
+def pending_limits(limits: Limits) -> PendingLimits:
+    """How many approvals may be open."""
+    return PendingLimits(limits.pending_approvals_per_caller, limits.anonymous_pending_approvals)
 
 
 class ExecuteOn(StrEnum):

@@ -35,6 +35,22 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     arguments: bytes
     scope_revision: str = ""
     """Of the set of servers and tools that the caller had when it asked, for the record."""
+    limit_key: str = ""
+    """Under which name open approvals are counted, where that is not `caller`: a conversation costs nothing to begin."""
+
+    @property
+    def counted_as(self) -> str:
+        return self.limit_key or self.caller
+
+
+class PendingLimits(msgspec.Struct, frozen=True):
+    """How many approvals may be open: of one caller, and of all callers without an identity together."""
+
+    per_caller: int | None = None
+    anonymous: int | None = None
+
+
+NO_PENDING_LIMITS = PendingLimits()
 
 
 class HeldCall(msgspec.Struct, frozen=True):
@@ -99,7 +115,7 @@ class ApprovalStore(Protocol):
     """Approvals, grants and pins."""
 
     async def hold(
-        self, request: ApprovalRequest, *, pending_limit: int | None = None, audit: Entry | None = None
+        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: Entry | None = None
     ) -> HeldCall | TooManyOpen | StaleOwner:
         """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept` or
         `hold_task`.

@@ -21,7 +21,7 @@ from taskgate.core.tasks.birth import AlreadySent
 from taskgate.core.tasks.happening import Happening, Noted
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -38,7 +38,7 @@ class AcceptLimits(msgspec.Struct, frozen=True):
     """Checked in the transaction that accepts. None means no limit."""
 
     open_tasks: int | None = None
-    pending_approvals: int | None = None
+    pending: PendingLimits = NO_PENDING_LIMITS
 
 
 NO_LIMITS = AcceptLimits()

@@ -111,10 +111,12 @@ class Approvals:
 
     # Asking
 
-    def request(self, asked: Asked, needs: NeedsApproval, caller: str, wire_name: str) -> ApprovalRequest:
+    def request(
+        self, asked: Asked, needs: NeedsApproval, caller: str, wire_name: str, limit_key: str
+    ) -> ApprovalRequest:
         """The question about one call."""
         approval_id = PREFIX + ids.ulid(self._store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
-        return question(self._plan.value, approval_id, asked, needs, caller, wire_name)
+        return question(self._plan.value, approval_id, asked, needs, caller, wire_name, limit_key)
 
     def run_on(self) -> RunOn:
         """What starts a task whose caller went away with a handle."""

@@ -54,7 +54,7 @@ class Governor:
         if isinstance(settled, Denied):
             self._refuse(asked, settled, shown)
         if isinstance(settled, NeedsApproval):
-            return self.approvals.request(asked, settled, caller_key(request), shown)
+            return self.approvals.request(asked, settled, caller_key(request), shown, request.caller.limit_key)
         self._let_go(asked, settled)
         return None
 

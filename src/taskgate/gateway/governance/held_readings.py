@@ -19,7 +19,7 @@ from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.plan import Plan, pending_limits
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.heartbeat import Heartbeat
@@ -70,8 +70,8 @@ class HeldReadings:
         return known if held is not None and held.approval.state in (State.OPEN, State.APPROVED) else None
 
     async def _ask(self, request: Request, approval: ApprovalRequest, key: tuple[str, ...]) -> str:
-        limit = self._plan.value.limits.pending_approvals_per_caller
-        held = await self._store.hold(approval, pending_limit=limit, audit=audit_of(self._plan.value, approval))
+        pending = pending_limits(self._plan.value.limits)
+        held = await self._store.hold(approval, pending=pending, audit=audit_of(self._plan.value, approval))
         if isinstance(held, TooManyOpen):
             text = f"You have {held.limit} {held.what} already, which is the limit. Wait for some to be decided."
             raise GatewayFault("overloaded", text, retry_after_s=15)

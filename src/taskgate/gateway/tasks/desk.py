@@ -29,7 +29,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.plan import Plan, pending_limits
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.board import TaskBoard
 from taskgate.ports.approval_store import ApprovalRequest
@@ -120,7 +120,7 @@ class TaskDesk:
 
     def _limits(self) -> AcceptLimits:
         limits = self._plan.value.limits
-        return AcceptLimits(limits.open_tasks_per_caller, limits.pending_approvals_per_caller)
+        return AcceptLimits(limits.open_tasks_per_caller, pending_limits(limits))
 
     def recount(self, open_tasks: int) -> None:
         """How many tasks are open, by the store's own count."""

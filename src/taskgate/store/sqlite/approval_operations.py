@@ -7,11 +7,20 @@ from dataclasses import replace as with_changes
 from msgspec.structs import replace
 
 from taskgate.core.audit import Entry
+from taskgate.core.caller import ANONYMOUS_LIMIT
 from taskgate.core.governance import approval as approvals
 from taskgate.core.tasks.happening import ApprovalAsked
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import apply
-from taskgate.ports.approval_store import ApprovalRequest, AuditOf, Consequence, Decided, HeldCall, UnknownApproval
+from taskgate.ports.approval_store import (
+    ApprovalRequest,
+    AuditOf,
+    Consequence,
+    Decided,
+    HeldCall,
+    PendingLimits,
+    UnknownApproval,
+)
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
 from taskgate.store.sqlite import rows
 from taskgate.store.sqlite.transaction import Transaction
@@ -20,7 +29,7 @@ from taskgate.store.sqlite.transaction import Transaction
 def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
     """An approval that is about to be opened, with its deadline by the store's clock."""
     approval = approvals.ask(request.id, request.workflow, request.rule, request.binding, tx.now_ms)
-    return HeldCall(approval, request.caller, request.wire_name, request.arguments, task_id)
+    return HeldCall(approval, request.counted_as, request.wire_name, request.arguments, task_id)
 
 
 def put_new(tx: Transaction, held: HeldCall) -> None:
@@ -38,15 +47,22 @@ def put(tx: Transaction, held: HeldCall) -> None:
     tx.run("update_approval", **{name: columns[name] for name in wanted})
 
 
-def over_limit(tx: Transaction, caller: str, limit: int) -> TooManyOpen | None:
-    found = tx.run("count_pending_of_caller", caller=caller, limit=limit).fetchone()[0]
-    return TooManyOpen("pending approvals", limit) if found >= limit else None
+def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOpen | None:
+    if limits.per_caller is not None:
+        found = tx.run("count_pending_of_caller", caller=caller, limit=limits.per_caller).fetchone()[0]
+        if found >= limits.per_caller:
+            return TooManyOpen("pending approvals", limits.per_caller)
+    if limits.anonymous is not None and caller.startswith(ANONYMOUS_LIMIT):
+        found = tx.run("count_pending_of_anonymous", limit=limits.anonymous).fetchone()[0]
+        if found >= limits.anonymous:
+            return TooManyOpen("pending approvals of callers without a token", limits.anonymous)
+    return None
 
 
 def hold(
-    tx: Transaction, request: ApprovalRequest, pending_limit: int | None, audit: Entry | None
+    tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: Entry | None
 ) -> HeldCall | TooManyOpen:
-    if pending_limit is not None and (refused := over_limit(tx, request.caller, pending_limit)) is not None:
+    if (refused := over_limit(tx, request.counted_as, pending)) is not None:
         return refused
     held = asked(tx, request, None)
     put_new(tx, held)

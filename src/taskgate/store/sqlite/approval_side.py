@@ -9,12 +9,14 @@ from taskgate.core.governance.approval import Workflow
 from taskgate.core.governance.grants import Grant, revoke
 from taskgate.core.tasks.endings import after_approval
 from taskgate.ports.approval_store import (
+    NO_PENDING_LIMITS,
     ApprovalRequest,
     AuditOf,
     Consequence,
     Decided,
     HeldCall,
     HeldPage,
+    PendingLimits,
     StoredPin,
     StoredReceipt,
     UnknownApproval,
@@ -27,9 +29,9 @@ from taskgate.store.sqlite.transaction import Transaction
 
 class ApprovalSide(Foundation):
     async def hold(
-        self, request: ApprovalRequest, *, pending_limit: int | None = None, audit: Entry | None = None
+        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: Entry | None = None
     ) -> HeldCall | TooManyOpen | StaleOwner:
-        return await self._write(lambda tx: approval_operations.hold(tx, request, pending_limit, audit))
+        return await self._write(lambda tx: approval_operations.hold(tx, request, pending, audit))
 
     async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: Entry | None = None) -> Advancing:
         return await self._write(lambda tx: approval_operations.hold_task(tx, task_id, request, audit))

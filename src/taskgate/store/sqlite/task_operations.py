@@ -51,7 +51,7 @@ def accept(
     limits: AcceptLimits,
     audit: Entry | None,
 ) -> Accepting:
-    before = _by_key(tx, draft, key) or _over_limit(tx, draft.caller, limits, asking=approval is not None)
+    before = _by_key(tx, draft, key) or _over_limit(tx, draft.caller, limits, approval)
     if before is not None:
         return before
     how: Birth = sent
@@ -100,14 +100,14 @@ def take_back(tx: Transaction, draft: Task, key: str | None) -> None:
         tx.run("drop_key_of_task", principal=draft.principal, key=key, task_id=draft.id)
 
 
-def _over_limit(tx: Transaction, caller: str, limits: AcceptLimits, *, asking: bool) -> TooManyOpen | None:
+def _over_limit(
+    tx: Transaction, caller: str, limits: AcceptLimits, approval: ApprovalRequest | None
+) -> TooManyOpen | None:
     if limits.open_tasks is not None:
         found = tx.run("count_open_of_caller", caller=caller, limit=limits.open_tasks).fetchone()[0]
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)
-    if asking and limits.pending_approvals is not None:
-        return approval_operations.over_limit(tx, caller, limits.pending_approvals)
-    return None
+    return None if approval is None else approval_operations.over_limit(tx, approval.counted_as, limits.pending)
 
 
 def intend(

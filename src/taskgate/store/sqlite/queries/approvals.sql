@@ -28,6 +28,10 @@ SELECT count(*) FROM approvals WHERE state = 'open';
 -- name: count_pending_of_caller
 SELECT count(*) FROM (SELECT 1 FROM approvals WHERE caller = :caller AND state = 'open' LIMIT :limit);
 
+-- name: count_pending_of_anonymous
+-- Their keys begin with `address:`; the character behind the colon ends the range.
+SELECT count(*) FROM (SELECT 1 FROM approvals WHERE caller >= 'address:' AND caller < 'address;' AND state = 'open' LIMIT :limit);
+
 -- name: due_holds
 SELECT id FROM approvals WHERE due_ms IS NOT NULL AND due_ms <= :now_ms AND task_id IS NULL ORDER BY due_ms LIMIT :limit;
 
