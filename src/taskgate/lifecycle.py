@@ -113,6 +113,7 @@ class Lifecycle:
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
         self.house.open_channels()
+        await self.house.audit.start()
         await self.house.gateway.start()
         await self.house.gateway.tasks.recovery.take_over()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
@@ -184,7 +185,7 @@ class Lifecycle:
         await self.house.http.close()
         await self.house.outbound.close()
         await self.house.reaper.close()
-        await self.house.store.close()
+        await self.house.close_store()
         self._side.release()
 
     def _catch_signals(self) -> None:
@@ -333,6 +334,7 @@ async def mind_tasks(house: House, rounds: int) -> None:
     tasks = house.gateway.tasks
     try:
         house.gateway.write_down_calls()
+        await house.tend_audit(rounds)
         await house.gateway.task_metrics.refresh()
         await tasks.recovery.enforce_clocks()
         if rounds % REAP_EVERY == 0:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
 from taskgate.assembly.places import Places
@@ -38,8 +39,10 @@ from taskgate.gateway.wiring import wire_gateway
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
+from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
+from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.intake import Intake
@@ -127,6 +130,7 @@ class House:
     local: bool
     owner: str
     places: Places
+    audit: AuditKeeper
     outbound: Outbound = field(default_factory=Outbound)
     retired: list[Server] = field(default_factory=list)
 
@@ -167,6 +171,18 @@ class House:
         """Once the address is known under which answers may come back."""
         base = self.gateway.address.base()
         self.gateway.approvals.announcer.adopt(self._channels(self.loaded.root, base))
+
+    async def tend_audit(self, rounds: int) -> None:
+        keep = self.loaded.root.audit.keep
+        await self.audit.tend(rounds, None if keep is None else int(keep.total_seconds() * 1000))
+
+    async def close_store(self) -> None:
+        """The last thing: what was written until now is anchored, then nothing is written any more."""
+        try:
+            await self.audit.close()
+        except (OSError, TaskgateError) as problem:
+            log.error("the end of the audit log could not be anchored", why=str(problem))
+        await self.store.close()
 
     async def close_retired(self) -> None:
         retired, self.retired = self.retired, []
@@ -210,6 +226,17 @@ def build(
         local,
         owner,
         places,
+        _audit_keeper(loaded, store, keys),
+    )
+
+
+def _audit_keeper(loaded: LoadedConfig, store: Store, keys: Keys) -> AuditKeeper:
+    export = loaded.root.audit.export
+    folder = loaded.path.parent if loaded.path is not None else loaded.state_dir
+    return AuditKeeper(
+        store,
+        AuditAnchor(anchor_path(store_path(loaded)), audit_key(keys.secret)),
+        folder / Path(export).expanduser() if export is not None else None,
     )
 
 

@@ -17,6 +17,7 @@ from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.core.audit import Row
+    from taskgate.store.audit_anchor import Marks
 
 _PAGE = 2_000
 
@@ -43,7 +44,12 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
 
     watched = _Watch(head)
     try:
-        found = walk(watched.each(_exported(file) if file is not None else _stored(config)))
+        if file is not None:
+            found = walk(watched.each(_exported(file)))
+        else:
+            marks = _anchored(config)
+            watched.expect(marks)
+            found = walk(watched.each(_stored(config, watched.cut)), after=watched.before())
     except ValueError as error:
         say.note(f"The log cannot be read: {error}")
         raise typer.Exit(ExitCode.UNHEALTHY) from None
@@ -53,6 +59,7 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
             print(json.dumps({"whole": True, "rows": found.rows, "head": f"{found.rows}:{found.head}"}))
         else:
             print(f"The chain is whole: {found.rows} rows. Head {found.rows}:{found.head}")
+            watched.explain()
         return
     number = watched.number if isinstance(found, Whole) else found.number
     text = problem if isinstance(found, Whole) else found.problem
@@ -87,7 +94,7 @@ def export(
 
 
 class _Watch:
-    """Looks out for a row noted earlier while the chain is walked."""
+    """Looks out for rows noted earlier, by you or by the gateway's anchor, while the chain is walked."""
 
     def __init__(self, head: str | None) -> None:
         number, _, digest = (head or "").partition(":")
@@ -96,19 +103,80 @@ class _Watch:
         self.number = int(number) if number else 0
         self._digest = digest
         self._found = ""
+        self._marks: Marks | None = None
+        self._anchored = ""
 
     def each(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
             if row.number == self.number:
                 self._found = row.hash
+            if self._marks is not None and self._marks.head is not None and row.number == self._marks.head.number:
+                self._anchored = row.hash
             yield row
 
+    def expect(self, marks: Marks) -> None:
+        """What the anchor says must be there."""
+        self._marks = marks
+
+    @property
+    def cut(self) -> int:
+        return self._marks.cut.number if self._marks is not None and self._marks.cut is not None else 0
+
+    def before(self) -> Row | None:
+        """The last row that was forgotten on purpose: the chain goes on from it."""
+        from taskgate.core.audit import Entry, Row
+
+        cut = self._marks.cut if self._marks is not None else None
+        return None if cut is None else Row(cut.number, "", cut.hash, Entry(cut.at_ms, "cut"))
+
+    def explain(self) -> None:
+        began = self._marks.began if self._marks is not None else None
+        if self.cut:
+            print(f"Rows up to {self.cut} were forgotten on purpose (audit.keep).")
+        if began is not None and began.number:
+            print(f"The anchor begins at row {began.number}; it does not vouch for what was before.")
+
     def problem(self) -> str | None:
+        return self._anchor_problem() or self._noted_problem()
+
+    def _anchor_problem(self) -> str | None:
+        marks = self._marks
+        if marks is None or marks.head is None:
+            return None
+        if marks.problems:
+            return f"the gateway found at a start that {marks.problems[0].note}"
+        if marks.head.number <= self.cut:
+            return None
+        if not self._anchored:
+            return f"row {marks.head.number}, which the anchor has, is gone"
+        return None if self._anchored == marks.head.hash else f"row {marks.head.number} is not the one the anchor has"
+
+    def _noted_problem(self) -> str | None:
         if not self.number:
             return None
         if not self._found:
             return f"row {self.number}, which you noted, is gone"
         return None if self._found == self._digest else f"row {self.number} is not the one you noted"
+
+
+def _anchored(config: str | None) -> Marks:
+    """What the gateway noted outside the table. Raises ValueError if that is gone or somebody else's."""
+    from taskgate.assembly.build import store_path
+    from taskgate.doors.operator import house_secret
+    from taskgate.store.audit_anchor import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
+
+    loaded = loaded_or_exit(config)
+    path = store_path(loaded)
+    if not path.exists():
+        return Marks()
+    anchor = anchor_path(path)
+    try:
+        marks = AuditAnchor(anchor, audit_key(house_secret(loaded.state_dir))).read()
+    except BadAnchor as error:
+        raise ValueError(f"the anchor {anchor} cannot be believed: {error}") from None
+    if marks is None:
+        raise ValueError(f"its anchor {anchor} is missing, so a cut or rewritten log would not be noticed")
+    return marks
 
 
 def _stored(config: str | None, after: int = 0) -> Iterator[Row]:

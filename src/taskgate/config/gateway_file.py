@@ -17,7 +17,7 @@ from taskgate.config.limits import Limits
 from taskgate.config.providers import Provider
 from taskgate.config.scopes import Scope, ScopeProfile, Token
 from taskgate.config.servers import Server
-from taskgate.config.switches import Auth, Compat, Completion, Errors, Facade, Listen, Local, Store, Telemetry
+from taskgate.config.switches import Audit, Auth, Compat, Completion, Errors, Facade, Listen, Local, Store, Telemetry
 from taskgate.config.tasks import Tasks
 from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
@@ -88,6 +88,7 @@ class GatewayFile(Section):
     store: Store | None = Field(
         default=None, description="Where state is kept; default: SQLite in the state directory ($TASKGATE_STATE_DIR)."
     )
+    audit: Audit = Field(default_factory=Audit, description="The audit log.")
     listen: Listen = Field(default_factory=Listen, description="Where to listen.")
     local: Local = Field(default_factory=Local, description="The gateway that `taskgate stdio` starts.")
     public_url: HttpUrl | None = Field(

@@ -74,6 +74,17 @@ class Store(Section):
     )
 
 
+class Audit(Section):
+    """The audit log."""
+
+    keep: Duration | None = Field(
+        default=None, description="How long rows are kept; without it for ever. The chain is cut at a signed mark."
+    )
+    export: str | None = Field(
+        default=None, description="File that every new row is appended to as it happens, as JSON lines."
+    )
+
+
 class Facade(Section):
     """The facade tools."""
 

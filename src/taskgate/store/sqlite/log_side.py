@@ -49,3 +49,9 @@ class LogSide(Foundation):
 
     async def audit_rows(self, after: int = 0, limit: int = 1_000) -> tuple[Row, ...]:
         return self._reader.audit_rows(after, limit)
+
+    def audit_head(self) -> tuple[int, str]:
+        return self._reader.audit_head()
+
+    async def forget_audit(self, up_to: int) -> None:
+        await self._write_or_fault(lambda tx: tx.run("forget_audit", number=up_to).rowcount)

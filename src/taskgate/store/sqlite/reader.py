@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from taskgate.core.audit import Row
+from taskgate.core.audit import GENESIS, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks import expiry
@@ -163,6 +163,10 @@ class Reader:
 
     def catalogs(self) -> tuple[KeptCatalog, ...]:
         return tuple(KeptCatalog(*row) for row in self._run("kept_catalogs"))
+
+    def audit_head(self) -> tuple[int, str]:
+        found = self._run("last_audit").fetchone()
+        return (0, GENESIS) if found is None else (found[0], found[1])
 
     def audit_rows(self, after: int, limit: int) -> tuple[Row, ...]:
         return tuple(rows.audit_from(*row) for row in self._run("audit_after", number=after, limit=limit))

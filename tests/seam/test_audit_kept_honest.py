@@ -1,0 +1,135 @@
+"""What the chain alone does not show: a cut tail, an emptied table, a rewritten chain. The anchor beside the database does."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.commands import command
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.core.audit import Entry, chain
+from taskgate.store.sqlite import rows
+
+
+def _upstream() -> Upstream:
+    made = Upstream("2025")
+
+    @made.tool("echo")
+    async def echo(_call: Call) -> str:
+        return "echo"
+
+    return made
+
+
+async def _verified(gate: Gateway) -> tuple[int, dict[str, Any], str]:
+    env = {"TASKGATE_STATE_DIR": str(gate.state)}
+    code, out, err = await command("audit", "verify", "-c", str(gate.config_file), "--json", env=env)
+    return code, json.loads(out) if out.strip() else {}, err
+
+
+async def _some_rows(gate: Gateway, calls: int = 5) -> None:
+    caller = await gate.caller("2025")
+    for _ in range(calls):
+        await caller.call("a__echo")
+    await gate.advance(3)
+
+
+def _database(gate: Gateway) -> Path:
+    return gate.state / "taskgate.db"
+
+
+def _cut_the_tail(database: sqlite3.Connection) -> None:
+    database.execute("DELETE FROM audit WHERE number > (SELECT max(number) - 2 FROM audit)")
+
+
+def _empty(database: sqlite3.Connection) -> None:
+    database.execute("DELETE FROM audit")
+
+
+def _rewrite(database: sqlite3.Connection) -> None:
+    """Another history of the same length, in itself a whole chain."""
+    count = database.execute("SELECT count(*) FROM audit").fetchone()[0]
+    database.execute("DELETE FROM audit")
+    for row in chain(None, (Entry(1, "call", principal="somebody else") for _ in range(count))):
+        content = rows.audit_content(row.number, row.previous, row.entry)
+        database.execute("INSERT INTO audit VALUES (?, ?, ?)", (row.number, row.hash, content))
+
+
+@seam
+@pytest.mark.parametrize("sabotage", [_cut_the_tail, _empty, _rewrite])
+async def test_verify_notices_what_the_chain_does_not_show(sabotage: Callable[[sqlite3.Connection], None]) -> None:
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        await _some_rows(gate)
+        await gate.stop()
+        code, said, _ = await _verified(gate)
+        assert (code, said["whole"]) == (0, True)
+        assert said["rows"] >= 5
+        with sqlite3.connect(_database(gate)) as database:
+            sabotage(database)
+        code, said, _ = await _verified(gate)
+        assert (code, said["whole"]) == (9, False)
+        # A start notices it too, and what it found is not forgotten however many rows follow.
+        await gate.start()
+        assert any("audit log was changed" in line.event for line in gate.log)
+        await _some_rows(gate, 12)
+        await gate.stop()
+        assert (await _verified(gate))[0] == 9
+
+
+@seam
+async def test_an_anchor_that_is_gone_or_forged_is_told() -> None:
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        await _some_rows(gate)
+        await gate.stop()
+        anchor = next(gate.state.glob("*.audit-anchor"))
+        kept = anchor.read_bytes()
+        anchor.write_bytes(kept.replace(b'"number":', b'"number":1', 1))
+        code, _, said = await _verified(gate)
+        assert code == 9
+        assert "cannot be believed" in said
+        anchor.unlink()
+        code, _, said = await _verified(gate)
+        assert code == 9
+        assert "is missing" in said
+        anchor.write_bytes(kept)
+        assert (await _verified(gate))[0] == 0
+
+
+@seam
+async def test_old_rows_are_forgotten_and_the_rest_can_still_be_verified() -> None:
+    async with Gateway({"audit": {"keep": "1h"}}, {"a": _upstream()}) as gate:
+        await _some_rows(gate)
+        await gate.advance(3500)
+        await _some_rows(gate)
+        await gate.advance(300)
+        await gate.stop()
+        with sqlite3.connect(_database(gate)) as database:
+            first, last = database.execute("SELECT min(number), max(number) FROM audit").fetchone()
+        assert first > 1
+        assert last > first
+        code, said, _ = await _verified(gate)
+        assert (code, said["rows"]) == (0, last)
+        with sqlite3.connect(_database(gate)) as database:
+            database.execute("DELETE FROM audit WHERE number = ?", (first,))
+        assert (await _verified(gate))[0] == 9
+
+
+@seam
+async def test_rows_are_exported_as_they_happen() -> None:
+    async with Gateway({"audit": {"export": "./audit.jsonl"}}, {"a": _upstream()}) as gate:
+        exported = gate.folder / "audit.jsonl"
+        await _some_rows(gate)
+        first = exported.read_bytes().count(b"\n")
+        assert first >= 5
+        await gate.restart()
+        await _some_rows(gate)
+        await gate.stop()
+        numbers = [json.loads(line)["number"] for line in exported.read_bytes().splitlines()]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) > first
+        assert (await command("audit", "verify", "--file", str(exported)))[0] == 0
