@@ -197,8 +197,9 @@ def build(
     *,
     tracing: Tracing | None = None,
     local: bool = False,
+    store_file: Path | None = None,
 ) -> House:
-    """`local`: the only caller is whoever started this gateway."""
+    """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
     keys = keys or fresh_keys()
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
@@ -226,16 +227,16 @@ def build(
         local,
         owner,
         places,
-        _audit_keeper(loaded, store, keys),
+        _audit_keeper(loaded, store, keys, store_file or store_path(loaded)),
     )
 
 
-def _audit_keeper(loaded: LoadedConfig, store: Store, keys: Keys) -> AuditKeeper:
+def _audit_keeper(loaded: LoadedConfig, store: Store, keys: Keys, store_file: Path) -> AuditKeeper:
     export = loaded.root.audit.export
     folder = loaded.path.parent if loaded.path is not None else loaded.state_dir
     return AuditKeeper(
         store,
-        AuditAnchor(anchor_path(store_path(loaded)), audit_key(keys.secret)),
+        AuditAnchor(anchor_path(store_file), audit_key(keys.secret)),
         folder / Path(export).expanduser() if export is not None else None,
     )
 
@@ -323,11 +324,13 @@ def open_stdio_house(loaded: LoadedConfig) -> House:
     if loaded.root.store is not None:
         return open_house(loaded, local=True)
     for number in range(1, MOST_STDIO_STORES + 1):
+        file = loaded.state_dir / f"stdio-{number}.db"
         try:
-            store = open_store(loaded.state_dir / f"stdio-{number}.db")
+            store = open_store(file)
         except StoreInUse:
             continue
-        return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=True)
+        tracing = build_tracing(loaded.root)
+        return build(loaded, store, keys_in(loaded.state_dir), tracing=tracing, local=True, store_file=file)
     raise GatewayFault(
         "store_unavailable", f"{MOST_STDIO_STORES} gateways of this kind are running already; stop some."
     )
