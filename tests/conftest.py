@@ -50,6 +50,17 @@ def _mark_what_starts_programs(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.starts_programs)
 
 
+HANG_S = 300
+"""What a test may take in real time. It only ends a hang: on a busy machine everything is slower, and nothing may be red for it."""
+
+
+def _end_only_hangs(items: list[pytest.Item]) -> None:
+    for item in items:
+        given = item.get_closest_marker("timeout")
+        if given is None or not given.args or given.args[0] < HANG_S:
+            item.add_marker(pytest.mark.timeout(HANG_S), append=False)
+
+
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Tests marked `virtual_time` run on a loop whose time is virtual; the programs they start run on the same loop."""
     return {"virtual": virtual_loop} if _in_virtual_time(item) else {"real": asyncio.new_event_loop}
@@ -93,6 +104,7 @@ def _share_out(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _mark_what_starts_programs(items)
+    _end_only_hangs(items)
     _share_out(items)
     kept, left_out = [], []
     for item in items:

@@ -51,7 +51,7 @@ kills included. Measure time with `taskgate.clock`. A single test that needs rea
 What is not here: TLS, watched files (reload by signal), pipes between the test and a program (`taskgate stdio`, commands), programs
 that block, SDKs of other environments. Such tests start real processes and wait for facts.
 A test that waits for ever fails with the stack of every task (`Deadlock`): at once if nothing can run, after 600 virtual seconds in
-the library's own waits, after 30 real seconds if a thread does not come back.
+the library's own waits, after 120 real seconds if a thread does not come back.
 """
 
 from tests.seam.callers import TASKS_EXTENSION, Caller, Caller2025, Caller2026, Exchange
