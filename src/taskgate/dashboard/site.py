@@ -201,7 +201,7 @@ def _is_meant_for_mcp(request: WebRequest) -> bool:
     """A client with a wrong address posts JSON where only forms are posted, or looks for an authorization server."""
     if request.path.startswith("/.well-known/"):
         return True
-    return request.method == "POST" and not request.is_form
+    return request.method == "POST" and request.is_json
 
 
 def _to_login(request: WebRequest) -> Answer:

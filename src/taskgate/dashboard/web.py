@@ -57,11 +57,6 @@ class WebRequest:
     def is_json(self) -> bool:
         return self.headers.get(b"content-type", b"").split(b";")[0].strip().lower() == b"application/json"
 
-    @property
-    def is_form(self) -> bool:
-        kind = self.headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-        return kind == b"application/x-www-form-urlencoded"
-
     def form(self) -> dict[str, str]:
         return _first(self.body.decode("utf-8", "replace"))
 
