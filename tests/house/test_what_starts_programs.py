@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parent.parent
 def test_a_file_that_starts_programs_is_known_by_what_it_imports() -> None:
     assert reaches_programs(TESTS / "conversations" / "test_conversations.py")
     assert reaches_programs(TESTS / "gateway" / "test_lifecycle.py")
+    assert reaches_programs(TESTS / "client" / "test_oauth.py")
 
 
 def test_what_runs_in_the_process_is_not_taken_for_one() -> None:
