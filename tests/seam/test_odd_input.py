@@ -143,3 +143,17 @@ async def test_logging_out_ends_the_cookie_for_everybody_who_has_it() -> None:
         assert (await _asked(gate, "GET", "/api/approvals", cookie)).status == 401
         await gate.restart()
         assert (await _asked(gate, "GET", "/approvals", cookie)).status == 303
+
+
+@seam
+@pytest.mark.parametrize("last", [b"g.\xb2", b"g." + b"9" * 5000, b"g.-1", b".", b"\xff.\xb3"])
+async def test_an_event_id_that_was_never_given_out_is_refused(last: bytes) -> None:
+    """Bytes by hand: a superscript two is a digit to Python in Latin-1, and no number."""
+    async with Gateway({}, {"a": _upstream()}) as gate:
+        caller = await gate.caller("2025")
+        reader, writer = await gate.connect()
+        lines = [b"GET /mcp HTTP/1.1", b"Host: 127.0.0.1", b"Accept: text/event-stream", b"Last-Event-ID: " + last]
+        lines += [f"{name}: {value}".encode() for name, value in caller.headers.items() if name.startswith("mcp-")]
+        writer.write(b"\r\n".join([*lines, b"Connection: close", b"", b""]))
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
