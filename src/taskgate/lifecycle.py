@@ -198,7 +198,14 @@ class Lifecycle:
         servers = {name: server.status().state.value for name, server in self.house.servers.items()}
         trouble = self.house.store.trouble
         sessions = len(self.house.gateway.context.sessions)
-        return {"ready": self.ready and trouble is None, "store": trouble, "servers": servers, "sessions": sessions}
+        catalogs = {name: self.house.gateway.context.catalogs.report(name) for name in servers}
+        return {
+            "ready": self.ready and trouble is None,
+            "store": trouble,
+            "servers": servers,
+            "catalogs": catalogs,
+            "sessions": sessions,
+        }
 
     async def _keep_house(self) -> None:
         """Once a second: drop slow connections. Twice a minute: end idle sessions."""

@@ -55,7 +55,8 @@ def test_small_fields_survive_and_large_ones_are_named() -> None:
     assert value["isError"] is True
     assert value["q"] == 7
     assert value["_meta"]["k"] == 1
-    assert "structuredContent" not in value
+    assert value["structuredContent"]["taskgate_notice"]["kind"] == "cut"
+    assert value["structuredContent"]["taskgate_notice"]["original_bytes"] == len(raw)
     assert "Left out: big, structuredContent." in value["content"][-1]["text"]
 
 

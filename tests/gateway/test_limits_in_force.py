@@ -124,6 +124,8 @@ def facade(limits: dict[str, Any]) -> dict[str, Any]:
 
 async def news_of_timers(caller: Any, timers: int, wait_s: float) -> list[tuple[str, Any]]:
     """Set timers that fire together, say nothing for a while, then ask."""
+    # The server has come before, so that its coming is not among the news.
+    await told(caller, "list_tools")
     for _ in range(timers):
         await told(caller, "set_timer", duration_ms=400, message="now")
     # Nothing may be asked meanwhile: every reply would hand over what there is.

@@ -153,17 +153,12 @@ async def test_a_reload_changes_how_long_lists_may_take_and_how_long_they_may_be
         servers = {"good": server("good", "read", "write"), "silent": server("silent", "mute")}
         return {"schema": 1, "servers": servers, "scopes": {"default": scope("*")}, "limits": limits}
 
-    before = config(tools_fetch_timeout_ms=4000, tools_per_upstream=1)
+    before = config(tools_fetch_timeout_ms=600_000, tools_per_upstream=1)
     async with running_gateway(before) as gateway, opened(gateway.url, STATELESS) as caller:
         assert await caller.tools() == ["good__read"]
         await gateway.reload(config(tools_fetch_timeout_ms=1000, tools_per_upstream=2))
         await until_listed(caller, {"good__read", "good__write"})
-        # A failure to list is remembered for two seconds; after that the silent one is given the new time.
-        took = 0.0
+        # Whoever was being asked with the old time is asked anew with the new one.
         async with asyncio.timeout(20):
-            while took < 0.9:
-                began = clock.monotonic()
-                await caller.tools()
-                took = clock.monotonic() - began
-                await asyncio.sleep(0.1)
-    assert took < 3
+            while "list_timeout" not in gateway.log:
+                await asyncio.sleep(0.05)

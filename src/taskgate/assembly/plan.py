@@ -157,6 +157,7 @@ def build_limits(root: GatewayFile) -> Limits:
         limits.tools_per_upstream,
         limits.tools_max_pages,
         limits.tools_fetch_timeout_ms / 1000,
+        limits.list_max_age.total_seconds(),
         limits.sessions,
         limits.session_idle.total_seconds(),
         limits.open_tasks_per_caller,

@@ -8,8 +8,8 @@ import platform
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +20,7 @@ from taskgate.cli.serve import ConfigOption
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
+    from taskgate.gateway.catalogs import Catalogs
     from taskgate.upstreams.server import Server
 
 OLDEST_PYTHON = (3, 11)
@@ -142,21 +143,25 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     """Each server is really connected to, as `serve` would, and let go again."""
     from taskgate.assembly.build import Unheard, intake_within, server_specs
     from taskgate.assembly.plan import build_limits
+    from taskgate.gateway.catalogs import listed_only
     from taskgate.upstreams.http.client import HttpClient
     from taskgate.upstreams.server import Server
     from taskgate.upstreams.stdio.reaper import Reaper
 
     limits = build_limits(loaded.root)
+    limits = replace(limits, list_timeout_s=min(limits.list_timeout_s, CONNECT_S))
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
     reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
     servers = [Server(spec, listener, http, reaper, intake) for spec in server_specs(loaded.root).values()]
     try:
         found = list(await asyncio.gather(*(_reach(server) for server in servers)))
+        reached = {server.id: server for server, finding in zip(servers, found, strict=True) if finding.verdict == "ok"}
+        catalogs = listed_only(reached, limits)
+        await catalogs.ready(reached)
+        found = [_listed(catalogs, finding) for finding in found]
         if loaded.root.validate_arguments != "off":
-            reached = {
-                server.id: server for server, finding in zip(servers, found, strict=True) if finding.verdict == "ok"
-            }
-            found += await _schemas(reached, enforced=loaded.root.validate_arguments == "enforce")
+            found += _schemas(catalogs, reached, enforced=loaded.root.validate_arguments == "enforce")
+        await catalogs.close()
         return found
     finally:
         await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
@@ -164,15 +169,31 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
         await reaper.close()
 
 
-async def _schemas(servers: Mapping[str, Server], *, enforced: bool) -> list[Finding]:
+def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
+    """What a server that was reached offers, or which of its lists could not be had."""
+    from taskgate.gateway.offer import LISTS
+
+    server = finding.about.removeprefix("server ")
+    said = catalogs.report(server)
+    if finding.verdict != "ok":
+        return finding
+    counts = ", ".join(f"{said[how.key]} {how.key}" for how in LISTS.values() if how.key in said)
+    text = f"{finding.said}; {counts or 'no lists'}"
+    if "problem" not in said:
+        return replace(finding, said=text)
+    fix = "Callers see the rest; look into the server's own log for the list that failed."
+    if said["listed"]:
+        return Finding("note", finding.about, f"{text}. {said['problem']}", fix)
+    return Finding(
+        "bad", finding.about, f"{finding.said}, but {said['problem']}", "Its tools cannot be seen or called."
+    )
+
+
+def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> list[Finding]:
     """Tools whose schemas cannot be used: what they take cannot be called where that is enforced, what they give is not checked."""
     from taskgate.core.catalog.entry import EntryKind
-    from taskgate.gateway.catalogs import listed_only
-    from taskgate.gateway.plan import Limits
     from taskgate.gateway.validate import unusable_schemas
 
-    catalogs = listed_only(servers, Limits())
-    await catalogs.ready(servers)
     offers = {server: catalogs.offer(server) for server in servers}
     entries = [e for offer in offers.values() if offer is not None for e in offer.entries.get(EntryKind.TOOL, ())]
     found = []
@@ -184,7 +205,6 @@ async def _schemas(servers: Mapping[str, Server], *, enforced: bool) -> list[Fin
                 said = f"its arguments cannot be validated{', so it cannot be called' if enforced else ''}. {why}"
                 fix = "Have the server corrected, or use validate: warn." if enforced else ""
             found.append(Finding("note", f"tool {entry.name} of {entry.server}", said, fix))
-    await catalogs.close()
     return found
 
 

@@ -30,6 +30,10 @@ class Limits(Section):
     tools_per_upstream: Count = Field(default=1_000, description="Tools of one server; the rest are left out, loudly.")
     tools_max_pages: Count = Field(default=100, description="Pages of one server's list.")
     tools_fetch_timeout_ms: Milliseconds = Field(default=30_000, ge=1, description="Time to fetch one server's lists.")
+    list_max_age: Duration = Field(
+        default=timedelta(seconds=60),
+        description="A server's lists are fetched again when they are older; ten times that where it announces changes.",
+    )
     sessions: Count = Field(default=10_000, description="Sessions at once.")
     sessions_per_caller: Count = Field(
         default=2_500, description="Sessions of one caller: of a token, or without one of an address."

@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
+from taskgate.core.catalog.output_schema import cut_notice
 from taskgate.core.errors import CallerError
 
 MIN_OUTPUT_BYTES = 1024
 TRUNCATED_META = "taskgate/truncated"
 
-_MARKER_ROOM = 512
+_MARKER_ROOM = 768
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -48,7 +49,8 @@ def truncate_result(raw: bytes, max_bytes: int) -> bytes:
         if size <= room:
             kept[name] = members[name]
             room -= size
-        elif len(dropped) < 6 and name.isidentifier() and name.isascii():  # others could burst the marker's place
+        elif name == "structuredContent" or (len(dropped) < 6 and name.isidentifier() and name.isascii()):
+            # Others could burst the marker's place.
             dropped.append(name[:32])
     passing = _within(blocks, room)
     return _marked(kept, passing, len(raw), limit, dropped)
@@ -94,6 +96,9 @@ def _marked(
     except msgspec.MsgspecError:
         meta = {}
     content = [*blocks, msgspec.Raw(_encode({"type": "text", "text": text}))]
+    if "structuredContent" in dropped:
+        # A client that was promised structured output would throw away a result without any.
+        kept["structuredContent"] = msgspec.Raw(_encode(cut_notice(size, limit, "The output was too large.")))
     return _encode({"content": content, **kept, "_meta": {**meta, TRUNCATED_META: note}})
 
 

@@ -86,7 +86,8 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
     if type(decision) is Denied:
         context.governor.for_tool(request, tool)
     _validate_and_learn(context, request, tool, arguments)
-    if "task" in request.params or tool.forced or governed or wants_handle(request):
+    required = tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED
+    if "task" in request.params or tool.forced or governed or required or wants_handle(request):
         check = task_contract(context, request, tool)
     if governed or "requestState" in request.params:
         resumed = await context.by_url.resumed(request, tool)
@@ -98,7 +99,7 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
     key = idempotency_key(request)
     if approval is not None:
         return await held(context, request, tool, approval, key)
-    if key is not None or (tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED):
+    if key is not None or required:
         refuse_if_full(context, request, tool)
         _task, reply = await context.tasks.hold(request, new_call(context, request, tool), None, key)
         return reply

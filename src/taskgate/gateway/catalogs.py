@@ -1,52 +1,45 @@
-"""What each upstream offers: its lists, fetched whole, kept while it is away, fetched anew when it says they changed.
+"""What each upstream offers: its lists, never silently old, and never waited for by those whom they do not concern.
 
-One failing upstream never hides the others: its last good lists are served, and a failure is remembered for a moment so that
-listing does not wait for it again and again.
+Lists are fetched when the gateway starts, when the server says that they changed, after it was away or did not answer, when a
+caller names something that is not listed, and when they are older than `limits.list_max_age`. Whoever asks meanwhile gets what is
+known (of this run or, from the store, of the last one) and is told when something else comes. Only who lists waits for a server of
+which nothing is known yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core import wire
-from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
+from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.subset import Reason
-from taskgate.core.wire import Members, Raw
+from taskgate.gateway.catalog_memory import CatalogMemory
 from taskgate.gateway.events.events import ListsChanged
 from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.fetch_lists import fetch_lists
+from taskgate.gateway.list_state import ListState
 from taskgate.gateway.live import Live
+from taskgate.gateway.offer import LISTS, difference, same
+from taskgate.gateway.offer import Offer as Offer
 from taskgate.gateway.plan import Limits
-from taskgate.ports.upstream import LISTING_FACE, ErrorReply, Link, Upstream, UpstreamRequest
+from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
-FAILURE_MEMORY_S: Final = 2.0
 COALESCE_S: Final = 0.05
-LEAST_TTL_S: Final = 5.0
-
-METHODS: Final[Mapping[EntryKind, tuple[str, str, str]]] = {
-    EntryKind.TOOL: ("tools", "tools/list", "tools"),
-    EntryKind.PROMPT: ("prompts", "prompts/list", "prompts"),
-    EntryKind.RESOURCE: ("resources", "resources/list", "resources"),
-    EntryKind.TEMPLATE: ("resources", "resources/templates/list", "resourceTemplates"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Everything one upstream offers, with what it says of itself."""
-
-    entries: Mapping[EntryKind, tuple[Entry, ...]]
-    capabilities: Mapping[str, Any]
-    instructions: str | None = None
-    expires: float | None = None
-    notes: tuple[str, ...] = ()
+LEAST_AGE_S: Final = 5.0
+"""Lists younger than this are not fetched again for their age or for an unknown name."""
+ANNOUNCED_FACTOR: Final = 10
+"""Lists of a server that announces changes may be that many times older: announcements can be lost."""
+CONNECT_S: Final = 30.0
+"""Starting a program and shaking hands has times of its own, which are shorter; this one only ends what would never end."""
+CONTACTED_AT_ONCE: Final = 16
+CONTACT_SLOT_S: Final = 2.0
+LOOK_EVERY_S: Final = 1.0
 
 
 Inspect = Callable[[str, Offer], None]
@@ -55,7 +48,7 @@ Inspect = Callable[[str, Offer], None]
 
 def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
     """For commands that show the operator what servers list, without serving it to anybody."""
-    return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), Metrics(), EventHub())
+    return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, Metrics(), EventHub())
 
 
 def _not_inspected(_server: str, _offer: Offer) -> None:
@@ -75,12 +68,6 @@ class Quarantine:
             self.revision += 1
 
 
-@dataclass(slots=True)
-class Failure:
-    until: float
-    reason: TaskgateError
-
-
 class Catalogs:
     def __init__(
         self,
@@ -88,23 +75,23 @@ class Catalogs:
         limits: Limits,
         inspect: Inspect,
         quarantine: Quarantine,
+        memory: CatalogMemory | None,
         metrics: Metrics,
         events: EventHub,
     ) -> None:
         self._inspect = inspect
         self._quarantine = quarantine
+        self._memory = memory
         self._metrics = metrics
-        self._upstreams = upstreams
+        self._live_upstreams = upstreams
         self._limits = limits
         self._events = events
         self._revision = 1
-        self._offers: dict[str, Offer] = {}
-        self._failures: dict[str, Failure] = {}
-        self._fetching: dict[str, asyncio.Task[None]] = {}
-        self._stale: set[str] = set()
-        self._announced: dict[str, set[EntryKind]] = {}
-        self._owed: set[str] = set()
-        """Servers without whose lists somebody has been answered: when they come, that is news."""
+        self._states: dict[str, ListState] = {}
+        self._dropped: set[asyncio.Task[None]] = set()
+        self._keeper: asyncio.Task[None] | None = None
+
+    # What is known
 
     @property
     def revision(self) -> int:
@@ -115,188 +102,244 @@ class Catalogs:
     def quarantined(self) -> frozenset[tuple[str, str]]:
         return self._quarantine.tools
 
+    @property
+    def _upstreams(self) -> Mapping[str, Upstream]:
+        return self._live_upstreams.value
+
     def offers(self) -> Mapping[str, Offer]:
-        return self._offers
+        return {server: state.offer for server, state in self._states.items() if state.offer is not None}
 
     def offer(self, server: str) -> Offer | None:
-        return self._offers.get(server)
+        state = self._states.get(server)
+        return state.offer if state is not None else None
 
     def failure(self, server: str) -> TaskgateError | None:
-        failure = self._failures.get(server)
-        return failure.reason if failure is not None else None
+        """Why the last attempt to list failed, wholly or in part."""
+        state = self._states.get(server)
+        return state.failure if state is not None else None
+
+    def report(self, server: str) -> dict[str, Any]:
+        """For operators: what was found, how old that is, and what could not be had."""
+        state = self._states.get(server)
+        if state is None or (state.offer is None and state.failure is None):
+            return {"listed": False, "problem": "not asked yet" if state is None else "has not answered yet"}
+        said: dict[str, Any] = {"listed": state.offer is not None}
+        if state.offer is not None:
+            offer = state.offer
+            said["generation"] = offer.generation.value if offer.generation is not None else None
+            said |= offer.counts()
+            said["age_s"] = max(0, round(clock.wall() - offer.listed_ms / 1000))
+            if offer.failed:
+                said["failed"] = {LISTS[kind].method: why.message for kind, why in offer.failed.items()}
+        if state.failure is not None:
+            said["problem"] = state.failure.message
+        return said
+
+    # Beginning, change and end
+
+    async def start(self) -> None:
+        """Show what the last run knew, and begin to ask every server."""
+        restored = await self._memory.restore(self._upstreams) if self._memory is not None else {}
+        for server, offer in restored.items():
+            state = self._states.setdefault(server, ListState())
+            if state.offer is None:
+                self._inspect(server, offer)
+                state.restored(offer)
+                age_s = max(0, round(clock.wall() - offer.listed_ms / 1000))
+                log.info("lists of the last run are shown until the server answers", server=server, age_s=age_s)
+        self._revision += 1
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_fresh())
+
+    async def _keep_fresh(self) -> None:
+        slots = asyncio.Semaphore(CONTACTED_AT_ONCE)
+        await asyncio.gather(*(self._contact(server, slots) for server in self._upstreams))
+        while True:
+            await clock.sleep(LOOK_EVERY_S)
+            now = clock.monotonic()
+            for server in list(self._upstreams):
+                if self._state(server).due(now):
+                    self._fetch(server)
+
+    async def _contact(self, server: str, slots: asyncio.Semaphore) -> None:
+        """A server that does not answer gives its slot back and is waited for beside the others."""
+        async with slots:
+            if server in self._upstreams and self._state(server).due(clock.monotonic()):
+                await asyncio.wait({self._fetch(server)}, timeout=CONTACT_SLOT_S)
 
     def adopt(self, changed: Iterable[str], limits: Limits) -> None:
         """After a reload: forget those that are gone or are no longer the same; lists cut by other limits are asked for again."""
         before, self._limits = self._limits, limits
-        upstreams = self._upstreams.value
-        if (before.list_pages, before.tools_per_upstream) != (limits.list_pages, limits.tools_per_upstream):
-            self._stale.update(self._offers)
-        for server in (*changed, *(known for known in list(self._offers) if known not in upstreams)):
-            self._offers.pop(server, None)
-            self._failures.pop(server, None)
-            self._owed.discard(server)
+        upstreams = self._upstreams
+        gone = [known for known in self._states if known not in upstreams]
+        for server in {*changed, *gone}:
+            state = self._states.pop(server, None)
+            if state is not None:
+                self._drop_fetch(state)
+        if self._memory is not None:
+            for server in gone:
+                self._memory.forget(server)
+        if _how_lists_are_read(before) != _how_lists_are_read(limits):
+            for state in self._states.values():
+                state.outdated()
+                self._drop_fetch(state)
         self._revision += 1
+        if self._keeper is not None:
+            for server in upstreams:
+                if self._state(server).due(clock.monotonic()):
+                    self._fetch(server)
+
+    def _drop_fetch(self, state: ListState) -> None:
+        fetch = state.give_up_fetch()
+        if fetch is not None:
+            fetch.cancel()
+            self._dropped.add(fetch)
+            fetch.add_done_callback(self._dropped.discard)
+
+    async def close(self) -> None:
+        running = [state.fetch for state in self._states.values() if state.fetch is not None]
+        tasks = [*running, *self._dropped, *([self._keeper] if self._keeper is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Asking for lists
+
+    async def settled(self, servers: Iterable[str], *, listing: bool = False) -> None:
+        """See to it that these are being asked if they need to be, and wait as long as this kind of request may."""
+        now = clock.monotonic()
+        waits: dict[asyncio.Task[None], float] = {}
+        for server in servers:
+            if server in self._upstreams:
+                state = self._state(server)
+                if state.due(now):
+                    self._fetch(server)
+                if state.fetch is not None and not state.fetch.done():
+                    waits[state.fetch] = state.wait_s(now, listing)
+        await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
+        for server in servers if listing else ():
+            if server in self._upstreams and self.offer(server) is None:
+                self._state(server).owes()
+
+    def is_settled(self, servers: Iterable[str]) -> bool:
+        now = clock.monotonic()
+        for server in servers:
+            state = self._states.get(server)
+            if server in self._upstreams and (state is None or state.due(now) or state.fetching):
+                return False
+        return True
 
     async def ready(self, servers: Iterable[str]) -> None:
-        """Make sure that every one of these has been listed or has failed to; in parallel, each within its time."""
-        missing = [server for server in servers if self._needs_fetch(server)]
-        if missing:
-            await asyncio.gather(*(asyncio.shield(self._fetch(server)) for server in missing))
-
-    def known(self, servers: Iterable[str]) -> bool:
-        return not any(self._needs_fetch(server) for server in servers)
-
-    def _needs_fetch(self, server: str) -> bool:
-        if server not in self._upstreams.value:
-            return False
-        failure = self._failures.get(server)
-        if failure is not None and clock.monotonic() < failure.until:
-            return False
-        offer = self._offers.get(server)
-        if offer is None or server in self._stale:
-            return True
-        return offer.expires is not None and clock.monotonic() > offer.expires
-
-    def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
-        """The upstream says that a list changed: fetch again soon, once for a burst of such news."""
-        self._announced.setdefault(server, set()).update(kinds)
-        asked_for = server in self._offers or server in self._owed
-        if server in self._upstreams.value and asked_for and server not in self._stale:
-            self._stale.add(server)
-            self._fetch(server, COALESCE_S)
+        """Wait until every one of these has been listed or has failed to; in parallel, each within its time."""
+        asked = [server for server in servers if server in self._upstreams]
+        now = clock.monotonic()
+        missing = [server for server in asked if self._state(server).fetching or self._state(server).due(now)]
+        await asyncio.gather(*(asyncio.shield(self._fetch(server)) for server in missing))
 
     async def refresh(self, server: str) -> None:
         """Ask for the lists now, whatever is known; raises what went wrong."""
-        self._stale.add(server)
-        self._failures.pop(server, None)
         await asyncio.shield(self._fetch(server))
         problem = self.failure(server)
         if problem is not None:
             raise problem
 
-    def _fetch(self, server: str, after_s: float = 0.0) -> asyncio.Task[None]:
-        running = self._fetching.get(server)
-        if running is None or running.done():
-            running = self._fetching[server] = asyncio.get_running_loop().create_task(self._fetch_now(server, after_s))
-        return running
+    async def look_again(self, servers: Iterable[str]) -> bool:
+        """Somebody named what is not listed: ask those servers whose lists are not of this moment, and wait for them as one who
+        lists does. True if any was asked.
+        """
+        now = clock.monotonic()
+        states = {server: self._state(server) for server in servers if server in self._upstreams}
+        asked = [
+            server
+            for server, state in states.items()
+            if state.fetching or state.offer is None or now - state.fetched > LEAST_AGE_S
+        ]
+        waits = {self._fetch(server): states[server].wait_s(now, listing=True) for server in asked}
+        await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
+        return bool(asked)
 
-    async def _fetch_now(self, server: str, after_s: float) -> None:
+    def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
+        """The server says that a list changed, or may have become another: fetch again soon, once for a burst of such news."""
+        if server in self._upstreams and self._state(server).news(kinds):
+            self._fetch(server, COALESCE_S)
+
+    def _state(self, server: str) -> ListState:
+        return self._states.setdefault(server, ListState())
+
+    def _fetch(self, server: str, after_s: float = 0.0) -> asyncio.Task[None]:
+        state = self._state(server)
+        if state.fetch is not None and not state.fetch.done():
+            return state.fetch
+        fetch = asyncio.get_running_loop().create_task(self._fetch_now(server, state, after_s))
+        return state.fetched_by(fetch, clock.monotonic())
+
+    async def _fetch_now(self, server: str, state: ListState, after_s: float) -> None:
         if after_s:
             await clock.sleep(after_s)
-        self._stale.discard(server)
+        state.asks()
         began = clock.monotonic()
         try:
-            async with asyncio.timeout(self._limits.list_timeout_s):
-                link = await self._upstreams.value[server].listening_link()
-                offer = await self._ask(link)
-        except TimeoutError:
-            self._failed(server, UpstreamError("upstream_timeout", f"The server {server} took too long to list."))
+            offer = await self._ask(server, state)
         except TaskgateError as problem:
-            self._failed(server, problem)
+            self._failed(server, state, problem)
         else:
             self._metrics.injection.add(server, "success")
-            self._arrived(server, offer)
-        self._metrics.list_latency.observe(clock.monotonic() - began, server)
+            self._arrived(server, state, offer)
+        state.answered(clock.monotonic())
+        self._metrics.list_latency.observe(state.fetched - began, server)
+        if state.stale:
+            # It changed again while it was being asked.
+            asyncio.get_running_loop().call_soon(self._again, server, state)
 
-    def _failed(self, server: str, reason: TaskgateError) -> None:
-        self._failures[server] = Failure(clock.monotonic() + FAILURE_MEMORY_S, reason)
-        if server not in self._offers:
-            self._owed.add(server)
+    def _again(self, server: str, state: ListState) -> None:
+        if self._states.get(server) is state and server in self._upstreams and not state.fetching:
+            self._fetch(server, COALESCE_S)
+
+    async def _ask(self, server: str, state: ListState) -> Offer:
+        upstream, limits = self._upstreams[server], self._limits
+        try:
+            with state.connects():
+                async with asyncio.timeout(CONNECT_S):
+                    link = await upstream.listening_link()
+                    if state.fetched > float("-inf"):
+                        await link.ask_again(limits.list_timeout_s)
+        except TimeoutError:
+            raise UpstreamError("upstream_timeout", f"The server {server} took too long to connect to.") from None
+        return await fetch_lists(link, limits, state.offer, lambda offer: self._arrived(server, state, offer))
+
+    def _failed(self, server: str, state: ListState, reason: TaskgateError) -> None:
+        state.failed(reason, clock.monotonic())
         why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
         self._metrics.injection.add(server, "failed")
         self._metrics.denied_reason.add(server, why.value)
-        log.warning("server not listed", server=server, reason=why.value, why=reason.message)
+        if state.failures & (state.failures - 1) == 0:
+            # The first time, and then ever more seldom: it is tried for ever.
+            log.warning("server not listed", server=server, reason=why.value, why=reason.message)
 
-    def _arrived(self, server: str, offer: Offer) -> None:
-        self._failures.pop(server, None)
-        before = self._offers.get(server)
+    def _arrived(self, server: str, state: ListState, offer: Offer) -> None:
+        if self._states.get(server) is not state:
+            return
+        before, owed, now = state.offer, state.owed, clock.monotonic()
         self._inspect(server, offer)
-        self._offers[server] = offer
-        different = _difference(before, offer) | frozenset(self._announced.pop(server, ()))
-        if different or before is None:
+        announced = state.arrived(offer, now + self._age_s(server, offer), now)
+        different = difference(before, offer) | announced
+        if different or not same(before, offer):
             self._revision += 1
-        if different and (before is not None or server in self._owed):
+            generation = offer.generation.value if offer.generation is not None else None
+            log.info("server listed", server=server, generation=generation, **offer.counts())
+        for kind, why in offer.failed.items():
+            log.warning("list not fetched", server=server, method=LISTS[kind].method, why=why.message)
+        if different and (before is not None or owed):
             self._events.publish(ListsChanged(server, different))
-        self._owed.discard(server)
+        if self._memory is not None and offer.complete and not offer.failed:
+            self._memory.keep(self._upstreams[server], offer)
 
-    async def _ask(self, link: Link) -> Offer:
-        entries: dict[EntryKind, tuple[Entry, ...]] = {}
-        ttls: list[float] = []
-        notes: list[str] = []
-        for kind, (capability, method, key) in METHODS.items():
-            if capability in link.capabilities:
-                entries[kind] = await self._pages(link, kind, method, key, ttls, notes)
-        expires = None
-        if ttls and not _announces_changes(link.capabilities):
-            expires = clock.monotonic() + max(LEAST_TTL_S, min(ttls) / 1000)
-        return Offer(entries, link.capabilities, link.instructions, expires, tuple(notes))
-
-    async def _pages(
-        self, link: Link, kind: EntryKind, method: str, key: str, ttls: list[float], notes: list[str]
-    ) -> tuple[Entry, ...]:
-        found: list[Entry] = []
-        cursor: Raw | None = None
-        seen: set[bytes] = set()
-        for _ in range(self._limits.list_pages):
-            members = await self._page(link, method, cursor)
-            page = members.get(key)
-            if page is not None:
-                found.extend(read_entries(kind, link.server, page))
-            if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():
-                ttls.append(float(bytes(members["ttlMs"])))
-            cursor = members.get("nextCursor")
-            if cursor is None or bytes(cursor) in (b"null", b'""') or bytes(cursor) in seen:
-                break
-            seen.add(bytes(cursor))
-        else:
-            notes.append(
-                f"{method} of {link.server} has more than {self._limits.list_pages} pages; the rest is left out"
-            )
-        if len(found) > self._limits.tools_per_upstream:
-            notes.append(
-                f"{link.server} offers more than {self._limits.tools_per_upstream} in {method}; the rest is left out"
-            )
-        return tuple(found[: self._limits.tools_per_upstream])
-
-    async def _page(self, link: Link, method: str, cursor: Raw | None) -> Members:
-        params: Members = {"cursor": cursor} if cursor is not None else {}
-        reply = await link.request(
-            UpstreamRequest(method, params, LISTING_FACE, self._limits.list_timeout_s, _ignore, _refuse)
-        )
-        if isinstance(reply, ErrorReply):
-            if reply.code == -32601:
-                return {}
-            raise UpstreamError("upstream_unreachable", f"The server {link.server} could not list its {method}.")
-        return wire.members_of(reply.raw)
-
-    async def close(self) -> None:
-        for task in self._fetching.values():
-            task.cancel()
-        await asyncio.gather(*self._fetching.values(), return_exceptions=True)
+    def _age_s(self, server: str, offer: Offer) -> float:
+        """How old these lists may become; spread a little, so that not all servers are asked in one moment."""
+        most = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
+        if offer.announces_changes:
+            return most * ANNOUNCED_FACTOR
+        return most if offer.ttl_s is None else min(most, max(LEAST_AGE_S, offer.ttl_s))
 
 
-def _difference(before: Offer | None, after: Offer) -> frozenset[EntryKind]:
-    if before is None:
-        return frozenset(after.entries)
-    if before.capabilities.get("tasks") != after.capabilities.get("tasks"):
-        # What tools show about tasks depends on it.
-        return frozenset({*before.entries, *after.entries})
-    kinds = {*before.entries, *after.entries}
-    return frozenset(kind for kind in kinds if _bytes(before, kind) != _bytes(after, kind))
-
-
-def _bytes(offer: Offer, kind: EntryKind) -> list[bytes]:
-    return [bytes(entry.raw) for entry in offer.entries.get(kind, ())]
-
-
-def _announces_changes(capabilities: Mapping[str, Any]) -> bool:
-    tools = capabilities.get("tools")
-    return isinstance(tools, Mapping) and tools.get("listChanged") is True
-
-
-def _ignore(_method: str, _params: Raw | None) -> None:
-    return None
-
-
-async def _refuse(question: Question) -> Answer:
-    return not_supported(question.method)
+def _how_lists_are_read(limits: Limits) -> tuple[int, int, float]:
+    return limits.list_pages, limits.tools_per_upstream, limits.list_timeout_s

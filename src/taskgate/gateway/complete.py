@@ -29,6 +29,7 @@ from taskgate.core.wire import Raw
 from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
 from taskgate.gateway.errand import Errand
+from taskgate.gateway.look_again import look_for_name, look_for_uri
 from taskgate.gateway.read_things import permitted
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
@@ -73,6 +74,14 @@ async def complete(context: Context, request: Request) -> bytes:
     if recent is not None:
         return recent
     source = _source(context, view, asked)
+    if source is None:
+        again = look_for_uri(context, request, view) if asked.kind == RESOURCE else None
+        fresh = await (again or look_for_name(context, request, view, asked.name))
+        source = _source(context, fresh, asked) if fresh is not None else None
+    if source is None:
+        raise CallerError(
+            "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
+        )
     used = context.completions.used(caller, source.place) if source.place is not None else {}
     ours = rank(source.index, asked.typed, used, clock.monotonic(), dict(asked.given))
     answer = await _with_owner(context, request, source, ours)
@@ -107,7 +116,7 @@ def _given(given: Any) -> frozenset[tuple[str, str]]:
     return frozenset((key, value) for key, value in arguments.items() if type(value) is str)
 
 
-def _source(context: Context, view: View, asked: Asked) -> Source:
+def _source(context: Context, view: View, asked: Asked) -> Source | None:
     if not asked.name:
         return _names(context, view, asked)
     if asked.kind in (PROMPT, COMMAND):
@@ -126,7 +135,7 @@ def _source(context: Context, view: View, asked: Asked) -> Source:
             place = Place(server, asked.name, asked.argument)
             index = _of_template(context, view, *template, asked.argument) if template is not None else _NO_CANDIDATES
             return Source(index, place, _able(view, server))
-    raise CallerError("unknown_reference", "The ref names no prompt, tool or resource template that is offered here.")
+    return None
 
 
 def _able(view: View, server: str) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from taskgate.core.errors import CallerError
+from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.gateway.context import Context
+from taskgate.gateway.look_again import look_for_name
 from taskgate.gateway.request import Request
 from taskgate.gateway.views import ToolRef, View
 
@@ -11,24 +12,29 @@ from taskgate.gateway.views import ToolRef, View
 async def find_tool(context: Context, request: Request, name: str) -> ToolRef:
     """The tool behind a name, if this caller may know of it."""
     view = await context.views.view(context.plan, request.caller, request.narrowing)
-    tool = view.tool(name) or await _listed_late(context, request, view, name)
+    tool = view.tool(name)
+    if tool is None or tool.entry is None:
+        tool = await _listed_late(context, request, view, name)
     if tool is None:
         raise unknown_tool(name)
     return tool
 
 
 async def _listed_late(context: Context, request: Request, view: View, name: str) -> ToolRef | None:
-    """The server was away when the lists were fetched: a call to it by name is a reason to try again."""
+    """The name may be newer than the lists, or its server was away: that is a reason to ask again those that it may belong to."""
     server = view.server_named_in(name)
-    problem = context.catalogs.failure(server) if server is not None else None
-    if server is None or problem is None:
-        return None
-    await context.catalogs.ready([server])
-    fresh = await context.views.view(context.plan, request.caller, request.narrowing)
-    found = fresh.tool(name)
-    if found is None and context.catalogs.offer(server) is None:
-        raise problem
+    found = (await look_for_name(context, request, view, name) or view).tool(name)
+    if found is None and server is not None and context.catalogs.offer(server) is None:
+        raise context.catalogs.failure(server) or _not_listed(server)
     return found
+
+
+def _not_listed(server: str) -> UpstreamError:
+    return UpstreamError(
+        "upstream_unreachable",
+        f"The server {server} has not said yet what it offers. The call was not executed; try again later.",
+        executed=Executed.NO,
+    )
 
 
 def unknown_tool(name: str) -> CallerError:

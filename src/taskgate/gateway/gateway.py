@@ -15,7 +15,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.caller import Caller
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import read_opening
 from taskgate.core.scoping.request import SessionRequest
@@ -35,6 +35,7 @@ from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.introduce import initialize_result
+from taskgate.gateway.method_tables import no_such_method
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.public_address import PublicAddress
@@ -175,7 +176,7 @@ class Gateway:
             if session is not None and self.context.live_plan.value.features.vendor_methods:
                 use_case = self.vendor.methods.get(message.method, use_case)
             if use_case is None:
-                raise CallerError("method_not_found", f"There is no method {message.method[:80]!r} in this revision.")
+                raise no_such_method(message.method)
             if self.stopping:
                 raise going_down()
             if message.method in CHARGED:
@@ -236,9 +237,10 @@ class Gateway:
     # Change and end
 
     async def start(self) -> None:
-        """Before callers come: know what the store knows of standing grants and open questions."""
+        """Before callers come: know what the store knows of grants, open questions and lists, and begin to ask the servers."""
         await self.pins.load()
         await self.approvals.start()
+        await self.context.catalogs.start()
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""

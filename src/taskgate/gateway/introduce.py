@@ -1,13 +1,12 @@
 """How the gateway introduces itself: the reply to `initialize`, and to `server/discover`.
 
 Capabilities are the union of what the servers in scope can do, plus what we do ourselves, plus every list: a caller hears them
-once, and a server that is only just starting may bring prompts and resources later. A caller is not kept waiting for a server that
-does not answer. See docs/decisions/every-list-is-announced.md.
+once, and a server that is only just starting may bring prompts and resources later. A caller is not kept waiting for a server:
+what is known of it, from now or from the last run, is told. See docs/decisions/every-list-is-announced.md.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ from taskgate.core.generations.stateless_2026 import SERVER_INFO, TASKS_EXTENSIO
 from taskgate.gateway import own_resources
 from taskgate.gateway.context import Context
 
-PATIENCE_S: Final = 5.0
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
 _NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}}
 """Of a server that has not answered: a caller that may not subscribe now would never try."""
@@ -100,11 +98,7 @@ async def discover_result(context: Context, scope: str, servers: tuple[str, ...]
 
 
 async def _known(context: Context, scope: str, servers: tuple[str, ...]) -> tuple[list[Mapping[str, Any]], str]:
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await context.catalogs.ready(servers)
-    except TimeoutError:
-        pass
+    await context.catalogs.settled(servers)
     offers = {server: offer for server in servers if (offer := context.catalogs.offer(server)) is not None}
     texts = {server: offer.instructions for server, offer in offers.items() if offer.instructions}
     if len(texts) == 1 and len(servers) == 1:

@@ -10,6 +10,7 @@ from taskgate.core.catalog.paging import page
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import SERVER_INFO
 from taskgate.gateway import own_resources
+from taskgate.gateway.audience import audience_of
 from taskgate.gateway.context import Context
 from taskgate.gateway.introduce import SERVER
 from taskgate.gateway.own_tools import table
@@ -30,12 +31,12 @@ _KEYS: Final = {
 
 async def list_catalog(context: Context, request: Request) -> bytes:
     kind, key = _KEYS[request.message.method]
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
-    task_aware = request.session is not None and request.session.task_aware
-    entries = view.listing(kind, request.generation, task_aware)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+    audience = audience_of(request)
+    entries = view.listing(kind, audience)
     if kind is EntryKind.TOOL:
         hidden = frozenset() if context.guests.allowed(context.plan) else NEEDS_PERMISSION
-        entries = table.listing(view, entries, request.generation, task_aware, hidden)
+        entries = table.listing(view, entries, audience, hidden)
     elif kind is EntryKind.RESOURCE:
         entries = own_resources.listing(view.scope, entries)
     found = page(entries, request.params.get("cursor"), PAGE)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
+from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.call_tool import call_tool
 from taskgate.gateway.complete import complete
@@ -45,10 +47,10 @@ class MethodTables:
             "resources/unsubscribe": self._using(self._subscriptions.unsubscribe),
             "completion/complete": self._using(complete),
             "logging/setLevel": self._set_log_level,
-            "tasks/get": self._tasks.methods.get,
-            "tasks/result": self._tasks.methods.result,
-            "tasks/list": self._tasks.methods.list,
-            "tasks/cancel": self._tasks.methods.cancel,
+            "tasks/get": _where_tasks_exist(self._tasks.methods.get),
+            "tasks/result": _where_tasks_exist(self._tasks.methods.result),
+            "tasks/list": _where_tasks_exist(self._tasks.methods.list),
+            "tasks/cancel": _where_tasks_exist(self._tasks.methods.cancel),
         }
 
     def stateless(self) -> dict[str, UseCase]:
@@ -108,6 +110,21 @@ class MethodTables:
         for link in links_of(self._context, session):
             await link.set_log_level(session.log_level or "info")
         return b"{}"
+
+
+def _where_tasks_exist(use_case: UseCase) -> UseCase:
+    """Older stateful revisions have no tasks: there these methods do not exist."""
+
+    def answer(request: Request) -> Awaitable[bytes]:
+        if request.session is not None and not speaks_tasks(request.session.version):
+            raise no_such_method(request.message.method)
+        return use_case(request)
+
+    return answer
+
+
+def no_such_method(method: str) -> CallerError:
+    return CallerError("method_not_found", f"There is no method {method[:80]!r} in this revision.")
 
 
 def links_of(context: Context, session: Session) -> list[Link]:

@@ -30,6 +30,7 @@ class Limits:
     tools_per_upstream: int = 1000
     list_pages: int = 100
     list_timeout_s: float = 30.0
+    list_max_age_s: float = 60.0
     sessions: int = 10_000
     session_idle_s: float = 1800.0
     open_tasks_per_caller: int = 200

@@ -12,6 +12,7 @@ from taskgate.gateway.carry_in_turn import carry_in_turn
 from taskgate.gateway.context import Context
 from taskgate.gateway.errand import Errand
 from taskgate.gateway.governance.judge import Asked
+from taskgate.gateway.look_again import look_for_name, look_for_uri
 from taskgate.gateway.request import Request
 from taskgate.gateway.tasks.desk import caller_key
 from taskgate.gateway.views import View
@@ -48,6 +49,9 @@ async def owner_of(context: Context, request: Request, uri: str) -> str:
     """The server that a URI belongs to, if this caller may use it."""
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     server = view.owner_of(uri)
+    if server is None:
+        view = await look_for_uri(context, request, view) or view
+        server = view.owner_of(uri)
     if server is None or not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError("unknown_resource", "There is no such resource here.", data={"uri": uri[:500]})
     return server
@@ -61,6 +65,9 @@ async def get_prompt(context: Context, request: Request) -> bytes:
     name = _text(request.params, "name", "prompts/get")
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     prompt = view.prompt(name)
+    if prompt is None:
+        view = await look_for_name(context, request, view, name) or view
+        prompt = view.prompt(name)
     if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
         raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
     await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)

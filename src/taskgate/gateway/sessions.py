@@ -49,6 +49,8 @@ class Session:
         self.client_info: Mapping[str, Any] = opening.client_info
         self.narrowing = narrowing
         self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
+        self.used_tasks = False
+        """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
         self.log_level: str | None = None
         self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id, place=caller.place)
         self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
@@ -118,8 +120,8 @@ class Session:
         self.face = msgspec.structs.replace(self.face, inbox=True)
 
     def uses_tasks(self) -> None:
-        """Its caller has shown that it knows tasks, whatever it declared."""
-        self.task_aware = True
+        """Its caller has called something as a task: it can hear how tasks fare. What it is shown follows what it declared."""
+        self.used_tasks = True
 
     def close(self) -> None:
         """Nothing goes to its caller any more, and what it has in flight is cancelled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
@@ -27,6 +27,16 @@ from taskgate.gateway.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.views import Views
 from taskgate.ports.upstream import LISTENER, Link, LinkKey
 from taskgate.telemetry.logs import log
+
+MAY_BE_ANOTHER: Final = frozenset(
+    {
+        EventKind.SERVER_CONNECTED,
+        EventKind.SERVER_RECONNECTED,
+        EventKind.SERVER_HEALTH_DEGRADED,
+        EventKind.SERVER_HEALTH_RESTORED,
+    }
+)
+"""After these a server may offer something else than before: it was restarted, or lost our session."""
 
 
 class UpstreamNews:
@@ -127,6 +137,7 @@ class UpstreamNews:
         """A server came, went or is not well: tell those in whose scope it is, or the one whose conversation it was."""
         if kind is EventKind.SERVER_RECONNECTED:
             log.info("server reconnected", server=server)
+        if kind in MAY_BE_ANOTHER:
             self._catalogs.changed(server)
         told = dict(data)
         own = self._sessions.get(key.session) if key is not None and key.session else None

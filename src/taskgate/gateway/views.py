@@ -13,6 +13,7 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.annotate import TaskSupport, shown_support, supports_tasks
+from taskgate.core.catalog.audience import Audience
 from taskgate.core.catalog.entry import Entry, EntryKind, render
 from taskgate.core.catalog.merge import Merged, merge
 from taskgate.core.catalog.names import RESERVED_NAMES, SEPARATOR, NameStyle, NameTable
@@ -83,7 +84,7 @@ class View:
     quarantined: Quarantined
     withheld: Mapping[PatternKind, tuple[tuple[str, str], ...]]
     """(server, name) of what is listed and yet is not for this caller. Nothing may pass by looking like it."""
-    rendered: dict[tuple[EntryKind, Generation, bool], list[bytes]] = field(default_factory=dict)
+    rendered: dict[tuple[EntryKind, Audience], list[bytes]] = field(default_factory=dict)
     search_index: SearchIndex | None = None
 
     def tool(self, name: str) -> ToolRef | None:
@@ -115,6 +116,13 @@ class View:
             server = next((s for s in self.subset.servers if self.plan.prefixes.get(s, s) == prefix), None)
             return server if found else None
         return None
+
+    def may_have(self, name: str) -> tuple[str, ...]:
+        """The servers that a name which is not listed may belong to."""
+        server = self.server_named_in(name)
+        if server is not None:
+            return (server,)
+        return self.subset.servers if self.scope.names is NameStyle.PLAIN else ()
 
     def prompt(self, name: str) -> PromptRef | None:
         return self.prompts.get(name)
@@ -174,24 +182,34 @@ class View:
             forced=tool.forced,
         )
 
-    def listing(self, kind: EntryKind, generation: Generation, task_aware: bool) -> list[bytes]:
+    def render_tool(self, tool: ToolRef, audience: Audience) -> bytes:
+        assert tool.entry is not None
+        support = self.shown(tool, audience.task_aware)
+        return render(tool.entry, tool.wire, support, audience, notices=self._may_be_replaced(tool))
+
+    def _may_be_replaced(self, tool: ToolRef) -> bool:
+        """Whether a call of it may be answered with a notice of ours: it may take too long, be held, or give too much."""
+        record = self.plan.registry.records.get(tool.server)
+        cut = record is not None and bool(record.budgets.max_tool_output_bytes)
+        return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
+
+    def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
         """The rendered entries of one kind, in order, as this kind of caller sees them."""
-        key = (kind, generation, task_aware)
+        key = (kind, audience)
         found = self.rendered.get(key)
         if found is None:
-            found = self.rendered[key] = list(self._render(kind, generation, task_aware))
+            found = self.rendered[key] = list(self._render(kind, audience))
         return found
 
-    def _render(self, kind: EntryKind, generation: Generation, task_aware: bool) -> Iterable[bytes]:
+    def _render(self, kind: EntryKind, audience: Audience) -> Iterable[bytes]:
         if kind is EntryKind.TOOL:
             for tool in self.tools.values():
-                support = self.shown(tool, task_aware)
-                hidden = tool.unfit_for_headers and generation is Generation.STATELESS
-                if support is not None and tool.entry is not None and not hidden:
-                    yield render(tool.entry, tool.wire, support, generation)
+                hidden = tool.unfit_for_headers and audience.generation is Generation.STATELESS
+                if tool.entry is not None and not hidden and self.shown(tool, audience.task_aware) is not None:
+                    yield self.render_tool(tool, audience)
         elif kind is EntryKind.PROMPT:
             for prompt in self.prompts.values():
-                yield render(prompt.entry, prompt.wire, None, generation)
+                yield render(prompt.entry, prompt.wire, None, audience)
         elif kind is EntryKind.RESOURCE:
             for entry in self.resources.values():
                 yield bytes(entry.raw)
@@ -241,12 +259,13 @@ class Views:
             return found[2]
         return None
 
-    async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View:
+    async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest, *, listing: bool = False) -> View:
+        """What this caller sees of what is known. Only one that lists waits for servers of which nothing is known yet."""
         view = self.current(plan, caller, narrowing)
-        if view is not None and self._catalogs.known(view.subset.servers):
+        if view is not None and self._catalogs.is_settled(view.subset.servers):
             return view
         subset = self.subset(plan, caller.scope, narrowing)
-        await self._catalogs.ready(subset.servers)
+        await self._catalogs.settled(subset.servers, listing=listing)
         view = self.current(plan, caller, narrowing)
         if view is None:
             view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs)

@@ -18,6 +18,7 @@ from taskgate.gateway.activity.task_questions import TaskInbox
 from taskgate.gateway.admission import Admission
 from taskgate.gateway.ask_models import Models, shown_to_operator
 from taskgate.gateway.budgets import Budgets
+from taskgate.gateway.catalog_memory import CatalogMemory
 from taskgate.gateway.catalogs import Catalogs, Offer, Quarantine
 from taskgate.gateway.completions import Completions
 from taskgate.gateway.context import Context
@@ -166,7 +167,8 @@ def _lists(base: Foundation) -> Lists:
         validation.look(offer.entries.get(EntryKind.TOOL, ()))
 
     limits = base.plan.value.limits
-    catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, base.metrics, base.events)
+    memory = CatalogMemory(base.store)
+    catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, memory, base.metrics, base.events)
     scope_record = ScopeRecord(base.store, base.metrics)
     return Lists(validation, pins, annotations, catalogs, scope_record, Views(catalogs, scope_record))
 

@@ -231,6 +231,12 @@ class Link(Protocol):
 
     async def set_log_level(self, level: str) -> None: ...
 
+    async def ask_again(self, timeout_s: float) -> None:
+        """Ask anew what the server can do, where nothing would tell us that another one has taken its place: it has no session
+        and no connection that could be lost.
+        """
+        ...
+
     async def resume_session(self, session_id: str) -> None:
         """Go on in a session that was opened before a restart, where the transport has such a thing."""
         ...
@@ -281,6 +287,11 @@ class Upstream(Protocol):
 
     @property
     def transport(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the configuration points to another server; tells nothing secret."""
+        ...
 
     async def listening_link(self) -> Link:
         """The link that lists are fetched over and that hears `list_changed`."""

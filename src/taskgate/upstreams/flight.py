@@ -38,6 +38,8 @@ class Receiver(Protocol):
 
 class Wire(Protocol):
     session_id: str | None
+    is_conversation: bool
+    """Whether the connection itself is the conversation, so that nobody can take the server's place unnoticed."""
 
     def attach(self, receiver: Receiver) -> None: ...
 

@@ -69,6 +69,8 @@ class StreamMemory:
 
 
 class HttpWire:
+    is_conversation = False
+
     def __init__(self, server: str, client: HttpClient, target: Target, intake: Intake) -> None:
         self.server = server
         self.session_id: str | None = None

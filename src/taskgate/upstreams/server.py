@@ -63,6 +63,7 @@ class Server:
     ) -> None:
         self.id = spec.id
         self.transport = spec.transport.value
+        self.fingerprint = spec.fingerprint
         self.spec = spec
         self._by_stdio = spec.transport is Transport.STDIO
         self.listener = listener

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -67,3 +69,17 @@ class ServerSpec:
     def leads_to_the_same(self, other: ServerSpec) -> bool:
         """Whether both name one and the same server, whatever the settings of our side are."""
         return self.with_settings_of(other) == other
+
+    @property
+    def fingerprint(self) -> str:
+        """Of where the server is found. Values of headers and variables may be secrets, so only their names count."""
+        where = [
+            self.transport.value,
+            self.url,
+            sorted(self.headers),
+            self.command,
+            list(self.args),
+            sorted(self.env),
+            self.cwd,
+        ]
+        return hashlib.sha256(json.dumps(where).encode()).hexdigest()

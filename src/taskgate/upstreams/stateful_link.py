@@ -85,6 +85,16 @@ class StatefulLink:
 
     async def open(self, timeout_s: float) -> None:
         """Shake hands; the session counts only once `initialize` succeeded."""
+        self._wire.begin_again()
+        await self._initialize(timeout_s)
+        await self._wire.send(wire.notification("notifications/initialized", None))
+        self.alive = True
+        self._level = None
+        self._wire.listen()
+        # The server should know the stream beside the calls before the first call: what is said there goes to whoever opens it.
+        await clock.sleep(0)
+
+    async def _initialize(self, timeout_s: float) -> None:
         params = wire.encode(
             {
                 "protocolVersion": NEWEST_STATEFUL,
@@ -92,19 +102,16 @@ class StatefulLink:
                 "clientInfo": self.face.client_info or OUR_INFO,
             }
         )
-        self._wire.begin_again()
         number = next_number()
         body = wire.request(b"%d" % number, b'"initialize"', params)
         message = await self._wire.request(Flight(number, timeout_s), body)
         if message.raw_result is None:
             raise HandshakeRefused(self.server, "refused the handshake")
         self._adopt(wire.parse_strictly(bytes(message.raw_result)))
-        await self._wire.send(wire.notification("notifications/initialized", None))
-        self.alive = True
-        self._level = None
-        self._wire.listen()
-        # The server should know the stream beside the calls before the first call: what is said there goes to whoever opens it.
-        await clock.sleep(0)
+
+    async def ask_again(self, timeout_s: float) -> None:
+        if not self._wire.is_conversation and self._wire.session_id is None:
+            await self._initialize(timeout_s)
 
     def _adopt(self, result: Any) -> None:
         version = result.get("protocolVersion") if type(result) is dict else None

@@ -202,6 +202,14 @@ class StatelessLink:
     async def set_log_level(self, level: str) -> None:
         """Levels travel with each request in this generation."""
 
+    async def ask_again(self, timeout_s: float) -> None:
+        if self._wire.is_conversation:
+            return
+        found = await self.discover(timeout_s)
+        if found.raw_result is not None:
+            result = wire.parse_strictly(bytes(found.raw_result))
+            self.adopt(result if type(result) is dict else {})
+
     async def resume_session(self, session_id: str) -> None:
         """There are no sessions in this generation."""
 

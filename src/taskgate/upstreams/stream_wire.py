@@ -33,6 +33,7 @@ class StreamWire:
     """Correlates responses with requests by id. Subclasses say how a line leaves and how the stream ends."""
 
     session_id: str | None = None
+    is_conversation = True
 
     def __init__(self, server: str, intake: Intake) -> None:
         self.server = server

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.catalog.annotate import TaskSupport
+from taskgate.core.catalog.audience import Audience
 from taskgate.core.catalog.entry import EntryKind, read_entries, render
 from taskgate.core.generations import Generation
 
@@ -51,7 +52,7 @@ def test_what_has_no_name_is_left_out(kind: EntryKind, raw: bytes, names: list[s
 
 def test_a_stateful_caller_sees_the_new_name_and_task_support_and_every_other_byte_as_it_came() -> None:
     (entry,) = read(b"[" + AWKWARD + b"]")
-    shown = render(entry, "files__read", TaskSupport.OPTIONAL, Generation.STATEFUL)
+    shown = render(entry, "files__read", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL))
     expected = AWKWARD.replace(b'"name":"read"', b'"name":"files__read"').replace(b'"required"', b'"optional"')
     expected = expected.replace(b'"x":1e2}', b'"x":1e2,"taskSupport":"optional"}')
     assert shown == expected
@@ -59,24 +60,24 @@ def test_a_stateful_caller_sees_the_new_name_and_task_support_and_every_other_by
 
 def test_a_stateless_caller_sees_no_execution() -> None:
     (entry,) = read(b"[" + AWKWARD + b"]")
-    shown = render(entry, "files__read", TaskSupport.OPTIONAL, Generation.STATELESS)
+    shown = render(entry, "files__read", TaskSupport.OPTIONAL, Audience(Generation.STATELESS))
     start, end = AWKWARD.index(b',"execution"'), AWKWARD.index(b',"unknown"')
     assert shown == (AWKWARD[:start] + AWKWARD[end:]).replace(b'"name":"read"', b'"name":"files__read"')
 
 
 def test_prompts_are_only_renamed_and_resources_never_changed() -> None:
     (prompt,) = read(b'[{"name":"p","execution":{"taskSupport":"required"}}]', EntryKind.PROMPT)
-    shown = render(prompt, "files__p", TaskSupport.OPTIONAL, Generation.STATEFUL)
+    shown = render(prompt, "files__p", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL))
     assert shown == b'{"name":"files__p","execution":{"taskSupport":"required"}}'
     (resource,) = read(b'[{ "uri" : "file:///a" }]', EntryKind.RESOURCE)
-    assert render(resource, "ignored", None, Generation.STATEFUL) == b'{ "uri" : "file:///a" }'
+    assert render(resource, "ignored", None, Audience(Generation.STATEFUL)) == b'{ "uri" : "file:///a" }'
 
 
 def test_task_support_is_added_where_there_was_none_and_replaces_what_is_no_object() -> None:
     (entry,) = read(b'[{"name":"a","annotations":null}]')
-    shown = json.loads(render(entry, "a", TaskSupport.FORBIDDEN, Generation.STATEFUL))
+    shown = json.loads(render(entry, "a", TaskSupport.FORBIDDEN, Audience(Generation.STATEFUL)))
     assert shown["execution"] == shown["annotations"] == {"taskSupport": "forbidden"}
-    assert json.loads(render(entry, "a", None, Generation.STATEFUL)) == {"name": "a", "annotations": None}
+    assert json.loads(render(entry, "a", None, Audience(Generation.STATEFUL))) == {"name": "a", "annotations": None}
 
 
 _values = st.recursive(
@@ -87,12 +88,46 @@ _values = st.recursive(
 
 
 @given(
-    st.dictionaries(st.sampled_from(["title", "x", "y", "_meta", "outputSchema", "icons"]), _values),
+    st.dictionaries(st.sampled_from(["title", "x", "y", "_meta", "icons"]), _values),
     st.sampled_from(Generation),
 )
 def test_rendering_keeps_everything_else(fields: dict[str, Any], generation: Generation) -> None:
     raw = json.dumps([{"name": "t", **fields}]).encode()
     (entry,) = read(raw)
-    shown = json.loads(render(entry, "s__t", TaskSupport.OPTIONAL, generation))
+    shown = json.loads(render(entry, "s__t", TaskSupport.OPTIONAL, Audience(generation)))
     assert {key: shown[key] for key in fields} == fields
     assert shown["name"] == "s__t"
+
+
+def output_schema_of(schema: Any, audience: Audience, *, notices: bool = False) -> Any:
+    (entry,) = read_entries(
+        EntryKind.TOOL, "s", msgspec.Raw(json.dumps([{"name": "t", "outputSchema": schema}]).encode())
+    )
+    return json.loads(render(entry, "t", None, audience, notices=notices)).get("outputSchema", "left out")
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "array"}, {"anyOf": [{"type": "object"}]}, True, None, {"type": ["object"]}]
+)
+def test_a_stateful_caller_is_never_shown_an_output_schema_that_is_not_of_objects(schema: Any) -> None:
+    for notices in (False, True):
+        assert output_schema_of(schema, Audience(Generation.STATEFUL), notices=notices) == "left out"
+    assert output_schema_of(schema, Audience(Generation.STATELESS)) == schema
+
+
+def test_where_a_notice_may_come_the_output_schema_allows_it() -> None:
+    own = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    for generation in Generation:
+        assert output_schema_of(own, Audience(generation)) == own
+        union = output_schema_of(own, Audience(generation), notices=True)
+        assert union["type"] == "object"
+        assert union["anyOf"][0] == own
+    listed = output_schema_of({"type": "array"}, Audience(Generation.STATELESS), notices=True)
+    assert "type" not in listed
+
+
+def test_a_revision_without_tasks_is_told_nothing_about_them() -> None:
+    raw = b'[{"name":"t","execution":{"taskSupport":"required"},"annotations":{"taskSupport":"required","title":"T"}}]'
+    (entry,) = read_entries(EntryKind.TOOL, "s", msgspec.Raw(raw))
+    old = Audience(Generation.STATEFUL, speaks_tasks=False)
+    assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taskgate.core.catalog.audience import Audience
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
@@ -81,7 +82,7 @@ def test_a_tool_without_parameters_says_so() -> None:
 
 
 def test_the_listed_schema_says_the_same() -> None:
-    shown = json.loads(FACE.rendered(Generation.STATEFUL))
+    shown = json.loads(FACE.rendered(Audience(Generation.STATEFUL)))
     schema = shown["inputSchema"]
     assert schema["required"] == ["text"]
     timeout = schema["properties"]["timeout_ms"]
@@ -99,7 +100,7 @@ def test_the_listed_schema_says_the_same() -> None:
 
 
 def test_the_stateless_generation_has_no_execution_key() -> None:
-    shown = json.loads(ToolFace("ping", "Pings.").rendered(Generation.STATELESS))
+    shown = json.loads(ToolFace("ping", "Pings.").rendered(Audience(Generation.STATELESS)))
     assert "execution" not in shown
     assert "required" not in shown["inputSchema"]
 

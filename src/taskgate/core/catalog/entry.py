@@ -15,9 +15,11 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskSupport, upstream_support
+from taskgate.core.catalog.audience import Audience
+from taskgate.core.catalog.output_schema import describes_objects, with_notice
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.generations import Generation
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Members, Raw
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -87,20 +89,51 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[Entry]:
             yield Entry(kind, server, name, raw, definition)
 
 
-def render(entry: Entry, wire_name: str, support: TaskSupport | None, generation: Generation) -> bytes:
-    """The entry as a caller sees it. Only tools and prompts are renamed: URIs are linked to from results."""
+def render(
+    entry: Entry, wire_name: str, support: TaskSupport | None, audience: Audience, *, notices: bool = False
+) -> bytes:
+    """The entry as a caller sees it. Only tools and prompts are renamed: URIs are linked to from results.
+
+    With `notices` a tool's result may be replaced by a notice of ours, and its output schema says so.
+    """
     if entry.kind not in (EntryKind.TOOL, EntryKind.PROMPT):
         return bytes(entry.raw)
     members = wire.members_of(entry.raw)
     if wire_name != entry.name:
         members["name"] = wire.raw(wire_name)
     if entry.kind is EntryKind.TOOL:
-        if generation is Generation.STATELESS:
-            members.pop("execution", None)
-        elif support is not None:
-            for holder in ("execution", "annotations"):
-                members[holder] = _with_support(members.get(holder), support)
+        _tell_of_tasks(members, support, audience)
+        if "outputSchema" in members:
+            _fit_output_schema(members, entry.definition["outputSchema"], audience, notices)
     return wire.join(members)
+
+
+def _tell_of_tasks(members: Members, support: TaskSupport | None, audience: Audience) -> None:
+    if audience.generation is Generation.STATELESS:
+        members.pop("execution", None)
+    elif not audience.speaks_tasks:
+        members.pop("execution", None)
+        annotations = members.get("annotations")
+        if annotations is not None and b'"taskSupport"' in bytes(annotations):
+            kept = {key: value for key, value in wire.members_of(annotations).items() if key != "taskSupport"}
+            members["annotations"] = Raw(wire.join(kept))
+    elif support is not None:
+        for holder in ("execution", "annotations"):
+            members[holder] = _with_support(members.get(holder), support)
+
+
+def _fit_output_schema(members: Members, schema: Any, audience: Audience, notices: bool) -> None:
+    """A stateful client that is shown an output schema of another type than object loses the whole list, so there such a schema
+    is left out, and the tool's output is what its text says.
+    """
+    if audience.generation is Generation.STATEFUL and not describes_objects(schema):
+        del members["outputSchema"]
+    elif notices:
+        union = with_notice(schema)
+        if union is None:
+            del members["outputSchema"]
+        else:
+            members["outputSchema"] = wire.raw(union)
 
 
 def _with_support(holder: Raw | None, support: TaskSupport) -> Raw:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Final, assert_never
 
 from taskgate.core import wire
+from taskgate.core.catalog.audience import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 
@@ -158,7 +159,7 @@ class ToolFace:
         takes = ", ".join(known) or "nothing"
         return f"{self.name} has no parameter {name[:80]!r}; it takes {takes}.{hint}"
 
-    def rendered(self, generation: Generation) -> bytes:
+    def rendered(self, audience: Audience) -> bytes:
         """The entry in `tools/list`."""
         required = [parameter.name for parameter in self.parameters if parameter.required]
         schema: dict[str, Any] = {
@@ -169,7 +170,7 @@ class ToolFace:
             schema["required"] = required
         hints: dict[str, Any] = {"readOnlyHint": self.reads_only, "openWorldHint": False}
         entry: dict[str, Any] = {"name": self.name, "description": self.about, "inputSchema": schema}
-        if generation is Generation.STATEFUL:
+        if audience.generation is Generation.STATEFUL and audience.speaks_tasks:
             entry["annotations"] = {**hints, "taskSupport": "forbidden"}
             entry["execution"] = {"taskSupport": "forbidden"}
         else:

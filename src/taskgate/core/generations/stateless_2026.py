@@ -164,7 +164,18 @@ def strip_result(result: bytes | Raw, method: str) -> bytes:
     if method in CACHEABLE:
         members.pop("ttlMs", None)
         members.pop("cacheScope", None)
+    structured = members.get("structuredContent")
+    if structured is not None and bytes(structured)[:1] != b"{":
+        _put_into_text(members, members.pop("structuredContent"))
     return wire.join(members)
+
+
+def _put_into_text(members: Members, structured: Raw) -> None:
+    """Stateful callers know structured content that is an object, and refuse a result with any other: they are told in a text."""
+    content = members.get("content")
+    if content is None or bytes(content).replace(b" ", b"") == b"[]":
+        text = {"type": "text", "text": bytes(structured).decode("utf-8")}
+        members["content"] = wire.raw([text])
 
 
 def input_required(requests: Mapping[str, Raw], state: str | None) -> bytes:

@@ -30,7 +30,7 @@ _HEALTH: Final = {
 
 
 async def list_servers(context: Context, request: Request, _given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     return saying({"servers": [server_row(context, view, server) for server in view.subset.servers]})
 
 
@@ -54,23 +54,23 @@ def server_row(context: Context, view: View, server: str) -> dict[str, Any]:
 
 
 async def list_tools(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     shown = (tool.entry for tool in view.tools.values() if tool.entry is not None and view.shown(tool, False))
     return _listed(context, view, "tools", shown, given)
 
 
 async def list_prompts(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     return _listed(context, view, "prompts", (prompt.entry for prompt in view.prompts.values()), given)
 
 
 async def list_resources(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     return _listed(context, view, "resources", view.resources.values(), given, own_resources.LISTED)
 
 
 async def list_resource_templates(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     return _listed(context, view, "resource_templates", (entry for _, entry in view.templates), given)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import render
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Raw
+from taskgate.gateway.audience import audience_of
 from taskgate.gateway.call_tool import call_tool
 from taskgate.gateway.find_tool import find_tool
 from taskgate.gateway.own_tools.inner import InnerRequest
@@ -34,7 +34,7 @@ _WIDER: Final = 4
 
 
 async def search_tools(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     limit, server = given["limit"], given.get("server")
     wide = MAX_RESULTS if server is not None else min(MAX_RESULTS, limit * _WIDER)
     hits = index_of(view).search(given["query"][:MAX_QUERY], wide)
@@ -49,10 +49,7 @@ async def search_tools(context: Context, request: Request, given: dict[str, Any]
 
 async def describe_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     view, tool = await _named(context, request, given["name"])
-    assert tool.entry is not None
-    support = view.shown(tool, request.session is not None and request.session.task_aware)
-    rendered = render(tool.entry, tool.wire, support, request.generation)
-    return ToolReply((json_block(Raw(rendered)),))
+    return ToolReply((json_block(Raw(view.render_tool(tool, audience_of(request)))),))
 
 
 async def call_found_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
@@ -89,7 +86,7 @@ def _documents(view: View) -> Iterator[SearchDocument]:
 
 async def _named(context: Context, request: Request, name: str) -> tuple[View, ToolRef]:
     """The tool, if this caller may know of it. A wrong name is answered with the nearest one that it may know."""
-    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
     try:
         tool = await find_tool(context, request, name)
     except CallerError:

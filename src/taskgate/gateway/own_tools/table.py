@@ -11,9 +11,9 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
+from taskgate.core.catalog.audience import Audience
 from taskgate.core.catalog.own_tools import Family
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.own_tools import (
@@ -52,14 +52,14 @@ TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 
-def shown_families(scope: ScopePolicy, generation: Generation, task_aware: bool) -> tuple[Family, ...]:
+def shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]:
     """What `tools/list` shows of our own tools."""
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
     search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
     if scope.helper_tools is HelperTools.NEVER:
         return search
-    if scope.helper_tools is HelperTools.ALWAYS or generation is Generation.STATELESS or not task_aware:
+    if scope.helper_tools is HelperTools.ALWAYS or not audience.task_aware:
         return (*search, Family.HELPER)
     return search
 
@@ -72,14 +72,12 @@ def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:
     return search if scope.helper_tools is HelperTools.NEVER else (*search, Family.HELPER)
 
 
-def listing(
-    view: View, servers_tools: list[bytes], generation: Generation, task_aware: bool, hidden: frozenset[str]
-) -> list[bytes]:
+def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: frozenset[str]) -> list[bytes]:
     """The servers' tools, unless this scope shows only the facade or a search in their place, and then ours."""
-    families = shown_families(view.scope, generation, task_aware)
+    families = shown_families(view.scope, audience)
     shown = [] if view.scope.mode in (ScopeMode.FACADE, ScopeMode.SEARCH) else servers_tools
     own = [
-        tool.face.rendered(generation)
+        tool.face.rendered(audience)
         for name, tool in TOOLS.items()
         if tool.face.family in families and name not in view.tools and name not in hidden
     ]

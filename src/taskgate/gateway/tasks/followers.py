@@ -150,7 +150,7 @@ class Followers:
             ended[1].end()
         params = None
         for session in self._sessions_of(task):
-            if speaks_tasks(session.version) and session.task_aware:
+            if speaks_tasks(session.version) and (session.task_aware or session.used_tasks):
                 params = params or wire.encode(stateful_face.task_object(task, self._desk.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
         if self.is_listened_to(task.id):

@@ -14,6 +14,7 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.catalog.output_schema import task_notice
 from taskgate.core.delivery import Delivery, Form, promoted_text
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
@@ -229,7 +230,9 @@ def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, wa
     question = request.open_question() if request.open_question is not None else None
     if question is not None:
         text = f"{text} {question}"
-    result = wire.encode({"content": [{"type": "text", "text": text}], "isError": False})
+    # Clients check what is structured against the listed schema, which allows for this notice.
+    notice = task_notice(task.id, "working", text)
+    result = wire.encode({"content": [{"type": "text", "text": text}], "structuredContent": notice, "isError": False})
     return complete(result) if request.generation is Generation.STATELESS else result
 
 

@@ -1,0 +1,143 @@
+"""An MCP server over HTTP inside the test: what it offers and how it misbehaves are attributes that a test changes.
+
+It speaks 2025-11-25 (or, if told so, 2026-07-28) with JSON replies, has no stream for GET, and keeps sessions only if told so:
+the plainest server that real deployments have, and the one that tells its clients the least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+
+@dataclass(slots=True)
+class ChangeableServer:
+    capabilities: dict[str, Any] = field(default_factory=lambda: {"tools": {}})
+    lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """By method, for example {"tools/list": [tool("echo")]}."""
+    answers: dict[str, Handler] = field(default_factory=dict)
+    """How other methods are answered, by method."""
+    hanging: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
+    stateless: bool = False
+    session: str | None = None
+    lost_status: int = 404
+    instructions: str | None = None
+    heard: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    port: int = 0
+    _open: set[asyncio.Task[None]] = field(default_factory=set)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def count(self, method: str) -> int:
+        return sum(1 for heard, _ in self.heard if heard == method)
+
+    async def until_heard(self, method: str, times: int) -> None:
+        async with asyncio.timeout(30):
+            while self.count(method) < times:
+                self._woken.clear()
+                await self._woken.wait()
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # The gateway hanging up and the end of the test are ordinary.
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        if not head[0].startswith("POST"):
+            return await self._reply(writer, 405, None)
+        message = json.loads(body)
+        method = message.get("method", "")
+        self.heard.append((method, message.get("params") or {}))
+        self._woken.set()
+        if method in self.hanging:
+            await asyncio.Event().wait()
+        if self.session is not None and method != "initialize" and headers.get("mcp-session-id") != self.session:
+            error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+            return await self._reply(writer, self.lost_status, {"jsonrpc": "2.0", "id": None, "error": error})
+        if "id" not in message:
+            return await self._reply(writer, 202, None)
+        return await self._reply(writer, 200, {"jsonrpc": "2.0", "id": message["id"], **self._answer(message)})
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        answer = self._answer_of(message)
+        if self.stateless and "result" in answer:
+            return {"result": {"resultType": "complete", **answer["result"]}}
+        return answer
+
+    def _answer_of(self, message: dict[str, Any]) -> dict[str, Any]:
+        method, params = message["method"], message.get("params") or {}
+        if method in self.failing:
+            return {"error": {"code": -32603, "message": "it broke"}}
+        if method == "server/discover" and self.stateless:
+            return {"result": {"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities}}
+        if method == "initialize" and not self.stateless:
+            result = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": self.capabilities,
+                "serverInfo": {"name": "changeable", "version": "1"},
+            }
+            return {"result": {**result, **({"instructions": self.instructions} if self.instructions else {})}}
+        if method == "ping":
+            return {"result": {}}
+        if method in self.lists:
+            key = {"resources/templates/list": "resourceTemplates"}.get(method, method.partition("/")[0])
+            return {"result": {key: self.lists[method]}}
+        if method in self.answers:
+            return self.answers[method](params)
+        if method == "tools/call":
+            return {"result": {"content": [{"type": "text", "text": f"ran {params['name']}"}]}}
+        return {"error": {"code": -32601, "message": "Method not found"}}
+
+    async def _reply(self, writer: asyncio.StreamWriter, status: int, message: dict[str, Any] | None) -> bool:
+        body = json.dumps(message).encode() if message is not None else b""
+        session = f"mcp-session-id: {self.session}\r\n" if self.session is not None else ""
+        writer.write(
+            f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{session}content-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        await writer.drain()
+        return True
+
+    async def stop(self) -> None:
+        tasks = tuple(self._open)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+
+
+@contextlib.asynccontextmanager
+async def changeable(**attributes: Any) -> AsyncIterator[ChangeableServer]:
+    server = ChangeableServer(**attributes)
+    listening = await asyncio.start_server(server.serve_one, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        await server.stop()
