@@ -82,7 +82,9 @@ async def test_a_caller_may_have_only_so_many_open_tasks(tmp_path: Path) -> None
             await begun(caller, "once", "one too many")
         assert failed.value.error["data"]["error_type"] == "overloaded"
         async with http_session(stage.gateway, capabilities=TASKS) as other:
-            await begun(other, "once", "somebody else's")
+            # A new session is no new caller.
+            with pytest.raises(Failed):
+                await begun(other, "once", "one too many")
         await caller.ask("tasks/cancel", {"taskId": made[0]})
         await begun(caller, "once", "room again")
     assert stage.ledger.count("one too many") == 0

@@ -32,7 +32,7 @@ from taskgate.gateway.features import Validate
 from taskgate.gateway.find_tool import find_tool
 from taskgate.gateway.request import Request
 from taskgate.gateway.task_contract import task_contract, wants_handle
-from taskgate.gateway.tasks.desk import NewCall, caller_key, idempotency_key
+from taskgate.gateway.tasks.desk import NewCall, fair_key, idempotency_key
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.replies import is_error
@@ -74,7 +74,7 @@ def _validate_and_learn(context: Context, request: Request, tool: ToolRef, argum
     if tool.entry is not None and features.validate is not Validate.OFF:
         context.validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
     if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
-        context.completions.note(caller_key(request), tool.server, tool.name, arguments)
+        context.completions.note(fair_key(request), tool.server, tool.name, arguments)
 
 
 async def _specially(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
@@ -218,7 +218,7 @@ async def _in_line(
 ) -> bytes:
     """The result of a call to a server that takes only so many at once: in its turn."""
     promotion.wait_in_line()
-    async with line.slot(caller_key(request), tool.timeout_s):
+    async with line.slot(fair_key(request), tool.timeout_s):
         await promotion.through()
         return await context.relay.carry(request, _errand(context, request, tool, arguments))
 
@@ -227,7 +227,7 @@ def refuse_if_full(context: Context, request: Request, tool: ToolRef) -> None:
     """A task for a server at which no more may wait is refused while nothing has been promised."""
     line = context.budgets.lines.get(tool.server)
     if line is not None:
-        line.refuse_if_full(caller_key(request))
+        line.refuse_if_full(fair_key(request))
 
 
 def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:

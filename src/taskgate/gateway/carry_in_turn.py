@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from taskgate.gateway.errand import Errand
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.tasks.desk import fair_key
 
 if TYPE_CHECKING:
     from taskgate.gateway.context import Context
@@ -19,5 +19,5 @@ async def carry_in_turn(context: Context, request: Request, errand: Errand) -> b
     line = context.budgets.lines.get(errand.upstream.id) if context.budgets.lines else None
     if line is None:
         return await context.relay.carry(request, errand)
-    async with line.slot(caller_key(request), errand.timeout_s):
+    async with line.slot(fair_key(request), errand.timeout_s):
         return await context.relay.carry(request, errand)

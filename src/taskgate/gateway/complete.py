@@ -32,7 +32,7 @@ from taskgate.gateway.errand import Errand
 from taskgate.gateway.look_again import look_for_name, look_for_uri
 from taskgate.gateway.read_things import permitted
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.tasks.desk import fair_key
 from taskgate.gateway.views import ToolRef, View
 from taskgate.ports.upstream import RelayedError
 
@@ -67,7 +67,7 @@ class Source:
 async def complete(context: Context, request: Request) -> bytes:
     asked = read_asked(request.params)
     view = await context.views.view(context.plan, request.caller, request.narrowing)
-    caller = caller_key(request)
+    caller = fair_key(request)
     seen = (context.plan.revision, context.catalogs.revision, request.caller.scope, request.narrowing)
     key = (caller, request.generation, seen, asked)
     recent = context.completions.recent(key)

@@ -14,7 +14,7 @@ from taskgate.gateway.errand import Errand
 from taskgate.gateway.governance.judge import Asked
 from taskgate.gateway.look_again import look_for_name, look_for_uri
 from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.tasks.desk import fair_key
 from taskgate.gateway.views import View
 
 
@@ -73,7 +73,7 @@ async def get_prompt(context: Context, request: Request) -> bytes:
     await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)
     arguments = request.params.get("arguments")
     if type(arguments) is dict and arguments and context.plan.features.learn:
-        context.completions.note(caller_key(request), prompt.server, prompt.name, arguments)
+        context.completions.note(fair_key(request), prompt.server, prompt.name, arguments)
     errand = _errand(context, request, prompt.server, prompt.name)
     errand.params["name"] = wire.raw(prompt.name)
     return await carry_in_turn(context, request, errand)

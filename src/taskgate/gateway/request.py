@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
+import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
@@ -25,6 +27,10 @@ from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import CallerFace, LinkKey
 
 _NEVER = float("inf")
+NO_CONVERSATION: Final = "request:"
+"""How the names begin under which requests without a conversation are kept."""
+_STARTED: Final = secrets.token_hex(8)
+_numbers = itertools.count(1)
 
 
 class StandIn(Protocol):
@@ -51,6 +57,7 @@ class Request:
     __slots__ = (
         "_face",
         "_looked_for_token",
+        "_own_key",
         "_pace",
         "_token",
         "answered",
@@ -132,6 +139,7 @@ class Request:
         self._token: Raw | None = None
         self._looked_for_token = False
         self._face: CallerFace | None = None
+        self._own_key = ""
 
     def begin(self, waterfall: Waterfall) -> Span:
         """It is being answered now."""
@@ -193,6 +201,13 @@ class Request:
         stand_in = await self.promoted()
         if stand_in is not None:
             await stand_in.sends_again()
+
+    @property
+    def own_key(self) -> str:
+        """A name that nobody else has: for a request that belongs to no conversation."""
+        if not self._own_key:
+            self._own_key = f"{NO_CONVERSATION}{_STARTED}-{next(_numbers)}"
+        return self._own_key
 
     def members(self) -> Members:
         raw = self.message.raw_params

@@ -79,9 +79,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     # Who the task belongs to, for good: never a session.
     principal: str
-    # Under which name lists, limits and events are kept: the principal, or for anonymous callers their session or
-    # scope.
+    # Under which name lists and events are kept: the principal, or for anonymous callers their conversation.
     caller: str
+    # Under which name limits are kept: the principal, or for anonymous callers their address; empty means the same as `caller`.
+    limited_as: str = ""
     scope: str
     # Where its client stands, if it matters to the server: only there may it run, also after a restart.
     place: str = ""

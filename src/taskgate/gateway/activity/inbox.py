@@ -27,7 +27,7 @@ from taskgate.core.tasks.outcome_text import iso
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.request import Request
+from taskgate.gateway.request import NO_CONVERSATION, Request
 from taskgate.gateway.tasks.desk import caller_key
 
 MAX_PER_CALLER: Final = 500
@@ -231,8 +231,14 @@ class Inbox:
         return [waiting.shown() for waiting in self.of(caller_key(request), (SAMPLE,), server)]
 
     def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
-        """The question, if it is this caller's. Unknown and foreign ids look the same."""
+        """The question, if it is this caller's. Unknown and foreign ids look the same.
+
+        A caller without a conversation has only the unguessable id, which is proof enough for questions of such calls.
+        """
         waiting = self._waiting.get(caller, {}).get(request_id)
+        if waiting is None and caller.startswith(NO_CONVERSATION):
+            others = (own for name, own in self._waiting.items() if name.startswith(NO_CONVERSATION))
+            waiting = next((own[request_id] for own in others if request_id in own), None)
         if waiting is not None and waiting.method in methods:
             return waiting
         how = self._settled.get((caller, request_id))

@@ -14,7 +14,7 @@ from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
 from taskgate.gateway.own_tools.tool import OwnTool, patience_s
-from taskgate.gateway.request import Request
+from taskgate.gateway.request import NO_CONVERSATION, Request
 from taskgate.gateway.tasks.desk import caller_key, may_see
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.ports.upstream import RelayedError
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from taskgate.gateway.context import Context
 
 MAX_LISTED: Final = 1000
+_NO_LIST: Final = (
+    'Calls without an identity have no list of tasks unless they say which client they are, in _meta["taskgate/client"]. '
+    "get_task finds a task by its id."
+)
 _TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a reply named it.", required=True)
 
 
@@ -32,7 +36,10 @@ async def list_tasks(context: Context, request: Request, given: dict[str, Any]) 
     tasks = await tasks_of(context, request, states, given.get("server"), also_gone=word == "expired")
     now = context.tasks.store.now_ms()
     shown = [tool_face.task_object(task, now) for task in tasks]
-    return saying({"tasks": [row for row in shown if word is None or row["status"] == word]})
+    reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
+    if caller_key(request).startswith(NO_CONVERSATION):
+        reply["note"] = _NO_LIST
+    return saying(reply)
 
 
 async def tasks_of(

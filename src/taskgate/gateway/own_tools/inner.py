@@ -40,6 +40,10 @@ class InnerRequest(Request):
         self._feed = feed
         self._server = server
 
+    @property
+    def own_key(self) -> str:
+        return self._outer.own_key
+
     async def answer_early(self, result: bytes) -> None:
         """The call goes on as a task: the tool's reply, with its news, goes out now."""
         self.answered = True

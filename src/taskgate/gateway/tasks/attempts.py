@@ -28,7 +28,7 @@ from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.live import Live
 from taskgate.gateway.rounds import in_rounds, kept_state, next_params, questions_of, send_round, usable
 from taskgate.gateway.tasks.conversation import Conversation
-from taskgate.gateway.tasks.desk import TaskDesk, sent_params
+from taskgate.gateway.tasks.desk import TaskDesk, fair_key_of, sent_params
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
@@ -133,14 +133,14 @@ class Attempts:
         if line is None:
             return await self._attempt(sends, conversation)
         try:
-            await line.enter(task.caller, task.ttl_ms / 1000)
+            await line.enter(fair_key_of(task), task.ttl_ms / 1000)
         except CallerError as problem:
             await self._desk.conclude(task.id, endings.by_error(task, problem))
             return None
         try:
             return await self._attempt(sends, conversation)
         finally:
-            line.leave(task.caller)
+            line.leave(fair_key_of(task))
 
     async def _attempt(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
         """One try. Returns what went wrong if it may be tried again; None when the task has moved on."""

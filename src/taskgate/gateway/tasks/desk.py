@@ -30,7 +30,7 @@ from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan, pending_limits
-from taskgate.gateway.request import Request
+from taskgate.gateway.request import NO_CONVERSATION, Request
 from taskgate.gateway.tasks.board import TaskBoard
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
@@ -137,6 +137,7 @@ class TaskDesk:
             id=task_id,
             principal=request.caller.principal,
             caller=caller_key(request),
+            limited_as=request.caller.limit_key,
             scope=request.caller.scope,
             place=request.caller.place,
             server=call.server,
@@ -237,13 +238,27 @@ def may_see(request: Request, task: Task) -> bool:
 
 
 def caller_key(request: Request) -> str:
-    """Under which name lists, limits and events are kept: the principal, or for anonymous callers something narrower."""
+    """Under which name lists, events and inboxes are kept: the principal, or for anonymous callers their conversation.
+
+    An anonymous stateless caller that does not say which client it is has no conversation: what it starts is found by its
+    unguessable id alone, and nobody else is told of it.
+    """
     if request.caller.principal != ANONYMOUS:
         return request.caller.principal
     if request.session is not None:
         return request.session.key
     client = meta_of(request.params).get(CLIENT_META)
-    return f"client:{client[:200]}" if type(client) is str and client else f"scope:{request.caller.scope}"
+    return f"client:{client[:200]}" if type(client) is str and client else request.own_key
+
+
+def fair_key(request: Request) -> str:
+    """As whose turn a request waits in line: its conversation's, or that of everybody at its address."""
+    key = caller_key(request)
+    return request.caller.limit_key if key.startswith(NO_CONVERSATION) else key
+
+
+def fair_key_of(task: Task) -> str:
+    return (task.limited_as or task.caller) if task.caller.startswith(NO_CONVERSATION) else task.caller
 
 
 def idempotency_key(request: Request) -> str | None:

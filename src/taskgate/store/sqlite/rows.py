@@ -42,6 +42,7 @@ def task_columns(task: Task) -> dict[str, Any]:
     return {
         "id": task.id,
         "caller": task.caller,
+        "limited_as": task.limited_as or task.caller,
         "server": task.server,
         "state": task.state.value,
         "owner": task.owner,

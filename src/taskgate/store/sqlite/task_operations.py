@@ -51,7 +51,7 @@ def accept(
     limits: AcceptLimits,
     audit: Entry | None,
 ) -> Accepting:
-    before = _by_key(tx, draft, key) or _over_limit(tx, draft.caller, limits, approval)
+    before = _by_key(tx, draft, key) or _over_limit(tx, draft.limited_as or draft.caller, limits, approval)
     if before is not None:
         return before
     how: Birth = sent
@@ -101,10 +101,10 @@ def take_back(tx: Transaction, draft: Task, key: str | None) -> None:
 
 
 def _over_limit(
-    tx: Transaction, caller: str, limits: AcceptLimits, approval: ApprovalRequest | None
+    tx: Transaction, limited_as: str, limits: AcceptLimits, approval: ApprovalRequest | None
 ) -> TooManyOpen | None:
     if limits.open_tasks is not None:
-        found = tx.run("count_open_of_caller", caller=caller, limit=limits.open_tasks).fetchone()[0]
+        found = tx.run("count_open_of_caller", limited_as=limited_as, limit=limits.open_tasks).fetchone()[0]
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)
     return None if approval is None else approval_operations.over_limit(tx, approval.counted_as, limits.pending)

@@ -1,7 +1,7 @@
 -- name: insert_task
-INSERT INTO tasks (id, caller, server, state, owner, fence, revision, needs_owner, finished_ms, keep_until_ms,
+INSERT INTO tasks (id, caller, limited_as, server, state, owner, fence, revision, needs_owner, finished_ms, keep_until_ms,
                    approval_due_ms, execution_due_ms, doc)
-VALUES (:id, :caller, :server, :state, :owner, :fence, :revision, :needs_owner, :finished_ms, :keep_until_ms,
+VALUES (:id, :caller, :limited_as, :server, :state, :owner, :fence, :revision, :needs_owner, :finished_ms, :keep_until_ms,
         :approval_due_ms, :execution_due_ms, :doc)
 ON CONFLICT (id) DO NOTHING;
 
@@ -63,7 +63,7 @@ LIMIT :limit;
 SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 
 -- name: count_open_of_caller
-SELECT count(*) FROM (SELECT 1 FROM tasks WHERE caller = :caller AND finished_ms IS NULL LIMIT :limit);
+SELECT count(*) FROM (SELECT 1 FROM tasks WHERE limited_as = :limited_as AND finished_ms IS NULL LIMIT :limit);
 
 -- name: due_approvals
 SELECT id FROM tasks WHERE approval_due_ms IS NOT NULL AND approval_due_ms <= :now_ms ORDER BY approval_due_ms LIMIT :limit;
