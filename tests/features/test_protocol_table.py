@@ -92,7 +92,9 @@ async def test_the_table_agrees_with_what_the_gateway_answers(tmp_path: Path) ->
         gateway = build(LoadedConfig(GatewayFile()), store).gateway
         assert set(gateway.stateful) == REQUESTS_2025 - {"initialize"}
         assert set(gateway.stateless) == REQUESTS_2026
-        assert set(gateway.vendor.methods) == {name.partition(" ")[0] for name in VENDOR}
+        # Some methods of the protocol have another form in the vendor's dialect; the rest is the vendor's own.
+        own = set(gateway.vendor.methods) - set(gateway.stateful)
+        assert own == {name.partition(" ")[0] for name in VENDOR}
     finally:
         await store.close()
 
