@@ -76,7 +76,7 @@ async def test_a_question_is_listed_and_answered_from_the_command_line(gateway: 
             (task,) = (await told(caller, "list_tasks", include_completed=True))["tasks"]
             result = await call(caller, "get_task_result", task_id=task["task_id"])
         assert result["content"][0]["text"] == "Hello, Ops!"
-        assert json.loads((await cli(gateway, "list", "--json"))[1]) == []
+        assert (await cli(gateway, "list", "--json"))[1] == ""
         code, _, err = await cli(gateway, "answer", row["request_id"], "--decline")
         assert code != 0
         assert "No question" in err
