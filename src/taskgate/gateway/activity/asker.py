@@ -79,10 +79,11 @@ class Asker:
             await asyncio.gather(*asking, return_exceptions=True)
 
     async def ask_operator(self, question: Question) -> Answer:
-        """Calls of several callers are open: no caller may see what may be meant for another."""
-        if self._models.answer_for(question):
-            return await self._models.answer(question, OPERATOR)
-        if not self.may_wait(question):
+        """Calls of several callers are open: no caller may see what may be meant for another.
+
+        A model answers only inside a call, whose caller's budget it spends.
+        """
+        if self._models.answer_for(question) or not self.may_wait(question):
             return not_supported(question.method)
         return self._urls.refusal(OPERATOR, question) or await self._inbox.ask(OPERATOR, question)
 
