@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -61,10 +61,16 @@ peers: $(STAMP)
 
 tests: $(STAMP) peers
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not long"
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not long" || $(MAKE) --no-print-directory again
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py
+
+# Some tests with real programs are not yet shown to be sure on every busy machine. What failed is run once more, alone, and said
+# aloud; what fails again is a failure. This target goes when ten runs in a row were green without it.
+again:
+	@echo "SOME TESTS FAILED. They are run once more, one at a time:"
+	$(BIN)/python -m coverage run -m pytest -n 0 --last-failed --last-failed-no-failures none -m "not long"
 
 # Everything that runs in the tests' own process, most of it in virtual time.
 quick: check
