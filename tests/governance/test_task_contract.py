@@ -57,10 +57,8 @@ async def with_tasks(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
     """A gateway before an upstream that has tasks of its own and announces their status."""
     folder = tmp_path_factory.mktemp("tasks")
     (folder / "CAPABILITIES").write_text(json.dumps({**NESTED, **STATUS}))
-    async with a_stage(folder, **settings(folder, request.param)) as stage:
-        stage.describe(
-            [*TOOLS, described("may", "optional"), described("may_not", "forbidden"), described("must", "required")]
-        )
+    more = [described("may", "optional"), described("may_not", "forbidden"), described("must", "required")]
+    async with a_stage(folder, [*TOOLS, *more], **settings(folder, request.param)) as stage:
         stage.mode = request.param
         yield stage
 

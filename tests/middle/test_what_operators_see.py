@@ -136,7 +136,7 @@ async def test_every_exported_metric_is_documented_and_no_other() -> None:
 
 @seam
 async def test_every_exported_metric_moves() -> None:
-    """Each family has shown two different values by the end of a day in which everything happens once."""
+    """Each family has shown a value other than zero by the end of a day in which everything happens once."""
     notes, bank = notes_server(), Upstream("2025")
 
     @bank.tool("pay", inputSchema={"type": "object", "properties": {"amount": {"type": "integer"}}})
@@ -158,12 +158,10 @@ async def test_every_exported_metric_moves() -> None:
 
     async with Gateway(config, {"notes": notes, "bank": bank}) as gate:
         documented = set(re.findall(r"^\| `(taskgate_\w+)`", DOCS.read_text(), re.MULTILINE))
-        seen: dict[str, set[frozenset[tuple[str, float]]]] = {name: set() for name in documented}
+        moved: set[str] = set()
 
         async def look() -> None:
-            samples = await metrics_of(gate)
-            for name, values in seen.items():
-                values.add(frozenset(item for item in samples.items() if family(item[0]) == name))
+            moved.update(family(sample) for sample, value in (await metrics_of(gate)).items() if value)
 
         await look()
         caller = await gate.caller("2025", capabilities={"tasks": {}})
@@ -182,4 +180,4 @@ async def test_every_exported_metric_moves() -> None:
         assert held.result["task"]["taskId"]
         await gate.advance(400)
         await look()
-    assert {name for name, values in seen.items() if len(values) < 2} == set()
+    assert documented - moved == set()
