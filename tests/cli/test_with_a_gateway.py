@@ -28,13 +28,22 @@ async def run(gateway: Gateway, *words: str) -> tuple[int, str, str]:
     return await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
 
 
+async def cancel_all(gateway: Gateway) -> None:
+    """With two calls open, nobody can tell whose question a server on standard streams asks."""
+    _, out, _ = await run(gateway, "tasks", "list", "--json")
+    for line in out.splitlines():
+        await run(gateway, "tasks", "cancel", json.loads(line)["id"])
+
+
 async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway) -> None:
     code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch")
     assert (code, out) == (4, "")
     assert "nobody is here to answer" in err
+    await cancel_all(gateway)
     code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--json")
     assert code == 4
     assert json.loads(out.splitlines()[-1])["event"] == "input_needed"
+    await cancel_all(gateway)
     code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--answer", '{"name": "Ada"}')
     assert code == 0
     assert "Ada" in out
