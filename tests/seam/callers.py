@@ -22,6 +22,9 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 Answering = Callable[[Wire], Wire]
 
 
+_OPEN: set[asyncio.Task[None]] = set()
+
+
 class Exchange:
     """One HTTP request under way, on a connection of its own."""
 
@@ -36,6 +39,9 @@ class Exchange:
 
     def start(self, host: str, port: int, data: bytes) -> Exchange:
         self._reading = asyncio.create_task(self._read(host, port, data), name="caller waits for an answer")
+        # A test may let go of a call that is still open: collected as garbage, its connection would be closed.
+        _OPEN.add(self._reading)
+        self._reading.add_done_callback(_OPEN.discard)
         return self
 
     async def _read(self, host: str, port: int, data: bytes) -> None:
