@@ -141,12 +141,6 @@ GOOD = {"name": "city", "value": "P"}
             -32022,
         ),
         (
-            {"ref": {"type": "ref/prompt", "name": "nobody"}, "argument": GOOD},
-            "unknown_reference",
-            "The ref names no prompt, tool or resource template that is offered here.",
-            -32021,
-        ),
-        (
             {"ref": tool("weather"), "argument": {"name": "city"}},
             "invalid_params",
             '"argument" needs "name" and "value", both strings.',

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport
+from taskgate.core.catalog.links import MARK
 from taskgate.core.catalog.param_headers import header_values, mismatch
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
@@ -184,6 +185,8 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
             context.validation.output(tool.entry, tool.wire, result)
         if context.budgets.outputs:
             result = context.budgets.cut(tool.server, result)
+        if MARK in result:
+            context.handed_out.note(request.caller.principal, request.caller.scope, tool.server, result)
     except (RelayedError, TaskgateError) as problem:
         task = await promotion.over()
         if task is not None:

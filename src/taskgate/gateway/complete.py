@@ -73,11 +73,11 @@ async def complete(context: Context, request: Request) -> bytes:
     recent = context.completions.recent(key)
     if recent is not None:
         return recent
-    source = _source(context, view, asked)
+    source = _source(context, request, view, asked)
     if source is None:
         again = look_for_uri(context, request, view) if asked.kind == RESOURCE else None
         fresh = await (again or look_for_name(context, request, view, asked.name))
-        source = _source(context, fresh, asked) if fresh is not None else None
+        source = _source(context, request, fresh, asked) if fresh is not None else None
     if source is None:
         raise CallerError(
             "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
@@ -116,11 +116,11 @@ def _given(given: Any) -> frozenset[tuple[str, str]]:
     return frozenset((key, value) for key, value in arguments.items() if type(value) is str)
 
 
-def _source(context: Context, view: View, asked: Asked) -> Source | None:
+def _source(context: Context, request: Request, view: View, asked: Asked) -> Source | None:
     if not asked.name:
         return _names(context, view, asked)
     if asked.kind in (PROMPT, COMMAND):
-        prompt = view.prompt(asked.name)
+        prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
         if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
             place = Place(prompt.server, prompt.name, asked.argument)
             return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
@@ -130,12 +130,19 @@ def _source(context: Context, view: View, asked: Asked) -> Source | None:
             return _of_tool(context, view, asked, tool)
     if asked.kind == RESOURCE:
         template = view.template(asked.name)
-        server = template[1].server if template is not None else view.owner_of(asked.name)
+        server = template[1].server if template is not None else _unlisted_owner(context, request, view, asked.name)
         if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
             place = Place(server, asked.name, asked.argument)
             index = _of_template(context, view, *template, asked.argument) if template is not None else _NO_CANDIDATES
             return Source(index, place, _able(view, server))
     return None
+
+
+def _unlisted_owner(context: Context, request: Request, view: View, uri: str) -> str | None:
+    """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
+    caller = request.caller
+    server = view.owner_of(uri, context.handed_out.owner(caller.principal, caller.scope, uri))
+    return server if server is not None and (uri in view.resources or _able(view, server)) else None
 
 
 def _able(view: View, server: str) -> str | None:

@@ -14,6 +14,7 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.guests import Guests
+from taskgate.gateway.handed_out import HandedOut
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.relay import Relay
@@ -45,6 +46,7 @@ class Context:
     call_log: CallLog
     validation: Validation
     completions: Completions
+    handed_out: HandedOut
     guests: Guests
     guests_changed: Callable[[str], None]
 

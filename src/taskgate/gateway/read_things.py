@@ -22,7 +22,7 @@ async def read_resource(context: Context, request: Request) -> bytes:
     uri = _text(request.params, "uri", "resources/read")
     server = await owner_of(context, request, uri)
     await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
-    return await carry_in_turn(context, request, _errand(context, request, server, uri))
+    return await _carried(context, request, server, _errand(context, request, server, uri))
 
 
 async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
@@ -48,10 +48,12 @@ async def agreed(context: Context, request: Request, kind: PatternKind, server: 
 async def owner_of(context: Context, request: Request, uri: str) -> str:
     """The server that a URI belongs to, if this caller may use it."""
     view = await context.views.view(context.plan, request.caller, request.narrowing)
-    server = view.owner_of(uri)
+    caller = request.caller
+    handed_out_by = context.handed_out.owner(caller.principal, caller.scope, uri)
+    server = view.owner_of(uri, handed_out_by)
     if server is None:
         view = await look_for_uri(context, request, view) or view
-        server = view.owner_of(uri)
+        server = view.owner_of(uri, handed_out_by)
     if server is None or not permitted(view, server, uri, PatternKind.RESOURCE):
         raise CallerError("unknown_resource", "There is no such resource here.", data={"uri": uri[:500]})
     return server
@@ -65,7 +67,7 @@ async def get_prompt(context: Context, request: Request) -> bytes:
     name = _text(request.params, "name", "prompts/get")
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     prompt = view.prompt(name)
-    if prompt is None:
+    if prompt is None or prompt.entry is None:
         view = await look_for_name(context, request, view, name) or view
         prompt = view.prompt(name)
     if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
@@ -76,7 +78,13 @@ async def get_prompt(context: Context, request: Request) -> bytes:
         context.completions.note(fair_key(request), prompt.server, prompt.name, arguments)
     errand = _errand(context, request, prompt.server, prompt.name)
     errand.params["name"] = wire.raw(prompt.name)
-    return await carry_in_turn(context, request, errand)
+    return await _carried(context, request, prompt.server, errand)
+
+
+async def _carried(context: Context, request: Request, server: str, errand: Errand) -> bytes:
+    result = await carry_in_turn(context, request, errand)
+    context.handed_out.note(request.caller.principal, request.caller.scope, server, result)
+    return result
 
 
 def _text(params: dict[str, Any], key: str, method: str) -> str:

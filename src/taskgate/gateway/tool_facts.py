@@ -8,13 +8,15 @@ from taskgate.core.errors import UpstreamError
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.call_tool import as_tool_result
 from taskgate.gateway.catalogs import Catalogs
+from taskgate.gateway.handed_out import HandedOut
 from taskgate.gateway.validate import Validation
 
 
 class ToolFacts:
-    def __init__(self, catalogs: Catalogs, validation: Validation) -> None:
+    def __init__(self, catalogs: Catalogs, validation: Validation, handed_out: HandedOut) -> None:
         self._catalogs = catalogs
         self._validation = validation
+        self._handed_out = handed_out
 
     def can_be_upstream_task(self, server: str, tool: str) -> bool:
         entry = self._entry(server, tool)
@@ -22,6 +24,7 @@ class ToolFacts:
 
     def check_output(self, task: Task, result: bytes) -> bytes:
         """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
+        self._handed_out.note(task.principal, task.scope, task.server, result)
         entry = self._entry(task.server, task.tool) if self._validation.on else None
         if entry is None or "outputSchema" not in entry.definition:
             return result

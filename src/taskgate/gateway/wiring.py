@@ -38,6 +38,7 @@ from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.guests import Guests
+from taskgate.gateway.handed_out import HandedOut
 from taskgate.gateway.live import Live
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.plan import Plan
@@ -170,7 +171,8 @@ def _lists(base: Foundation) -> Lists:
     memory = CatalogMemory(base.store)
     catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, memory, base.metrics, base.events)
     scope_record = ScopeRecord(base.store, base.metrics)
-    return Lists(validation, pins, annotations, catalogs, scope_record, Views(catalogs, scope_record))
+    views = Views(catalogs, scope_record)
+    return Lists(validation, pins, annotations, catalogs, scope_record, views, HandedOut())
 
 
 def _asking(base: Foundation) -> Asking:
@@ -206,7 +208,7 @@ def _news(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNews:
 
 
 def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) -> Running:
-    events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation)
+    events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation, lists.handed_out)
     desk = TaskDesk(base.store, TaskBoard(events), base.plan)
     conversations = Conversations(events)
     followers = Followers(desk, base.sessions, urls, base.subscriptions.following, events)
@@ -341,6 +343,7 @@ def _context(
         call_log=CallLog(base.store),
         validation=lists.validation,
         completions=Completions(base.plan),
+        handed_out=lists.handed_out,
         guests=reload.guests,
         guests_changed=reload.guests_changed,
     )

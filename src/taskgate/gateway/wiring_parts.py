@@ -21,6 +21,7 @@ from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.governor import Governor
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.guests import NewServer
+from taskgate.gateway.handed_out import HandedOut
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.public_address import PublicAddress
@@ -86,6 +87,7 @@ class Lists:
     catalogs: Catalogs
     scope_record: ScopeRecord
     views: Views
+    handed_out: HandedOut
 
 
 @dataclass(slots=True, eq=False)

@@ -61,7 +61,9 @@ async def list_tools(context: Context, request: Request, given: dict[str, Any]) 
 
 async def list_prompts(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
-    return _listed(context, view, "prompts", (prompt.entry for prompt in view.prompts.values()), given)
+    return _listed(
+        context, view, "prompts", (prompt.entry for prompt in view.prompts.values() if prompt.entry is not None), given
+    )
 
 
 async def list_resources(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:

@@ -39,8 +39,8 @@ async def read_resource(context: Context, request: Request, given: dict[str, Any
 async def get_prompt(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     server, name = given["server"], given["name"]
     view = await served(context, request, server)
-    known = any(prompt.server == server and prompt.name == name for prompt in view.prompts.values())
-    if not known or not permitted(view, server, name, PatternKind.PROMPT):
+    able = "prompts" in view.capabilities.get(server, {})
+    if not able or not permitted(view, server, name, PatternKind.PROMPT):
         raise CallerError(
             "unknown_prompt", f"{server} has no prompt {name[:120]!r} here. list_prompts shows what there is."
         )
@@ -94,6 +94,7 @@ async def _carried(context: Context, inner: InnerRequest, server: str, name: str
         context.upstreams[server], inner.message.method, inner.members(), name, context.plan.timeout_of(server)
     )
     result = await carry_in_turn(context, inner, errand)
+    context.handed_out.note(inner.caller.principal, inner.caller.scope, server, result)
     members = wire.members_of(result)
     if bytes(members.pop("resultType", Raw(b'"complete"'))) != b'"complete"':
         return result

@@ -1,0 +1,32 @@
+"""Which server a URI came from that a caller was given in a result: servers need not list what they link to.
+
+Remembered for each principal and scope, the latest first, and gone after a restart. What may be read is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from taskgate.core.catalog.links import MARK, uris_in
+
+MAX_REMEMBERED: Final = 20_000
+
+
+class HandedOut:
+    def __init__(self) -> None:
+        self._servers: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def note(self, principal: str, scope: str, server: str, result: bytes) -> None:
+        """A result of this server goes to this caller. Almost free where it holds no URI."""
+        if MARK not in result:
+            return
+        for uri in uris_in(result):
+            key = (principal, scope, uri)
+            self._servers[key] = server
+            self._servers.move_to_end(key)
+        while len(self._servers) > MAX_REMEMBERED:
+            self._servers.popitem(last=False)
+
+    def owner(self, principal: str, scope: str, uri: str) -> str | None:
+        return self._servers.get((principal, scope, uri))

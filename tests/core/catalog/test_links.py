@@ -1,0 +1,60 @@
+"""The URIs in a result: found wherever callers are handed one, bounded, and never an error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from tests.harness.any_json import any_json
+
+from taskgate.core.catalog.links import MAX_LINKS, MAX_URI, scheme_of, uris_in
+
+LINK = {"type": "resource_link", "uri": "a://1", "name": "one"}
+EMBEDDED = {"type": "resource", "resource": {"uri": "a://2", "text": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("result", "uris"),
+    [
+        ({"content": [LINK, EMBEDDED, {"type": "text", "text": '"uri"'}, LINK]}, ["a://1", "a://2"]),
+        ({"messages": [{"role": "user", "content": LINK}, {"content": [EMBEDDED]}, 5]}, ["a://1", "a://2"]),
+        ({"contents": [{"uri": "a://3"}, {"uri": 5}, 7]}, ["a://3"]),
+        ({"structuredContent": {"uri": "a://4"}, "content": "no list"}, []),
+        ({"content": [{"type": "resource_link", "uri": "x" * (MAX_URI + 1)}, {"type": "resource", "uri": "b"}]}, []),
+        (["uri"], []),
+    ],
+)
+def test_every_place_of_a_link_is_known_and_nothing_else(result: Any, uris: list[str]) -> None:
+    assert uris_in(json.dumps(result).encode()) == uris
+
+
+def test_a_result_without_any_is_not_parsed_and_broken_ones_have_none() -> None:
+    assert uris_in(b"not json at all") == []
+    assert uris_in(b'not json with "uri"') == []
+
+
+def test_there_is_a_most() -> None:
+    links = [{"type": "resource_link", "uri": f"a://{number}"} for number in range(MAX_LINKS + 5)]
+    assert len(uris_in(json.dumps({"content": links}).encode())) == MAX_LINKS
+
+
+@given(any_json(("content", "messages", "contents", "type", "resource_link", "resource", "uri")))
+def test_whatever_a_server_answers_is_survived(value: Any) -> None:
+    assert all(isinstance(uri, str) for uri in uris_in(json.dumps(value).encode()))
+
+
+@pytest.mark.parametrize(
+    ("uri", "scheme"),
+    [
+        ("Notes://x", "notes"),
+        ("a+b-c.1:x", "a+b-c.1"),
+        ("{x}://y", None),
+        ("no colon", None),
+        (":x", None),
+        ("1a:x", None),
+    ],
+)
+def test_a_scheme_is_what_stands_before_the_colon(uri: str, scheme: str | None) -> None:
+    assert scheme_of(uri) == scheme
