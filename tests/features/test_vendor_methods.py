@@ -79,13 +79,6 @@ async def test_a_task_is_made_of_a_tool_call(gateway: Gateway) -> None:
             "invalid_params",
             'Each elicitation needs "type": "url", "name" and "description".',
         ),
-        (
-            "completion/complete",
-            {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}},
-            -32021,
-            "unknown_reference",
-            "The ref names no prompt, tool or resource template that is offered here.",
-        ),
     ],
 )
 async def test_bad_input_is_refused_with_the_older_number_where_there_is_one(
