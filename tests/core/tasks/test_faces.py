@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from a_task import NOW, a_task
 
+from taskgate.core.errors import Executed
 from taskgate.core.tasks import stateful_face, stateless_face, tool_face, vendor_face
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind
@@ -154,3 +155,21 @@ def test_the_vendor_face_has_whole_numbers_for_times() -> None:
     assert b'"error":{' in encoded(vendor_face.task_object(failed, outcome=ERROR.body))
     assert json.loads(vendor_face.result(done, RESULT))["completedAt"] == NOW + 1
     assert vendor_face.cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2
+
+
+def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
+    running = a_task(state=TaskState.RUNNING, progress=3.0, progress_total=10.0, arguments=b'{"year":2026}')
+    shown = tool_face.task_object(running, NOW)
+    assert (shown["progress"], shown["progress_total"], shown["args"]) == (3.0, 10.0, {"year": 2026})
+    assert {"is_error", "error", "waiting_for", "executed"}.isdisjoint(shown)
+    waits = tool_face.task_object(a_task(state=TaskState.INPUT_REQUIRED), NOW)
+    assert waits["waiting_for"] == "input"
+    asked = tool_face.task_object(a_task(state=TaskState.AWAITING_APPROVAL), NOW)
+    assert asked["waiting_for"] == "approval"
+    long = tool_face.task_object(a_task(arguments=b'{"text":"' + b"x" * 5_000 + b'"}'), NOW)
+    assert "args" not in long
+    failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1, executed=Executed.MAYBE)
+    assert (tool_face.task_object(failed, NOW)["is_error"], tool_face.task_object(failed, NOW)["executed"]) == (
+        True,
+        "maybe",
+    )
