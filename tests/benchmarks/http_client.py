@@ -14,7 +14,7 @@ from typing import cast
 
 import uvloop
 
-from taskgate.upstreams.http import HttpClient, Target
+from taskgate.mcp.http import HttpClient, Target
 
 _BODY = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hello"}],"isError":false}}'
 _JSON = b"HTTP/1.1 200 OK\r\ndate: x\r\nserver: bench\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from taskgate.core import wire
-from taskgate.core.sse import SseParser
 from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.event_stream import UNREAD_FACTOR, EventStream, StreamShelf
 from taskgate.doors.http.streamed_reply import StreamedReply
 from taskgate.gateway.plan import Limits
+from taskgate.mcp.sse import SseParser
 
 NOTE = wire.notification("notifications/message", b'{"level":"info","data":"%s"}' % (b"x" * 80))
 RESULT = wire.success(b"1", b'{"content":[]}')

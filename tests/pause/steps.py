@@ -18,7 +18,6 @@ from taskgate.core import wire
 from taskgate.core.activity.waterfall import Span, svg
 from taskgate.core.catalog.names import NameTable
 from taskgate.core.catalog.paging import page
-from taskgate.core.catalog.param_headers import param_headers_of
 from taskgate.core.catalog.pin import Pin, PinMode, compare_pin
 from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.core.catalog.schema_check import SchemaCheck
@@ -37,10 +36,11 @@ from taskgate.core.governance.lookalike import skeleton
 from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.resource_uri import is_ambiguous, normal_form
 from taskgate.core.governance.twins import first_twins, fold
-from taskgate.core.lines import LineSplitter
 from taskgate.core.patterns import Glob, PatternSet
 from taskgate.core.peer_url import check_peer_url
-from taskgate.core.sse import SseParser
+from taskgate.mcp.lines import LineSplitter
+from taskgate.mcp.param_headers import param_headers_of
+from taskgate.mcp.sse import SseParser
 
 Step = Callable[[], object]
 KIB, MIB = 1024, 1024 * 1024

@@ -21,11 +21,11 @@ from tests.seam.processes import ChildOfGateway, ModuleOf, RunningProgram
 from tests.seam.seeds import seeded
 
 from taskgate import clock, lifecycle
+from taskgate.mcp.stdio import child as child_module
+from taskgate.mcp.stdio import process as process_module
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.store.sqlite.writer import Writer
 from taskgate.telemetry.logs import Log
-from taskgate.upstreams.stdio import child as child_module
-from taskgate.upstreams.stdio import process as process_module
-from taskgate.upstreams.stdio.reaper import Reaper
 
 
 class _Bound:

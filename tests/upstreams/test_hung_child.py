@@ -16,12 +16,12 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import CallerFace, Link, LinkKey
 from taskgate.upstreams import health
-from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import ServerSpec, Transport
-from taskgate.upstreams.stdio.reaper import Reaper
 
 # Answers the handshake, starts a helper that would outlive it, tells both numbers in a file, and then never says anything again.
 HANGS = """

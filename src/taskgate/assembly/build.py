@@ -36,6 +36,8 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.guests import NewServer
 from taskgate.gateway.plan import Limits, Plan
 from taskgate.gateway.wiring import wire_gateway
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
@@ -44,11 +46,9 @@ from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
-from taskgate.upstreams.stdio.reaper import Reaper
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing

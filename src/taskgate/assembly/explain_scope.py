@@ -25,9 +25,9 @@ from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
 from taskgate.gateway.catalogs import listed_only
 from taskgate.gateway.plan import Plan
-from taskgate.upstreams.http.client import HttpClient
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.server import Server
-from taskgate.upstreams.stdio.reaper import Reaper
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from typing import Final
 
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
+from taskgate.mcp.stdio.process import harmless_part
 from taskgate.telemetry.logs import log
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.spec import ServerSpec, Transport
-from taskgate.upstreams.stdio.spec import harmless_part
 
 MOST_PLACES: Final = 500
 _NAMES: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")

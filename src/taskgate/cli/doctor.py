@@ -144,9 +144,9 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     from taskgate.assembly.build import Unheard, intake_within, server_specs
     from taskgate.assembly.plan import build_limits
     from taskgate.gateway.catalogs import listed_only
-    from taskgate.upstreams.http.client import HttpClient
+    from taskgate.mcp.http.client import HttpClient
+    from taskgate.mcp.stdio.reaper import Reaper
     from taskgate.upstreams.server import Server
-    from taskgate.upstreams.stdio.reaper import Reaper
 
     limits = build_limits(loaded.root)
     limits = replace(limits, list_timeout_s=min(limits.list_timeout_s, CONNECT_S))

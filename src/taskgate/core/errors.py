@@ -9,16 +9,11 @@ secrets. Errors that an *upstream* answers with are not here: those are relayed 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
+from taskgate.mcp.failures import Executed
 
-class Executed(StrEnum):
-    """What is known about the effect of a call that did not end well."""
-
-    NO = "no"
-    MAYBE = "maybe"
-    YES = "yes"
+__all__ = ["CallerError", "Executed", "GatewayFault", "TaskgateError", "UpstreamError"]
 
 
 class TaskgateError(Exception):

@@ -3,7 +3,7 @@
 Addresses that a server wants a person to open are shown, and never fetched by us. Such a one must be https (plain http to
 this very machine if the operator allows it), must not hide its host behind a name and password, an odd way to write a
 number, or letters that look like others. What remains doubtful is shown with a warning. The address of a server that a
-caller adds is judged likewise, and is connected to only at numbers that `is_public_address` passes. Only addresses that
+caller adds is judged likewise, and is connected to only at numbers that `taskgate.mcp.addresses` passes. Only addresses that
 come from peers are judged here, never the operator's own.
 """
 
@@ -22,12 +22,6 @@ MAX_URL = 2048
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMERIC_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
 _LOOPBACK_NAMES = ("localhost",)
-# IPv4 addresses written as IPv6 ones: translated by a router (NAT64), or the old "compatible" form.
-_TRANSLATED = (
-    ipaddress.IPv6Network("64:ff9b::/96"),
-    ipaddress.IPv6Network("64:ff9b:1::/48"),
-    ipaddress.IPv6Network("::/96"),
-)
 # Scripts whose letters pass for Latin ones.
 _DECEPTIVE = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "CANADIAN")
 # Of those scripts, letters that nobody can tell from Latin ones: Cyrillic, Greek, Armenian.
@@ -76,32 +70,6 @@ def check_peer_url(url: str, *, allow_loopback: bool = False) -> ShownUrl:
     if port is not None and port not in (443, 80):
         warnings += (f"The address names the port {port}.",)
     return ShownUrl(url, shown, plain, warnings)
-
-
-def is_public_address(address: str) -> bool:
-    """Whether a number leads to the open internet, and not into this machine or a network behind it.
-
-    An IPv4 address inside an IPv6 one (mapped, translated, tunnelled) is judged as the IPv4 address it leads to.
-    """
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.scope_id is not None:
-            return False
-        inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        if any(found in network for network in _TRANSLATED):
-            inner.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
-        if any(each is not None and not _is_global(each) for each in inner):
-            return False
-        if found.ipv4_mapped is not None:
-            return True
-    return _is_global(found)
-
-
-def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 def _host(host: str) -> tuple[str, str, tuple[str, ...]]:

@@ -19,13 +19,13 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import has_envelope, read_envelope
-from taskgate.core.lines import LineSplitter, Oversize
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.replies import going_down, stopped_meanwhile
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
+from taskgate.mcp.lines import LineSplitter, Oversize
 from taskgate.ports.cancel_note import CancelNote
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024

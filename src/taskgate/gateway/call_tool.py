@@ -16,7 +16,6 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport
 from taskgate.core.catalog.links import MARK
-from taskgate.core.catalog.param_headers import header_values, mismatch
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
@@ -38,6 +37,7 @@ from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.replies import is_error
 from taskgate.gateway.views import ToolRef
+from taskgate.mcp.param_headers import header_values, mismatch
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError
 

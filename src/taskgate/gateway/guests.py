@@ -15,9 +15,10 @@ from typing import Final
 
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.patterns import PatternSet
-from taskgate.core.peer_url import check_peer_url, is_public_address
+from taskgate.core.peer_url import check_peer_url
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.gateway.plan import Plan
+from taskgate.mcp.addresses import is_public_address
 from taskgate.ports.upstream import Upstream
 
 MAX_GUESTS: Final = 20

@@ -16,7 +16,6 @@ from taskgate.core.catalog.audience import Audience
 from taskgate.core.catalog.entry import Entry, EntryKind, render
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
-from taskgate.core.catalog.param_headers import ParamHeader
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.uri_template import UriTemplate, first_matching
 from taskgate.core.generations import Generation
@@ -27,6 +26,7 @@ from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.wire import Raw
 from taskgate.gateway.plan import Plan
+from taskgate.mcp.param_headers import ParamHeader
 
 Quarantined = frozenset[tuple[str, str]]
 

@@ -16,7 +16,6 @@ from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.merge import Merged, merge
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
-from taskgate.core.catalog.param_headers import InvalidParamHeader, param_headers_of
 from taskgate.core.catalog.uri_template import UriTemplate
 from taskgate.core.governance.decision import Denied, Forward, Gate
 from taskgate.core.governance.pipeline import decide
@@ -31,6 +30,7 @@ from taskgate.gateway.view import PromptRef as PromptRef
 from taskgate.gateway.view import Quarantined
 from taskgate.gateway.view import ToolRef as ToolRef
 from taskgate.gateway.view import View as View
+from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 from taskgate.telemetry.logs import log
 
 MAX_VIEWS: Final = 2000

@@ -16,8 +16,12 @@ from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.evidence import Evidence, Moment
 from taskgate.core.generations import Generation, generation_of
-from taskgate.core.sse import SseEvent
 from taskgate.core.wire import Kind, Message, Reader
+from taskgate.mcp.failures import HttpFailure, Stage
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.http.reader import HttpReply
+from taskgate.mcp.http.target import Target
+from taskgate.mcp.sse import SseEvent
 from taskgate.ports.upstream import CallFailed, StreamNews
 from taskgate.upstreams.flight import (
     Flight,
@@ -30,10 +34,6 @@ from taskgate.upstreams.flight import (
     too_large,
     unreachable,
 )
-from taskgate.upstreams.http.client import HttpClient
-from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.reply import HttpReply
-from taskgate.upstreams.http.target import Target
 from taskgate.upstreams.intake import Intake
 
 _POST_HEADERS: Final = (

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urljoin, urlsplit
 
-from taskgate.core.sse import SseEvent
+from taskgate.mcp.failures import HttpFailure
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.http.target import Target
+from taskgate.mcp.sse import SseEvent
 from taskgate.upstreams.flight import unreachable
-from taskgate.upstreams.http.client import HttpClient
-from taskgate.upstreams.http.failure import HttpFailure
-from taskgate.upstreams.http.target import Target
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.stream_wire import StreamWire
 

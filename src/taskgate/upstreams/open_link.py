@@ -11,10 +11,12 @@ from typing import Final, Protocol
 from taskgate import clock
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, Generation
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.http.target import Target
+from taskgate.mcp.stdio.process import ChildSpec
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import CallerFace, LinkKey, Listener
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
-from taskgate.upstreams.http.client import HttpClient
-from taskgate.upstreams.http.target import Target
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.old_sse_wire import OldSseWire
@@ -24,8 +26,6 @@ from taskgate.upstreams.spoken import SpokenGenerations
 from taskgate.upstreams.standing import Standing
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink
-from taskgate.upstreams.stdio.reaper import Reaper
-from taskgate.upstreams.stdio.spec import ChildSpec
 from taskgate.upstreams.stdio_wire import StdioWire
 
 AnyLink = StatefulLink | StatelessLink

@@ -18,6 +18,8 @@ from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question
 from taskgate.core.wire import Raw
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import (
     LISTENER,
     LISTING_FACE,
@@ -33,7 +35,6 @@ from taskgate.upstreams.backoff import Backoff
 from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import HealthWatch
-from taskgate.upstreams.http.client import HttpClient
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.link_keys import COMMON, instances_of, key_in
 from taskgate.upstreams.listening import WatchedResources
@@ -41,7 +42,6 @@ from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 from taskgate.upstreams.standing import SpecAt, Standing, nowhere_else
 from taskgate.upstreams.stateless_link import StatelessLink
-from taskgate.upstreams.stdio.reaper import Reaper
 
 _WAIT_FOR_TURN_S: Final = 30.0
 HANDSHAKES_AT_ONCE: Final = 32

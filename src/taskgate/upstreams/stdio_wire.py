@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from taskgate.mcp.failures import ChildFailure
+from taskgate.mcp.stdio.child import Child, ChildExit
+from taskgate.mcp.stdio.process import ChildSpec
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.stdio.child import Child, ChildExit
-from taskgate.upstreams.stdio.failure import ChildFailure
-from taskgate.upstreams.stdio.reaper import Reaper
-from taskgate.upstreams.stdio.spec import ChildSpec
 from taskgate.upstreams.stream_wire import StreamWire
 
 STOP_GRACE_S = 2.0

@@ -65,7 +65,6 @@ CODES: Final[dict[str, Code]] = {
     "invalid_arguments": Code(-32602, -32602),
     "invalid_output": Code(-32603, -32603),
     "unusable_schema": Code(-32603, -32603),
-    "invalid_param_header": Code(-32603, -32603),
     "unsafe_url": Code(-32602, -32602),
     "unknown_question": Code(-32602, -32602),
     "unknown_request": Code(-32602, -32602),

@@ -13,9 +13,9 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import NEWEST_STATELESS, STATELESS_REVISIONS
-from taskgate.core.header_value import decode_header_value
 from taskgate.core.meta import META, insert_first, meta_of, with_meta
 from taskgate.core.wire import Members, Raw
+from taskgate.mcp.param_headers import decode_header_value
 
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from taskgate.core.sse import PING, format_event
 from taskgate.gateway.plan import Limits
+from taskgate.mcp.sse import PING, format_event
 
 PING_S: Final = 15.0
 RETRY_MS: Final = 1000

@@ -23,7 +23,7 @@ from raw_server import (
 )
 
 from taskgate.core.errors import Executed
-from taskgate.upstreams.http import HttpClient, HttpFailure, SseEvent, Stage, Target
+from taskgate.mcp.http import HttpClient, HttpFailure, SseEvent, Stage, Target
 
 BIG = b"x" * (24 * 1024 * 1024)  # more than the socket buffers of both sides hold
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"

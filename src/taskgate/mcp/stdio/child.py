@@ -17,11 +17,10 @@ from typing import TypeVar
 
 import msgspec
 
-from taskgate.core.lines import LineSplitter, Oversize
-from taskgate.upstreams.stdio.process import spawn, watch_exit
-from taskgate.upstreams.stdio.reaper import Reaper
-from taskgate.upstreams.stdio.spec import ChildSpec
-from taskgate.upstreams.stdio.streams import ChunkReader, LineWriter
+from taskgate.mcp.lines import LineSplitter, Oversize
+from taskgate.mcp.stdio.process import ChildSpec, spawn, watch_exit
+from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.streams import ChunkReader, LineWriter
 
 _Said = TypeVar("_Said")
 _MIB = 1024 * 1024

@@ -1,14 +1,20 @@
-"""What went wrong with an HTTP exchange, where, and whether the request may have been executed all the same.
+"""How an exchange over HTTP or with a child process fails, how far it had come, and whether it may have been executed.
 
-`executed` is the reason why this client is our own: it is NO only when it is certain that the peer cannot have had the
-whole request. This module decides nothing about sending again; the callers of the client do.
+`executed` is the reason why these transports are our own: it is NO only when it is certain that the peer cannot have had the
+whole request. Nothing here decides about sending again; the callers do.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from taskgate.core.errors import Executed
+
+class Executed(StrEnum):
+    """What is known about the effect of a call that did not end well."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
 
 
 class Stage(StrEnum):
@@ -43,3 +49,23 @@ class HttpFailure(Exception):
         return (
             f"HttpFailure({self.stage.value}, {self.message!r}, executed={self.executed.value}, status={self.status})"
         )
+
+
+class ChildProblem(StrEnum):
+    """Why a child could not be started or a line not be sent."""
+
+    NOT_FOUND = "not_found"
+    NOT_STARTED = "not_started"
+    GONE = "gone"
+    BUFFER_FULL = "buffer_full"
+
+
+class ChildFailure(Exception):
+    """Raised by `Child.start` and `Child.send`; `executed` is always NO."""
+
+    executed = Executed.NO
+
+    def __init__(self, problem: ChildProblem, message: str) -> None:
+        super().__init__(message)
+        self.problem = problem
+        self.message = message

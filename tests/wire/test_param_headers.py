@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.param_headers import (
+from taskgate.mcp.param_headers import (
     InvalidParamHeader,
     ParamHeader,
     ParamType,

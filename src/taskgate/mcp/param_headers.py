@@ -4,10 +4,15 @@ A property of a tool's input schema may bear `x-mcp-header: X`; its argument the
 what stands between can route without reading the body. Here are the rules for such schemas, the values to send, and the
 comparison of what came. A tool whose annotations break the rules must not be offered to stateless callers. We decide on
 the body, always.
+
+Any text can be the value of a header (2026-07-28, transports: values that a header cannot carry): printable ASCII without
+padding stands for itself; everything else, and what looks like the encoding, travels as base64 between `=?base64?` and `?=`.
+The same holds for `Mcp-Name`.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,25 +20,24 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, assert_never
 
-from taskgate.core.errors import UpstreamError
-from taskgate.core.header_value import decode_header_value, encode_header_value
-
 ANNOTATION = "x-mcp-header"
 PREFIX = "mcp-param-"
 MAX_SCHEMA_DEPTH = 64
 MAX_HEADERS = 100
 
+_START = "=?base64?"
+_END = "?="
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}")
 _INTEGER = re.compile(r"(-?\d{1,400})(?:\.0{1,400})?")
 # Keywords whose value is data and not a schema: an annotation in there is somebody's example.
 _DATA = frozenset({"const", "enum", "default", "examples", "required", "dependentRequired"})
 
 
-class InvalidParamHeader(UpstreamError):
+class InvalidParamHeader(ValueError):
     """A tool's annotations break the rules."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__("invalid_param_header", f"The tool's {ANNOTATION} cannot be used: {problem}.")
+        super().__init__(f"The tool's {ANNOTATION} cannot be used: {problem}.")
 
 
 class ParamType(StrEnum):
@@ -51,6 +55,24 @@ class ParamHeader:
     header: str
     path: tuple[str, ...]
     type: ParamType
+
+
+def encode_header_value(text: str) -> str:
+    if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?"):
+        return text
+    return _START + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii") + _END
+
+
+def decode_header_value(value: str) -> str | None:
+    """The text that a header stands for, or None where its encoding is broken or not the canonical one."""
+    if not (value.startswith(_START) and value.endswith(_END) and len(value) >= len(_START) + len(_END)):
+        return value
+    encoded = value[len(_START) : -len(_END)]
+    try:
+        decoded = base64.b64decode(encoded, validate=True)
+        return decoded.decode("utf-8") if base64.b64encode(decoded).decode("ascii") == encoded else None
+    except ValueError:
+        return None
 
 
 def param_headers_of(schema: Any) -> tuple[ParamHeader, ...]:

@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from typing import Any, cast
 
-from taskgate.upstreams.http.connection import Connection
+from taskgate.mcp.http.connection import Connection
 
 _READ_BYTES = 256 * 1024
 

@@ -13,12 +13,10 @@ import ssl
 from collections.abc import Sequence
 
 from taskgate import clock
-from taskgate.core.errors import Executed
-from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.pool import OriginPool, PoolLimits
-from taskgate.upstreams.http.reader import OnEvent, OnHead, ReplyLimits
-from taskgate.upstreams.http.reply import HttpReply
-from taskgate.upstreams.http.target import Origin, Target
+from taskgate.mcp.failures import Executed, HttpFailure, Stage
+from taskgate.mcp.http.pool import OriginPool, PoolLimits
+from taskgate.mcp.http.reader import HttpReply, OnEvent, OnHead, ReplyLimits
+from taskgate.mcp.http.target import Origin, Target
 
 _MIB = 1024 * 1024
 _CLOSE_S = 2.0

@@ -7,12 +7,12 @@ import socket
 from typing import Any
 
 import pytest
-from tests.upstreams.raw_server import OK, answering, serving
+from tests.wire.raw_server import OK, answering, serving
 
-from taskgate.core.peer_url import is_public_address
-from taskgate.upstreams.http.client import HttpClient
-from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.target import Target
+from taskgate.mcp.addresses import is_public_address
+from taskgate.mcp.failures import HttpFailure, Stage
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.http.target import Target
 
 
 @pytest.mark.parametrize(

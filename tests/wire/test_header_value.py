@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.header_value import decode_header_value, encode_header_value
+from taskgate.mcp.param_headers import decode_header_value, encode_header_value
 
 
 @given(st.text())

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from ssl import SSLContext
 
 from taskgate import clock
-from taskgate.core.errors import Executed
-from taskgate.upstreams.http.connect import open_connection
-from taskgate.upstreams.http.connection import Connection
-from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.reader import OnEvent, ReplyLimits, ReplyReader
-from taskgate.upstreams.http.target import Origin
+from taskgate.mcp.failures import Executed, HttpFailure, Stage
+from taskgate.mcp.http.connect import open_connection
+from taskgate.mcp.http.connection import Connection
+from taskgate.mcp.http.reader import OnEvent, ReplyLimits, ReplyReader
+from taskgate.mcp.http.target import Origin
 
 
 @dataclass(frozen=True, slots=True)

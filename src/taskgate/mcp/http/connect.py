@@ -15,12 +15,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from taskgate import clock
-from taskgate.core.errors import Executed
-from taskgate.core.peer_url import is_public_address
-from taskgate.upstreams.http.connection import Connection
-from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.target import Origin
-from taskgate.upstreams.http.tls import TlsLayer
+from taskgate.mcp.addresses import is_public_address
+from taskgate.mcp.failures import Executed, HttpFailure, Stage
+from taskgate.mcp.http.connection import Connection
+from taskgate.mcp.http.target import Origin
+from taskgate.mcp.http.tls import TlsLayer
 
 _Wire = TypeVar("_Wire", bound=asyncio.Protocol)
 ConnectionFactory = Callable[[], Connection]

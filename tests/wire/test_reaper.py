@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from taskgate.upstreams.stdio import Child, ChildSpec, Reaper
+from taskgate.mcp.stdio import Child, ChildSpec, Reaper
 
 # Starts a child that starts a helper; both ignore SIGTERM. Prints their pids and the watcher's, then waits to be killed.
 DRIVER = """
 import asyncio, sys
-from taskgate.upstreams.stdio import Child, ChildSpec, Reaper
+from taskgate.mcp.stdio import Child, ChildSpec, Reaper
 
 SERVER = '''
 import signal, subprocess, sys, time

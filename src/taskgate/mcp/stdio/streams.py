@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import IO
 
-from taskgate.upstreams.stdio.failure import ChildFailure, ChildProblem
+from taskgate.mcp.failures import ChildFailure, ChildProblem
 
 _BUFFER_BYTES = 32 * 1024 * 1024
 # As much as a pipe holds.

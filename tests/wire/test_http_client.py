@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from raw_server import OK, STREAM, answering, answering_then_closing, chunk, forever, read_request, serving
 
-from taskgate.upstreams.http import HttpClient, HttpFailure, HttpHead, SseEvent, Stage, Target
+from taskgate.mcp.http import HttpClient, HttpFailure, HttpHead, SseEvent, Stage, Target
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
 

@@ -12,10 +12,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import httptools
+import msgspec
 
-from taskgate.core.sse import SseEvent, SseOverflow, SseParser
-from taskgate.upstreams.http.failure import Stage
-from taskgate.upstreams.http.reply import HttpHead
+from taskgate.mcp.failures import Stage
+from taskgate.mcp.sse import SseEvent, SseOverflow, SseParser
+
+
+class HttpHead(msgspec.Struct, frozen=True):
+    """Status and headers. Names are lower case; in `headers` the first value of a name wins, `header_list` has all."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    header_list: list[tuple[bytes, bytes]]
+
+
+class HttpReply(msgspec.Struct, frozen=True):
+    """A finished exchange. For an event stream `body` is empty and `stopped` says that the reader had heard enough.
+
+    `request_sent` is False when the peer answered before the whole request had left, so it cannot have executed it.
+    """
+
+    status: int
+    headers: dict[bytes, bytes]
+    header_list: list[tuple[bytes, bytes]]
+    body: bytes
+    stopped: bool
+    request_sent: bool
+
 
 OnHead = Callable[[HttpHead], None]
 OnEvent = Callable[[SseEvent], bool | None]

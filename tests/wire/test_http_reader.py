@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.upstreams.http.reader import ReplyLimits, ReplyProblem, ReplyReader
+from taskgate.mcp.http.reader import ReplyLimits, ReplyProblem, ReplyReader
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 _EVENTS = b"id: 1\ndata:\n\ndata: {}\r\n\r\n: ping\n\ndata: last\n\n"

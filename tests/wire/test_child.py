@@ -15,8 +15,8 @@ import pytest
 import uvloop
 
 from taskgate.core.errors import Executed
-from taskgate.core.lines import Oversize
-from taskgate.upstreams.stdio import Child, ChildExit, ChildFailure, ChildProblem, ChildSpec, Reaper
+from taskgate.mcp.lines import Oversize
+from taskgate.mcp.stdio import Child, ChildExit, ChildFailure, ChildProblem, ChildSpec, Reaper
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")
 

@@ -17,10 +17,8 @@ from enum import Enum, auto
 from typing import cast
 
 from taskgate import clock
-from taskgate.core.errors import Executed
-from taskgate.upstreams.http.failure import HttpFailure, Stage
-from taskgate.upstreams.http.reader import OnEvent, OnHead, ReplyProblem, ReplyReader
-from taskgate.upstreams.http.reply import HttpReply
+from taskgate.mcp.failures import Executed, HttpFailure, Stage
+from taskgate.mcp.http.reader import HttpReply, OnEvent, OnHead, ReplyProblem, ReplyReader
 
 _PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
 _HUNG_UP = select.POLLHUP | select.POLLERR | _PEER_CLOSED
