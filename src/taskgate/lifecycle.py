@@ -344,6 +344,7 @@ async def mind_tasks(house: House, rounds: int) -> None:
         await house.tend_audit(rounds)
         await house.gateway.task_metrics.refresh()
         await tasks.recovery.enforce_clocks()
+        await house.gateway.temporary_scopes.end_expired()
         if rounds % REAP_EVERY == 0:
             await house.gateway.reap()
         if rounds % max(1, house.loaded.root.tasks.sweep_interval_ms // 1000) == 0:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, default_config, find, load, load_or_default, load_text
 from taskgate.config.overrides import FORCE_REQUIRED
-from taskgate.config.scope_forms import scope_from_strings
-from taskgate.config.tree import plain
+from taskgate.core.scoping.profiles import Profile
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.task_config import KEYS, TaskConfigError, scope_from_task_config
 
 OVERLAID = """
 servers: {a: {command: x, tags: [t]}, b: {command: y}}
@@ -174,19 +176,61 @@ def test_a_scope_may_be_a_map_of_strings(nested: bool) -> None:
     assert found.profile_overrides.tool_denylist == ("x",)
 
 
-def test_a_map_of_strings_is_off_unless_it_says_on() -> None:
-    assert plain(scope_from_strings({"mcp.default_server_ids": "a"})) == {"enabled": "false", "default_servers": ["a"]}
-    assert plain(scope_from_strings({"mcp.enabled": "true"})) == {"enabled": "true", "default_servers": []}
-    assert plain(scope_from_strings({"mcp.enabled": "true", "mcp.profile": "p"})) == {"enabled": "true", "profile": "p"}
+def from_file(settings: dict[str, str]) -> ScopePolicy:
+    """The scope that a file with this map comes to."""
+    tree = {
+        "servers": {name: {"command": "c", "tags": ["t"]} for name in "abc"},
+        "profiles": {"p": {"servers": ["a", "b"]}},
+        "scopes": {"work": {"config": settings}},
+    }
+    plan = build_plan(load_text(json.dumps(tree), environment={}))
+    return plan.scopes.get("work") or ScopePolicy("work", enabled=False)
+
+
+def handed_over(settings: dict[str, str]) -> ScopePolicy:
+    """The scope that the same map comes to when it is handed over at run time."""
+    scope = scope_from_task_config(settings, "work", {"p": Profile("p", servers=("a", "b"))})
+    return scope if scope.enabled else ScopePolicy("work", enabled=False)
+
+
+ON = {"mcp.enabled": "true"}
+MAPS = [
+    {"mcp.default_server_ids": "a"},
+    ON,
+    {**ON, "mcp.profile": "p"},
+    {**ON, "mcp.default_server_ids": '["a","b"]', "mcp.allowed_server_ids": "a,b,c"},
+    {**ON, "mcp.default_server_ids": "a", "mcp.tool_allowlist": '["*"]', "mcp.tool_denylist": "x,y"},
+    {**ON, "mcp.tags": "t", "mcp.mode": "search", "mcp.names": "plain", "mcp.helper_tools": "never"},
+    {**ON, "mcp.profile": "p", "mcp.profile_overrides": '{"exclude_servers": ["b"], "tool_denylist": ["z"]}'},
+    {**ON, "mcp.profile": "p", "mcp.profile_overrides": '{"servers": ["a"], "tool_allowlist": ["q"]}'},
+    {**ON, "mcp.default_server_ids": "a", "runner.image": "not ours"},
+]
+
+
+@pytest.mark.parametrize("settings", MAPS, ids=lambda settings: " ".join(settings))
+def test_a_map_of_strings_means_the_same_in_the_file_and_handed_over(settings: dict[str, str]) -> None:
+    assert from_file(settings) == handed_over(settings)
+
+
+def test_the_maps_above_use_every_key_there_is() -> None:
+    assert {key for settings in MAPS for key in settings if key.startswith("mcp.")} == set(KEYS)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("mcp.enabled", "TRUE"), ("mcp.default_server_ids", "[1"), ("mcp.profile_overrides", "[]"), ("mcp.unknown", "x")],
+    [
+        ("mcp.enabled", "TRUE"),
+        ("mcp.default_server_ids", "[1"),
+        ("mcp.profile_overrides", "[]"),
+        ("mcp.unknown", "x"),
+        ("mcp.mode", "fast"),
+    ],
 )
 def test_a_bad_map_of_strings_is_refused(key: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
-        scope_from_strings({key: value})
+    with pytest.raises(ConfigError, match=rf"scopes\.work\.(config\.mcp\.)?{key.removeprefix('mcp.')}"):
+        from_file({**ON, "mcp.profile": "p", key: value})
+    with pytest.raises(TaskConfigError, match=key.replace(".", r"\.")):
+        handed_over({**ON, "mcp.profile": "p", key: value})
 
 
 def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

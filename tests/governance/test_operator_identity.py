@@ -58,13 +58,17 @@ def test_a_damaged_token_file_stops_the_start_with_a_hint(tmp_path: Path) -> Non
         operator_token(tmp_path)
 
 
+def no_scope(_digest: str) -> None:
+    """No scope was handed over at run time."""
+
+
 def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
     tokens = (
         Token("ann", token_digest("a"), frozenset({"approver"})),
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
-    keeper = Doorkeeper(tokens, operator_identity("op"), None)
+    keeper = Doorkeeper(tokens, operator_identity("op"), None, scope_of_token=no_scope)
     found = {word: holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
@@ -74,7 +78,7 @@ def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> No
     assert found["c"].operator
     assert found["op"] == OPERATOR
     assert holder_at(keeper, b"Basic op") is None
-    assert holder_at(Doorkeeper((), operator_identity("op"), None), b"Bearer x") is None
+    assert holder_at(Doorkeeper((), operator_identity("op"), None, scope_of_token=no_scope), b"Bearer x") is None
 
 
 def test_a_session_is_good_for_its_person_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.arrival import Arrivals
 from taskgate.doors.http.guard import Guard
-from taskgate.doors.identity import Doorkeeper, Token, operator_identity
+from taskgate.doors.identity import Doorkeeper, ScopeOfToken, Token, operator_identity
 from taskgate.doors.local import local_principal
 from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
@@ -155,7 +155,8 @@ class House:
         self.loaded, self.plan, self.servers = loaded, plan, fresh
         self.places.adopt(loaded)
         self.guard = guard(loaded.root)
-        self.doorkeeper = doorkeeper(loaded.root, self.keys, self.local)
+        scope_of_token = self.gateway.temporary_scopes.scope_of_token
+        self.doorkeeper = doorkeeper(loaded.root, self.keys, self.local, scope_of_token)
         self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)
         limits = plan.limits
         self.intake.adopt(limits.result_bytes, limits.json_depth, limits.json_nodes)
@@ -218,7 +219,7 @@ def build(
         http,
         reaper,
         guard(loaded.root),
-        doorkeeper(loaded.root, keys, local),
+        doorkeeper(loaded.root, keys, local, gateway.temporary_scopes.scope_of_token),
         Arrivals(loaded.root.listen.trusted_proxies),
         store,
         metrics,
@@ -301,11 +302,11 @@ def guard(root: GatewayFile) -> Guard:
     return Guard(hosts, origins, open_to_all=not root.tokens and root.auth.anonymous is None)
 
 
-def doorkeeper(root: GatewayFile, keys: Keys, local: bool) -> Doorkeeper:
+def doorkeeper(root: GatewayFile, keys: Keys, local: bool, scope_of_token: ScopeOfToken) -> Doorkeeper:
     """A gateway that a client started serves its own user: what it has on a loopback port is not for everybody on the machine."""
     operator = operator_identity(keys.operator_token)
     tokens = tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope, t.may_call) for t in root.tokens)
-    return Doorkeeper(tokens, operator, root.auth.anonymous, private=local)
+    return Doorkeeper(tokens, operator, root.auth.anonymous, scope_of_token=scope_of_token, private=local)
 
 
 def keys_in(state_dir: Path) -> Keys:

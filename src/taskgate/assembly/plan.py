@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from taskgate.assembly.features import build_features
 from taskgate.assembly.governing import approval_policy, build_gates, build_governing, load_policy
 from taskgate.config.gateway_file import GatewayFile
@@ -33,7 +35,8 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
     records = [*(_record(name, server) for name, server in root.servers.items()), *_left_out(loaded)]
     registry = before.registry.replaced_by(records) if before is not None else Registry.build(records)
     policy = load_policy(root)
-    scopes = {name: _scope(name, scope, root) for name, scope in root.scopes.items() if scope.enabled}
+    profiles = {name: _profile(name, profile) for name, profile in root.profiles.items()}
+    scopes = {name: _scope(name, scope, profiles) for name, scope in root.scopes.items() if scope.enabled}
     if not root.scopes:
         scopes = {"default": ScopePolicy("default", ("*",))}
     return Plan(
@@ -58,6 +61,7 @@ def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:
         frozenset(name for name, server in root.servers.items() if server.sampling == "refuse"),
         root.facade.add_server,
         features=build_features(root, before.features if before is not None else None),
+        profiles=profiles,
     )
 
 
@@ -85,15 +89,14 @@ def _left_out(loaded: LoadedConfig) -> list[RegistryRecord]:
     ]
 
 
-def _scope(name: str, scope: Scope, root: GatewayFile) -> ScopePolicy:
+def _scope(name: str, scope: Scope, profiles: Mapping[str, ScopingProfile]) -> ScopePolicy:
     profile = None
     if scope.profile is not None:
-        profiles = {key: _profile(key, value) for key, value in root.profiles.items()}
         overrides = scope.profile_overrides
         profile = resolve_profile(profiles, scope.profile).narrowed(
             Narrowing(
                 overrides.servers,
-                (),
+                overrides.exclude_servers,
                 PatternSet.of(overrides.tool_allowlist) if overrides.tool_allowlist is not None else None,
                 PatternSet.of(overrides.tool_denylist),
             )
@@ -119,7 +122,7 @@ def _profile(name: str, profile: ScopeProfile) -> ScopingProfile:
         (profile.extends,) if profile.extends is not None else (),
         profile.servers,
         profile.tags,
-        (),
+        profile.exclude_servers,
         PatternSet.of(profile.tool_allowlist) if profile.tool_allowlist is not None else None,
         PatternSet.of(profile.tool_denylist),
     )

@@ -67,6 +67,9 @@ class GatewayApi:
     def post(self, path: str, body: dict[str, Any]) -> Reply:
         return self._ask("POST", path, json.dumps(body).encode())
 
+    def delete(self, path: str) -> Reply:
+        return self._ask("DELETE", path, None)
+
     def _ask(self, method: str, path: str, body: bytes | None) -> Reply:
         kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=TIMEOUT_S)

@@ -1,20 +1,25 @@
 """`taskgate scopes list|explain`: what each scope of a configuration sees, and why not more.
 
-Works from the file alone; `--connect` also asks the servers for their tools. It never talks to a running gateway.
+These work from the file alone; `--connect` also asks the servers for their tools. `hand-over`, `served` and `end` talk to a running
+gateway, about scopes that come and go while it runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from taskgate.cli import say
 from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
-from taskgate.cli.target import Json
+from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
     from taskgate.assembly.explain_scope import Explained, ScopeSummary
@@ -29,6 +34,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="What each scope sees, and why not more.")
     group.command("list")(list_all)
     group.command("explain")(explain)
+    group.command("hand-over")(hand_over)
+    group.command("served")(served)
+    group.command("end")(end)
     app.add_typer(group, name="scopes")
 
 
@@ -77,6 +85,71 @@ def explain(
         codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
         raise typer.Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
     _print(found, connect=connect, as_json=as_json)
+
+
+def hand_over(
+    file: Annotated[Path, typer.Argument(help="A JSON object of strings with `mcp.*` keys; - reads standard input.")],
+    lifetime: Annotated[str, typer.Option("--for", help="How long it is served, such as 30m or 8h.")] = "1h",
+    label: Annotated[str, typer.Option("--label", help="For people: whose task it is.")] = "",
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
+    from taskgate.config.durations import milliseconds
+
+    def work(api: GatewayApi) -> None:
+        try:
+            config = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
+            body = {"config": config, "lifetime_ms": milliseconds(lifetime), "label": label}
+        except (OSError, ValueError) as problem:
+            raise ApiProblem(ExitCode.USAGE, f"{file} cannot be handed over: {problem}") from None
+        made = api.post("/api/v1/scopes", body).value
+        if as_json:
+            print(json.dumps(made, ensure_ascii=False))
+            return
+        print(f"address  {made['url']}\ntoken    {made['token']}")
+        say.note(f"Servers: {', '.join(made['servers']) or 'none'}. It ends at {say.local_time(made['expires_at'])}.")
+        for warning in made["problems"]:
+            say.note(f"warning: {say.clean(warning)}")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List the scopes that a running gateway serves now, also those that were handed over."""
+
+    def show(rows: list[dict[str, Any]]) -> None:
+        cells = [
+            [
+                row["scope"],
+                row.get("label", ""),
+                say.local_time(row["expires_at"]) if row["temporary"] else "never",
+                ", ".join(row["servers"]) or "none",
+            ]
+            for row in rows
+        ]
+        _table(["Scope", "Label", "Ends", "Servers"], cells)
+
+    def work(api: GatewayApi) -> None:
+        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scope is served.", show)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def end(
+    name: Annotated[str, typer.Argument(help="A scope that was handed over.")],
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """End a scope that was handed over: its token and its sessions are over at once."""
+
+    def work(api: GatewayApi) -> None:
+        done = api.delete(f"/api/v1/scopes/{quote(name, safe='')}").value
+        print(json.dumps(done, ensure_ascii=False) if as_json else f"Ended {name}.")
+
+    ask_gateway(work, gateway, token, as_json)
 
 
 def _print(found: Explained, *, connect: bool, as_json: bool) -> None:

@@ -151,7 +151,7 @@ def _check_profiles(found: References) -> None:
         if not isinstance(entry.value, Mapping):
             continue
         key = f"profiles.{entry.key}"
-        _check_selection(found, entry.value, key, "servers")
+        _check_selection(found, entry.value, key, "servers", "exclude_servers")
         base = entry.value.text("extends")
         if base is not None and base not in profiles.entries:
             mark = entry.value.entries["extends"].value.mark
@@ -186,7 +186,9 @@ def _check_scopes(found: References) -> None:
         profile = scope.text("profile")
         if profile is not None and profile not in profiles:
             found.unknown(scope.entries["profile"].value.mark, f"{key}.profile", "profile", profile, list(profiles))
-        _check_selection(found, scope.map("profile_overrides"), f"{key}.profile_overrides", "servers")
+        _check_selection(
+            found, scope.map("profile_overrides"), f"{key}.profile_overrides", "servers", "exclude_servers"
+        )
         _check_defaults_allowed(found, scope, key)
         if not any(name in scope.entries for name in ("default_servers", "allowed_servers", "tags", "profile")):
             message = "selects no servers, so it is empty"

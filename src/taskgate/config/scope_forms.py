@@ -8,8 +8,8 @@ of such a map belong to the runner and are passed over. A map without `mcp.enabl
 from __future__ import annotations
 
 from taskgate.config.json_text import read_json
-from taskgate.config.problems import ConfigError, Mark, Problem, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, from_plain
+from taskgate.config.problems import ConfigError, Problem, did_you_mean, one_of, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
 
 _LISTS = {
     "mcp.default_server_ids": "default_servers",
@@ -18,8 +18,9 @@ _LISTS = {
     "mcp.tool_denylist": "tool_denylist",
     "mcp.tags": "tags",
 }
+_WORDS = {"mcp.profile": "profile", "mcp.mode": "mode", "mcp.names": "names", "mcp.helper_tools": "helper_tools"}
 _OVERRIDES = {"server_ids": "servers", "default_server_ids": "servers"}
-_KNOWN = ["mcp.enabled", "mcp.profile", "mcp.profile_overrides", *_LISTS]
+_KNOWN = ["mcp.enabled", *_WORDS, "mcp.profile_overrides", *_LISTS]
 
 
 def gather_scopes(root: Mapping) -> tuple[Mapping, list[Problem]]:
@@ -33,19 +34,6 @@ def gather_scopes(root: Mapping) -> tuple[Mapping, list[Problem]]:
             scope = _in_our_form(entry.value, f"scopes.{entry.key}", problems)
             scopes = scopes.with_value(entry.key, scope)
     return root.with_value("scopes", scopes), problems
-
-
-def scope_from_strings(settings: dict[str, str], name: str = "settings") -> Mapping:
-    """The scope that a map of strings stands for; raises ConfigError. For callers that hold such a map outside a
-    file.
-    """
-    problems: list[Problem] = []
-    tree = from_plain(settings, Mark(name))
-    assert isinstance(tree, Mapping)
-    scope = _converted(tree, name, problems)
-    if problems:
-        raise ConfigError(problems)
-    return scope
 
 
 def _in_our_form(scope: Mapping, path: str, problems: list[Problem]) -> Mapping:
@@ -71,8 +59,8 @@ def _converted(settings: Mapping, path: str, problems: list[Problem]) -> Mapping
         key = f"{path}.{entry.key}"
         if entry.key in _LISTS:
             scope = scope.with_value(_LISTS[entry.key], _list(entry, key, problems), entry.key_mark)
-        elif entry.key == "mcp.profile":
-            scope = scope.with_value("profile", entry.value, entry.key_mark)
+        elif entry.key in _WORDS:
+            scope = scope.with_value(_WORDS[entry.key], entry.value, entry.key_mark)
         elif entry.key == "mcp.profile_overrides":
             scope = scope.with_value("profile_overrides", _overrides(entry, key, problems), entry.key_mark)
         else:

@@ -16,6 +16,7 @@ class ScopeProfile(Section):
     extends: Name | None = Field(default=None, description="Another profile to start from; the lists of both apply.")
     servers: Words = Field(default=(), description='Server ids; "*" means all.')
     tags: Words = Field(default=(), description="Servers that bear any of these tags.")
+    exclude_servers: Words = Field(default=(), description="Never these servers, however they were selected.")
     tool_allowlist: Patterns | None = Field(default=None, description="Only these tools; without it all.")
     tool_denylist: Patterns = Field(default=(), description="Never these tools.")
 
@@ -24,6 +25,7 @@ class ProfileOverrides(Section):
     """Narrows a scope's profile further, for this scope only."""
 
     servers: Words | None = Field(default=None, description="Only these of the profile's servers.")
+    exclude_servers: Words = Field(default=(), description="None of these servers.")
     tool_allowlist: Patterns | None = Field(default=None, description="Only these tools.")
     tool_denylist: Patterns = Field(default=(), description="Never these tools.")
 

@@ -14,6 +14,7 @@ from taskgate.dashboard import questions_api
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
 from taskgate.dashboard.rows import approval_detail, grant_row, task_row
+from taskgate.dashboard.scopes_api import ScopesApi
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
@@ -36,6 +37,7 @@ class Api:
         self._login = login
         self._store = inbox.store
         self.tasks = TasksApi(gateway)
+        self._scopes = ScopesApi(gateway)
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
         """One request of a person who may be here."""
@@ -43,7 +45,7 @@ class Api:
         handler: Handler | None
         if parts[:1] == [VERSION]:
             parts = parts[1:]
-            handler = self._task if parts[:1] == ["tasks"] else self._handler(request.method, parts)
+            handler = self._versioned(request.method, parts)
         else:
             handler = self._handler(request.method, parts)
         if handler is None:
@@ -54,6 +56,15 @@ class Api:
             return problem(400, f"The request cannot be read: {error}")
         except CallerError as error:
             return problem(400, error.message)
+
+    def _versioned(self, method: str, parts: list[str]) -> Handler | None:
+        match parts:
+            case ["tasks", *_]:
+                return self._task
+            case ["scopes", *_]:
+                return self._scope
+            case _:
+                return self._handler(method, parts)
 
     def _handler(self, method: str, parts: list[str]) -> Handler | None:
         match method, parts:
@@ -139,6 +150,9 @@ class Api:
 
     async def _task(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer | EventAnswer:
         return await self.tasks.answer(request, who, parts[1:]) or problem(404, _NOTHING_HERE)
+
+    async def _scope(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        return await self._scopes.answer(request, who, parts[1:]) or problem(404, _NOTHING_HERE)
 
     async def _pins(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
         return json_answer(self._gateway.pins.changed_rows())

@@ -45,6 +45,7 @@ _NOT_AN_APPROVER: Final = (
     "Not for you",
     "Your token does not make you an approver. A page that is meant for you opens by its own link.",
 )
+_METHODS: Final = ("GET", "POST")
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 
 ByBearer = Callable[[bytes], Approver | None]
@@ -96,7 +97,7 @@ class Dashboard:
 
     async def _answer(self, request: WebRequest) -> Answer | EventAnswer:
         path = request.path
-        if request.method not in ("GET", "POST"):
+        if request.method not in _METHODS and not (request.method == "DELETE" and path.startswith("/api/v1/")):
             return Answer(405, headers=((b"allow", b"GET, POST"),))
         if path.startswith(CALLBACK) and request.method == "POST":
             workflow, _, number = path.removeprefix(CALLBACK).partition("/")
@@ -122,8 +123,8 @@ class Dashboard:
                 "application/json",
                 _REALM if status == 401 else (),
             )
-        if request.method == "POST":
-            if not request.is_json:
+        if request.method != "GET":
+            if request.method == "POST" and not request.is_json:
                 return problem(415, "Send application/json.")
             token = request.headers.get(b"x-form-token", b"").decode("latin-1")
             if bearer is None and not self.login.good_form(cookie, token):

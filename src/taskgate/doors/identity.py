@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.governance.approval import Approver
 
 OPERATOR = "operator"
+
+ScopeOfToken = Callable[[str], str | None]
+"""The temporary scope that the token of this digest was made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Identity:
 
 
 NOBODY = Identity()
+TEMPORARY_PREFIX: Final = b"tgs_"
 
 
 class WrongToken(Exception):
@@ -73,8 +79,15 @@ class Doorkeeper:
     """
 
     def __init__(
-        self, tokens: tuple[Token, ...], operator: Token | None, anonymous: str | None, *, private: bool = False
+        self,
+        tokens: tuple[Token, ...],
+        operator: Token | None,
+        anonymous: str | None,
+        *,
+        scope_of_token: ScopeOfToken,
+        private: bool = False,
     ) -> None:
+        self._scope_of_token = scope_of_token
         self._all = (*tokens, operator) if operator is not None else tokens
         self.requires_identity = bool(tokens) or anonymous is not None or private
         if not self.requires_identity:
@@ -87,12 +100,22 @@ class Doorkeeper:
         if authorization is None:
             return self._without_token()
         scheme, _, credential = authorization.partition(b" ")
-        found = self._holder(credential.strip()) if scheme.lower() == b"bearer" else None
+        credential = credential.strip() if scheme.lower() == b"bearer" else b""
+        if credential.startswith(TEMPORARY_PREFIX):
+            return self._in_temporary_scope(credential)
+        found = self._holder(credential) if credential else None
         if found is not None:
             return Identity(found.id, found.roles, found.scope, found.may_call)
         if self.requires_identity:
             raise WrongToken
         return NOBODY
+
+    def _in_temporary_scope(self, credential: bytes) -> Identity:
+        """Its bearer is known by the name of the scope. One whose scope has ended is nobody, also where nobody needs a token."""
+        scope = self._scope_of_token(hashlib.sha256(credential).hexdigest())
+        if scope is None:
+            raise WrongToken
+        return Identity(scope, scope=scope)
 
     def _without_token(self) -> Identity:
         if self._nobody is None:

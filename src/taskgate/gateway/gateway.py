@@ -50,6 +50,7 @@ from taskgate.gateway.subscriptions import Subscriptions
 from taskgate.gateway.suspended import SuspendedCalls
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.gateway.temporary_scopes import TemporaryScopes
 from taskgate.gateway.traced import answer_traced
 from taskgate.gateway.upstream_news import UpstreamNews
 from taskgate.gateway.vendor_methods import VendorMethods
@@ -86,6 +87,7 @@ class Gateway:
     vendor: VendorMethods
     news: UpstreamNews
     reload: Reload
+    temporary_scopes: TemporaryScopes
     suspended: SuspendedCalls
     stateful: Mapping[str, UseCase]
     stateless: Mapping[str, UseCase]
@@ -115,6 +117,10 @@ class Gateway:
 
     def has_scope(self, scope: str) -> bool:
         return scope in self.context.live_plan.value.scopes
+
+    def is_temporary(self, scope: str) -> bool:
+        """Whether this scope is only for the bearer of its own token."""
+        return scope in self.context.live_plan.value.temporary_scopes
 
     def find_session(self, session_id: str, caller: Caller) -> Session | None:
         return self.context.sessions.find(session_id, caller, clock.monotonic())
@@ -238,6 +244,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Before callers come: know what the store knows of grants, open questions and lists, and begin to ask the servers."""
+        await self.temporary_scopes.start()
         await self.pins.load()
         await self.approvals.start()
         await self.context.catalogs.start()

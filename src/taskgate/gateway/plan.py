@@ -13,6 +13,7 @@ from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
+from taskgate.core.scoping.profiles import Profile
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.tasks.classes import ToolClass, fix_class
@@ -152,6 +153,9 @@ class Plan:
     add_server: str | None = None
     """Whether callers may add servers: off, session or on; None where the door decides."""
     features: Features = field(default_factory=Features)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    temporary_scopes: frozenset[str] = frozenset()
+    """Those of `scopes` that were handed over at run time; each is only for the bearer of its own token."""
 
     @property
     def prefixes(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from taskgate.gateway.activity.activity import Activity
 from taskgate.gateway.admission import Admission
 from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.catalogs import Catalogs
-from taskgate.gateway.events.events import ScopesChanged
+from taskgate.gateway.events.events import ScopesChanged, TemporaryScopesChanged
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
@@ -18,6 +18,8 @@ from taskgate.gateway.guests import Guests
 from taskgate.gateway.live import Live
 from taskgate.gateway.plan import Plan
 from taskgate.gateway.scope_record import ScopeRecord
+from taskgate.gateway.temporary_scopes import TemporaryScopes
+from taskgate.gateway.views import Views
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
 
@@ -36,6 +38,8 @@ class Reload:
     plan: Live[Plan]
     upstreams: Live[Mapping[str, Upstream]]
     guests: Guests
+    temporary_scopes: TemporaryScopes
+    views: Views
     catalogs: Catalogs
     activity: Activity
     budgets: Budgets
@@ -46,12 +50,15 @@ class Reload:
     store: Store
     events: EventHub
 
+    def __post_init__(self) -> None:
+        self.events.subscribe(TemporaryScopesChanged, self._temporary_scopes_changed)
+
     def adopt(self, configured: Configured, changed: frozenset[str]) -> None:
         """The new plan holds from the next request on; requests under way end under the old one."""
         before = self.plan.value
         self.configured = configured
         plan, upstreams = self.guests.merged(configured.plan, configured.upstreams)
-        plan = replace(plan, revision=max(plan.revision, before.revision + 1))
+        plan = self.temporary_scopes.merged(replace(plan, revision=max(plan.revision, before.revision + 1)))
         self.plan.replace(plan)
         self.upstreams.replace(upstreams)
         self.catalogs.adopt(changed, plan.limits)
@@ -69,3 +76,10 @@ class Reload:
     def guests_changed(self, name: str) -> None:
         """A server was added or removed by a caller: everything else stays as the operator has it."""
         self.adopt(self.configured, frozenset({name}))
+
+    def _temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
+        """The same plan with other temporary scopes. Their names are never used twice, so nothing else is worked out anew."""
+        plan, _ = self.guests.merged(self.configured.plan, self.configured.upstreams)
+        plan = self.temporary_scopes.merged(replace(plan, revision=self.plan.value.revision))
+        self.plan.replace(replace(self.plan.value, scopes=plan.scopes, temporary_scopes=plan.temporary_scopes))
+        self.views.forget(event.gone)

@@ -54,6 +54,12 @@ class SessionEnds:
         for session in self._sessions.idle(now):
             await self.end(session)
 
+    async def end_scope(self, scope: str) -> None:
+        """A scope is no more: its sessions and its open subscriptions end."""
+        self._subscriptions.end_scope(scope)
+        for session in [session for session in self._sessions if session.caller.scope == scope]:
+            await self.end(session)
+
     def end_streams(self) -> None:
         """The gateway goes down, and every session with it: their long-lived streams end now."""
         for session in self._sessions:

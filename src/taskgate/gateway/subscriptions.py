@@ -208,6 +208,11 @@ class Subscriptions:
                     if name in listen.lists:
                         listen.tell(method, None)
 
+    def end_scope(self, scope: str) -> None:
+        for listen in self._listens:
+            if listen.request.caller.scope == scope:
+                listen.ended.set()
+
     def end_all(self) -> None:
         for listen in self._listens:
             listen.ended.set()

@@ -67,6 +67,15 @@ class Views:
             self._scope_record.composed(subset)
         return subset
 
+    def forget(self, scopes: frozenset[str]) -> None:
+        """These scopes are no more; who still asks in one of them sees nothing."""
+        for scope in scopes:
+            self._whole.pop(scope, None)
+        for key in [key for key in self._views if key[0] in scopes]:
+            del self._views[key]
+        for wish in [wish for wish in self._subsets if wish[0] in scopes]:
+            del self._subsets[wish]
+
     def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
         """The view if it is fresh: the hot path's one look-up."""
         if narrowing is NO_WISH:

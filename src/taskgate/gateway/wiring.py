@@ -67,6 +67,7 @@ from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
+from taskgate.gateway.temporary_scopes import TemporaryScopes
 from taskgate.gateway.tool_facts import ToolFacts
 from taskgate.gateway.upstream_news import UpstreamNews
 from taskgate.gateway.url_elicitations import UrlElicitations
@@ -105,7 +106,9 @@ def wire_gateway(
     running = _running(base, lists, asking, recheck)
     governed = _governed(base, running, grants, recheck)
     tasks = _task_engine(base, running, governed.approvals, recheck)
-    reload = _reload(base, lists, asking, guests)
+    session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
+    temporary_scopes = TemporaryScopes(store, session_ends, base.events)
+    reload = _reload(base, lists, asking, guests, temporary_scopes)
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
     context = _context(base, lists, asking, tasks, governed, relay, reload)
@@ -117,7 +120,7 @@ def wire_gateway(
         address=base.address,
         events=base.events,
         subscriptions=base.subscriptions,
-        session_ends=SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events),
+        session_ends=session_ends,
         admission=reload.admission,
         denials=Denials(store, metrics),
         task_metrics=TaskMetrics(running.desk, asking.activity.inbox, base.sessions, store, metrics, base.events),
@@ -130,6 +133,7 @@ def wire_gateway(
         vendor=VendorMethods(context, asking.own_pages),
         news=news,
         reload=reload,
+        temporary_scopes=temporary_scopes,
         suspended=suspended,
         stateful=tables.stateful(),
         stateless=tables.stateless(),
@@ -284,7 +288,9 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
     )
 
 
-def _reload(base: Foundation, lists: Lists, asking: Asking, guests: Guests) -> Reload:
+def _reload(
+    base: Foundation, lists: Lists, asking: Asking, guests: Guests, temporary_scopes: TemporaryScopes
+) -> Reload:
     admission = Admission(base.plan.value.limits, base.metrics)
     base.metrics.show(*admission.gauges())
     return Reload(
@@ -292,6 +298,8 @@ def _reload(base: Foundation, lists: Lists, asking: Asking, guests: Guests) -> R
         plan=base.plan,
         upstreams=base.upstreams,
         guests=guests,
+        temporary_scopes=temporary_scopes,
+        views=lists.views,
         catalogs=lists.catalogs,
         activity=asking.activity,
         budgets=base.budgets,

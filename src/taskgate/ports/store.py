@@ -8,8 +8,9 @@ from taskgate.ports.approval_store import ApprovalStore
 from taskgate.ports.audit_log import AuditLog
 from taskgate.ports.catalog_store import CatalogStore
 from taskgate.ports.event_outbox import EventOutbox
+from taskgate.ports.scope_store import ScopeStore
 from taskgate.ports.task_store import TaskStore
 
 
-class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, Protocol):
-    """One database, five views of it."""
+class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, Protocol):
+    """One database, six views of it."""

@@ -136,14 +136,11 @@ def test_a_profile_unites_servers_and_tags_and_joins_constraints() -> None:
     assert flat.keeps("files")
 
 
-def test_an_overlay_narrows_in_its_environment_only() -> None:
-    overlay = Narrowing(("files",), ("f*x",), ALL_TOOLS, PatternSet.of(["w*"]))
-    profiles = {"p": Profile("p", servers=("*",), overlays={"production": overlay})}
-    assert resolve_profile(profiles, "p").keeps("reports")
-    assert resolve_profile(profiles, "p", "staging").keeps("reports")
-    narrow = resolve_profile(profiles, "p", "production")
-    assert narrow.keeps("files")
-    assert not narrow.keeps("reports")
+def test_a_scope_narrows_its_profile() -> None:
+    whole = resolve_profile({"p": Profile("p", servers=("*",))}, "p")
+    assert whole.keeps("reports")
+    narrow = whole.narrowed(Narrowing(("f*",), ("f*x",), ALL_TOOLS, PatternSet.of(["w*"])))
+    assert [narrow.keeps(server) for server in ("files", "fix", "reports")] == [True, False, False]
     assert narrow.tool_allowlists == (ALL_TOOLS,)
     assert narrow.narrowed(Narrowing(tool_allowlist=ALL_TOOLS)).tool_allowlists == (ALL_TOOLS,)
 

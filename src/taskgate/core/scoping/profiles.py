@@ -1,16 +1,15 @@
 """Profiles (bundles): named selections of servers and tools that several scopes share.
 
 A profile's servers and tags are a union, also with those of the profiles it extends; its allow and deny lists then
-narrow, and an overlay for the environment at hand, or a scope's own overrides, can only narrow further. Resolution
-turns a name into one flat value; nothing downstream knows that profiles extend each other. The configuration loader
-calls it, before any composition.
+narrow, and a scope's own overrides can only narrow further. Resolution turns a name into one flat value; nothing
+downstream knows that profiles extend each other. It happens before any composition.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import NO_PATTERNS, Glob, PatternSet
@@ -27,7 +26,7 @@ class ProfileError(CallerError):
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Constraints put on top of a profile: for one environment, or by one scope. Every field can only take away."""
+    """Constraints that one scope puts on top of a profile. Every field can only take away."""
 
     servers: tuple[str, ...] | None = None
     exclude_servers: tuple[str, ...] = ()
@@ -46,7 +45,6 @@ class Profile:
     exclude_servers: tuple[str, ...] = ()
     tool_allowlist: PatternSet | None = None
     tool_denylist: PatternSet = NO_PATTERNS
-    overlays: Mapping[str, Narrowing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +76,12 @@ class ResolvedProfile:
         return all(any(Glob.compile(text).matches(server) for text in kept) for kept in self.keep_servers)
 
 
-def resolve_profile(profiles: Mapping[str, Profile], name: str, environment: str | None = None) -> ResolvedProfile:
+def resolve_profile(profiles: Mapping[str, Profile], name: str) -> ResolvedProfile:
     """The flat form of one profile. Raises ProfileError for an unknown name or a circle."""
-    return _resolved(profiles, name, environment, ())
+    return _resolved(profiles, name, ())
 
 
-def _resolved(
-    profiles: Mapping[str, Profile], name: str, environment: str | None, path: tuple[str, ...]
-) -> ResolvedProfile:
+def _resolved(profiles: Mapping[str, Profile], name: str, path: tuple[str, ...]) -> ResolvedProfile:
     if name in path:
         circle = " -> ".join((*path[path.index(name) :], name))
         raise ProfileError("profile_cycle", f"Profiles extend each other in a circle: {circle}. Remove one 'extends'.")
@@ -96,13 +92,9 @@ def _resolved(
         raise ProfileError("unknown_profile", _unknown(name, profiles, path))
     flat = ResolvedProfile(name)
     for parent in profile.extends:
-        flat = _union(flat, _resolved(profiles, parent, environment, (*path, name)))
+        flat = _union(flat, _resolved(profiles, parent, (*path, name)))
     flat = replace(flat, servers=_joined(flat.servers, profile.servers), tags=_joined(flat.tags, profile.tags))
-    flat = flat.narrowed(
-        Narrowing(None, profile.exclude_servers, profile.tool_allowlist, profile.tool_denylist),
-    )
-    overlay = profile.overlays.get(environment) if environment is not None else None
-    return flat if overlay is None else flat.narrowed(overlay)
+    return flat.narrowed(Narrowing(None, profile.exclude_servers, profile.tool_allowlist, profile.tool_denylist))
 
 
 def _union(left: ResolvedProfile, right: ResolvedProfile) -> ResolvedProfile:

@@ -1,4 +1,4 @@
-"""Reads a scope out of a flat map of strings with `mcp.*` keys, as task schedulers keep it beside a task.
+"""Reads a scope out of a flat map of strings with `mcp.*` keys, as task schedulers keep it beside a task and hand it over.
 
 Lists are JSON arrays or comma lists, switches are `"true"` and `"false"`. Scoping is off unless `mcp.enabled` says
 `"true"`: such a map gives a scope that shows nothing. Every mistake is reported at once, naming its key. Other keys of
@@ -53,7 +53,6 @@ def scope_from_task_config(
     config: Mapping[str, str],
     name: str = "task",
     profiles: Mapping[str, Profile] | None = None,
-    environment: str | None = None,
 ) -> ScopePolicy:
     """The scope that a map of strings describes. Raises TaskConfigError."""
     reader = _Reader(config)
@@ -72,7 +71,7 @@ def scope_from_task_config(
         names=reader.choice("mcp.names", NameStyle, NameStyle.PREFIXED),
         helper_tools=reader.choice("mcp.helper_tools", HelperTools, HelperTools.AUTO),
     )
-    scope = replace(scope, profile=reader.profile(profiles or {}, environment))
+    scope = replace(scope, profile=reader.profile(profiles or {}))
     reader.refuse_default_outside_allowed(default, allowed)
     if reader.problems:
         raise TaskConfigError(reader.problems)
@@ -162,14 +161,14 @@ class _Reader:
             self.problems.append(f"{key}: {error.message}")
             return None
 
-    def profile(self, profiles: Mapping[str, Profile], environment: str | None) -> ResolvedProfile | None:
+    def profile(self, profiles: Mapping[str, Profile]) -> ResolvedProfile | None:
         name, overrides = self.text("mcp.profile"), self.overrides()
         if not name:
             if overrides is not None:
                 self.problems.append("mcp.profile_overrides needs mcp.profile.")
             return None
         try:
-            profile = resolve_profile(profiles, name, environment)
+            profile = resolve_profile(profiles, name)
         except ProfileError as error:
             self.problems.append(f"mcp.profile: {error.message}")
             return None

@@ -48,6 +48,8 @@ class Entrance:
         # A scope bound to a token cannot be left by an address.
         if identity.scope is not None and asked != identity.scope:
             raise self._token_needed() if identity.anonymous else self.refused(404, self._nothing_here(asked, identity))
+        if asked != identity.scope and not identity.is_operator and self.gateway.is_temporary(asked):
+            raise self._token_needed() if identity.anonymous else self.refused(404, self._nothing_here(asked, identity))
         if not self.gateway.has_scope(asked):
             raise self.refused(404, self._nothing_here(asked, identity))
         address = self.arrivals.caller_address(arrival, every_header) if identity.anonymous else ""

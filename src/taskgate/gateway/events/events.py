@@ -117,5 +117,12 @@ class SessionEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TemporaryScopesChanged(Event):
+    """A scope was handed over at run time, or one of these has ended. All other scopes are what they were."""
+
+    gone: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ScopesChanged(Event):
     """A new plan is in force that may show callers other lists than the one before."""

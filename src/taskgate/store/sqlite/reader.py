@@ -19,6 +19,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.event_outbox import EventPage
+from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
 from taskgate.store.sqlite import rows
 from taskgate.store.sqlite.kept_events import KeptEvents
@@ -163,6 +164,9 @@ class Reader:
 
     def catalogs(self) -> tuple[KeptCatalog, ...]:
         return tuple(KeptCatalog(*row) for row in self._run("kept_catalogs"))
+
+    def scopes(self) -> tuple[KeptScope, ...]:
+        return tuple(KeptScope(*row) for row in self._run("kept_scopes"))
 
     def audit_head(self) -> tuple[int, str]:
         found = self._run("last_audit").fetchone()

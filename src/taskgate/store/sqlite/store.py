@@ -31,6 +31,7 @@ from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.log_side import LogSide
 from taskgate.store.sqlite.named_queries import SQL
 from taskgate.store.sqlite.reader import Reader
+from taskgate.store.sqlite.scope_side import ScopeSide
 from taskgate.store.sqlite.spill_files import SpillFiles
 from taskgate.store.sqlite.task_side import TaskSide
 from taskgate.store.sqlite.transaction import Transaction
@@ -43,7 +44,7 @@ def system_clock() -> int:
     return clock.wall_ms()
 
 
-class SqliteStore(TaskSide, ApprovalSide, LogSide, CatalogSide):
+class SqliteStore(TaskSide, ApprovalSide, LogSide, CatalogSide, ScopeSide):
     """One open store. Made by `open_store`, ended by `close`."""
 
     _lock: FileLock | None = None

@@ -1,0 +1,93 @@
+"""Scopes for operators, as JSON: hand one over for a time, list, look, end. The paths are in docs/api-reference.md."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.governance.approval import Approver
+from taskgate.core.scoping.request import NO_WISH
+from taskgate.core.scoping.scope import check
+from taskgate.core.scoping.task_config import TaskConfigError
+from taskgate.core.tasks.outcome_text import iso
+from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.scope_record import facts_of
+
+DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
+_KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
+
+
+class ScopesApi:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._temporary = gateway.temporary_scopes
+
+    async def answer(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer | None:
+        """One request below `/api/v1/scopes`; None if there is nothing at this address."""
+        if not who.operator:
+            return problem(403, "Only the operator may see, hand over and end scopes.")
+        match request.method, parts:
+            case "GET", []:
+                names = self._gateway.context.plan.scopes
+                return json_answer({"scopes": [self._row(name) for name in names]})
+            case "POST", []:
+                return await self._hand_over(request, who)
+            case "GET", [name] if self._gateway.has_scope(name):
+                return json_answer(self._row(name))
+            case "DELETE", [name]:
+                return await self._end(name, who)
+            case _:
+                return None
+
+    async def _hand_over(self, request: WebRequest, who: Approver) -> Answer:
+        said = request.json()
+        config, label = said.get("config"), said.get("label", "")
+        lifetime_ms = said.get("lifetime_ms", DEFAULT_LIFETIME_MS)
+        if set(said) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
+            raise ValueError('say "config", a map of strings, and perhaps "lifetime_ms" and "label"')
+        if type(lifetime_ms) is not int or type(label) is not str:
+            raise ValueError("lifetime_ms must be a whole number and label a string")
+        try:
+            handed = await self._temporary.hand_over(
+                self._gateway.context.plan, config, lifetime_ms, label=label, by=who.id
+            )
+        except TaskConfigError as error:
+            return json_answer({"error": error.message, **error.data}, 400)
+        row = self._row(handed.scope.name)
+        return json_answer({**row, "url": self._url(handed.scope.name), "token": handed.token}, 201)
+
+    async def _end(self, name: str, who: Approver) -> Answer:
+        if await self._temporary.end(name, who.id):
+            return json_answer({"scope": name, "ended_by": who.id})
+        if self._gateway.has_scope(name):
+            return problem(409, "This scope stands in the configuration file; take it out there.")
+        return problem(404, "There is no such scope.")
+
+    def _row(self, name: str) -> dict[str, Any]:
+        """What a scope comes to now: its servers, and the reason for each that is left out."""
+        plan = self._gateway.context.plan
+        policy = plan.scopes[name]
+        facts = facts_of(self._gateway.context.views.subset(plan, name, NO_WISH))
+        found: dict[str, Any] = {
+            "scope": name,
+            "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",
+            "mode": policy.mode.value,
+            "names": policy.names.value,
+            "servers": facts["servers"],
+            "excluded": facts["excluded"],
+            "problems": [wrong.message for wrong in check(policy, plan.registry)],
+            "temporary": name in plan.temporary_scopes,
+        }
+        scope = self._temporary.find(name)
+        if scope is not None:
+            found |= {
+                "label": scope.label,
+                "created_by": scope.created_by,
+                "created_at": iso(scope.created_ms),
+                "expires_at": iso(scope.expires_ms),
+                "config": scope.config,
+            }
+        return found
+
+    def _url(self, name: str) -> str:
+        return f"{self._gateway.address.base()}/mcp/{name}"
