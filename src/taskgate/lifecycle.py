@@ -136,7 +136,7 @@ class Lifecycle:
     def _connection(self) -> Callable[..., Connection]:
         """Makes the protocol object of each new connection."""
         door = self.door
-        return partial(Connection, door.posts.answer, door.limits, door.arrive, OpenConnections())
+        return partial(Connection, door.posts.answer, door.gateway.plan, door.arrive, OpenConnections())
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.house.gateway

@@ -70,11 +70,11 @@ async def mcp_proxy() -> AsyncIterator[Target]:
         yield Target("mcp-proxy (stdio)", f"http://127.0.0.1:{port}/mcp", program.pid)
 
 
-def relays(upstream: str, generation: str) -> list[AbstractAsyncContextManager[Target]]:
-    """The relays that this machine has and that speak the generation."""
-    found: list[AbstractAsyncContextManager[Target]] = [taskgate(upstream)]
+def relays(upstream: str, generation: str) -> dict[str, AbstractAsyncContextManager[Target]]:
+    """The other relays that this machine has and that speak the generation."""
+    found: dict[str, AbstractAsyncContextManager[Target]] = {}
     if (HOME / "fastmcp/.installed").exists():
-        found.append(fastmcp(upstream, generation))
+        found["fastmcp"] = fastmcp(upstream, generation)
     if generation == "2025" and (HOME / "mcp-proxy/.installed").exists():
-        found.append(mcp_proxy())
+        found["mcp-proxy"] = mcp_proxy()
     return found

@@ -77,7 +77,9 @@ class HttpReply:
             self.event(message)
             self.end_stream()
         else:
-            self.send(self.status, json.dumps(message).encode(), {"content-type": "application/json"})
+            self.send(
+                self.status, json.dumps(message, separators=(",", ":")).encode(), {"content-type": "application/json"}
+            )
 
 
 class HttpConnection(asyncio.Protocol):

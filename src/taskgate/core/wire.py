@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -96,7 +97,12 @@ def parse_strictly(body: bytes, max_depth: int = DEEPEST, max_nodes: int = sys.m
             value = _slowly(body, max_depth)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         value = _slowly(body, max_depth)
-    if _has_more_openings(body, max_depth) or len(body) > max_nodes:
+    size = len(body)
+    if size <= COUNTED_BYTES:
+        deep = body.count(b"{") + body.count(b"[") > max_depth
+    else:
+        deep = _has_more_openings(body, max_depth)
+    if deep or size > max_nodes:
         _refuse_oversize(value, max_depth, max_nodes)
     return value
 
@@ -105,8 +111,6 @@ def _has_more_openings(body: bytes, limit: int) -> bool:
     """Whether brackets and braces open more often than that, wherever they stand. Long texts are searched, which is quicker than
     counting in them, and not beyond what is asked.
     """
-    if len(body) <= COUNTED_BYTES:
-        return body.count(b"{") + body.count(b"[") > limit
     found = 0
     for opening in (b"{", b"["):
         at = body.find(opening)
@@ -237,19 +241,12 @@ def _is_error_object(error: Any) -> bool:
     return type(error) is dict and type(error.get("code")) is int and type(error.get("message")) is str
 
 
-def members_of(raw: bytes | Raw) -> Members:
-    """The members of an object, in order, each as its exact bytes."""
-    return _members(raw)
-
-
-def elements_of(raw: bytes | Raw) -> list[Raw]:
-    """The elements of an array, each as its exact bytes."""
-    return _elements(raw)
-
-
-def join(members: Members) -> bytes:
-    """The opposite of `members_of`: every untouched member keeps its bytes."""
-    return encode(members)
+members_of: Final[Callable[[bytes | Raw], Members]] = _members
+"""The members of an object, in order, each as its exact bytes."""
+elements_of: Final[Callable[[bytes | Raw], list[Raw]]] = _elements
+"""The elements of an array, each as its exact bytes."""
+join: Final[Callable[[Members], bytes]] = encode
+"""The opposite of `members_of`: every untouched member keeps its bytes."""
 
 
 def raw(value: Any) -> Raw:

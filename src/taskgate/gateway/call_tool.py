@@ -31,8 +31,8 @@ from taskgate.gateway.errand import Errand
 from taskgate.gateway.features import Validate
 from taskgate.gateway.find_tool import find_tool
 from taskgate.gateway.request import Request
-from taskgate.gateway.task_contract import task_contract, wants_handle
-from taskgate.gateway.tasks.desk import NewCall, fair_key, idempotency_key
+from taskgate.gateway.task_contract import TASK_META, task_contract, wants_handle
+from taskgate.gateway.tasks.desk import KEY_META, NewCall, fair_key, idempotency_key
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.replies import is_error
@@ -54,10 +54,11 @@ def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
     tool = view.tools.get(name) if view is not None else None
     if tool is None:
         return _unlisted(context, request, name, arguments)
-    plain = tool.plain and _SPECIAL.isdisjoint(request.params) and not wants_handle(request)
-    if plain and idempotency_key(request) is None:
-        _validate_and_learn(context, request, tool, arguments)
-        return plainly(context, request, tool, arguments)
+    if tool.plain and _SPECIAL.isdisjoint(request.params) and b"idempotency-key" not in request.headers:
+        meta = request.params.get("_meta")
+        if type(meta) is not dict or _SPECIAL_META.isdisjoint(meta):
+            _validate_and_learn(context, request, tool, arguments)
+            return plainly(context, request, tool, arguments)
     return _specially(context, request, tool, arguments)
 
 
@@ -68,6 +69,8 @@ async def _unlisted(context: Context, request: Request, name: str, arguments: An
 
 _SPECIAL: Final = frozenset({"task", "requestState"})
 """Params without any of these ask for nothing but the call."""
+_SPECIAL_META: Final = frozenset({TASK_META, KEY_META})
+"""Nor does `_meta` without any of these."""
 
 
 def _validate_and_learn(context: Context, request: Request, tool: ToolRef, arguments: Any) -> None:
@@ -209,10 +212,11 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     if task is not None:
         await promotion.finish(task, result, upstream_task(request, tool, result))
         return b"{}"
-    handle = upstream_task(request, tool, result)
+    handle = upstream_task(request, tool, result) if request.envelope is not None and b'"taskId"' in result else None
     if handle is not None:
         return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
-    context.call_log.note(request, tool, "error" if is_error(result) else "ok", Executed.YES)
+    failed = b'"isError"' in result and is_error(result)
+    context.call_log.note(request, tool, "error" if failed else "ok", Executed.YES)
     return result
 
 
@@ -266,5 +270,5 @@ def _errand(context: Context, request: Request, tool: ToolRef, arguments: Any) -
     if tool.header_params:
         values = header_values(tool.header_params, arguments or {})
         headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
-    upstream = context.upstreams[tool.server]
+    upstream = context.live_upstreams.value[tool.server]
     return Errand(upstream, "tools/call", params, tool.name, tool.timeout_s, headers)

@@ -35,6 +35,7 @@ from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.introduce import initialize_result
+from taskgate.gateway.live import Live
 from taskgate.gateway.method_tables import no_such_method
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan import Limits, Plan
@@ -106,6 +107,10 @@ class Gateway:
         return self.context.metrics
 
     # What the doors ask for
+
+    @property
+    def plan(self) -> Live[Plan]:
+        return self.context.live_plan
 
     @property
     def limits(self) -> Limits:
@@ -221,8 +226,7 @@ class Gateway:
             raise
         finally:
             if not request.answered:
-                request.count_out()
-                request.end_progress()
+                request.over()
                 span.over(state, clock.wall())
             if request.answered:
                 state = "promoted"

@@ -15,7 +15,7 @@ from taskgate.gateway.find_tool import unknown_tool
 from taskgate.gateway.introduce import discover_result
 from taskgate.gateway.list_catalog import list_catalog
 from taskgate.gateway.own_resources import read_own_resource
-from taskgate.gateway.own_tools.table import call_own_tool, may_be_own, own_tool
+from taskgate.gateway.own_tools.table import TOOLS, call_own_tool, own_tool
 from taskgate.gateway.read_things import get_prompt, read_resource
 from taskgate.gateway.request import Request
 from taskgate.gateway.sessions import Session
@@ -73,21 +73,22 @@ class MethodTables:
 
     def _call_tool(self, request: Request) -> Awaitable[bytes]:
         context = self._context
-        if may_be_own(request.params.get("name")):
+        name = request.params.get("name")
+        if type(name) is str and name in TOOLS:
             return self._call_own(context, request)
-        return self._call_theirs(context, request)
+        scope = context.live_plan.value.scopes.get(request.caller.scope)
+        if scope is not None and scope.mode is ScopeMode.FACADE:
+            raise unknown_tool(str(name))
+        return call_tool(context, request)
 
     async def _call_own(self, context: Context, request: Request) -> bytes:
         own = await own_tool(context, request)
         if own is not None:
             return await call_own_tool(context, request, own)
-        return await self._call_theirs(context, request)
-
-    def _call_theirs(self, context: Context, request: Request) -> Awaitable[bytes]:
         scope = context.live_plan.value.scopes.get(request.caller.scope)
         if scope is not None and scope.mode is ScopeMode.FACADE:
             raise unknown_tool(str(request.params.get("name")))
-        return call_tool(context, request)
+        return await call_tool(context, request)
 
     async def _read_resource(self, request: Request) -> bytes:
         own = await read_own_resource(self._context, request)

@@ -105,11 +105,11 @@ class Relay:
             raise never_sent(errand.upstream.id, problem) from None
 
     def _send(self, request: Request, errand: Errand, link: Link) -> Awaitable[Reply]:
-        request.is_sent()
         return self._recorded(request, errand, link.request(self._outgoing(request, errand)))
 
     async def _recorded(self, request: Request, errand: Errand, call: Awaitable[Reply]) -> Reply:
-        """Note in the waterfall when the call to the upstream began and ended."""
+        """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
+        request.is_sent()
         parent = request.span.number if request.span is not None else 0
         span = self._waterfall.begin(
             "upstream", errand.method, errand.name, errand.upstream.id, request.caller.principal, clock.wall(), parent
@@ -253,7 +253,6 @@ class Relay:
     async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
         errand.params.pop("task", None)
-        request.is_sent()
         outcome = await self._recorded(
             request, errand, self._suspended.run(request, link, self._outgoing(request, errand))
         )

@@ -229,19 +229,13 @@ class Request:
             self._pace = PacedProgress(lambda params: self.notify("notifications/progress", params))
         return self._pace
 
-    def end_progress(self) -> None:
-        """The reply comes next: what progress is held goes out now, and none after it."""
-        if self._pace is not None:
-            self._pace.end()
-
     async def answer_early(self, result: bytes) -> None:
         """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
         assert self.message.id is not None
         self.answered = True
-        self.count_out()
+        self.over()
         if self.span is not None:
             self.span.over("promoted", clock.wall())
-        self.end_progress()
         if self.session is not None:
             self.session.end(self.message.id)
         try:
@@ -253,10 +247,12 @@ class Request:
         inside.add(self)
         self.counted_in = inside
 
-    def count_out(self) -> None:
-        """It is answered: somebody else may come in."""
+    def over(self) -> None:
+        """It is answered: somebody else may come in, and what progress is held goes out before the reply, and none after it."""
         if self.counted_in is not None:
             self.counted_in.discard(self)
+        if self._pace is not None:
+            self._pace.end()
 
     def settled(self, arrived: bool) -> None:
         """The reply has been handed to the transport, or could not be."""

@@ -9,6 +9,7 @@ that cannot be used. Where checking is enforced such arguments are refused; outp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, Final
 
 from taskgate import clock
@@ -39,25 +40,17 @@ _MISSING: Final = Violation("", "there is none, though the tool declares an outp
 class Checks:
     """The two schemas of one definition, each compiled when first needed."""
 
-    __slots__ = ("_compiled", "entry", "told")
-
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.told = 0.0
-        self._compiled: dict[str, SchemaCheck | UnusableSchema | None] = {}
 
-    @property
+    @cached_property
     def arguments(self) -> SchemaCheck | UnusableSchema | None:
-        return self._side("input", self.entry.input_schema)
+        return _compiled(self.entry.input_schema)
 
-    @property
+    @cached_property
     def output(self) -> SchemaCheck | UnusableSchema | None:
-        return self._side("output", self.entry.definition.get("outputSchema"))
-
-    def _side(self, side: str, schema: Any) -> SchemaCheck | UnusableSchema | None:
-        if side not in self._compiled:
-            self._compiled[side] = _compiled(schema)
-        return self._compiled[side]
+        return _compiled(self.entry.definition.get("outputSchema"))
 
 
 def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:

@@ -121,14 +121,15 @@ class HttpWire:
                 self._unless_resumable(failure, flight.timeout_s, awaited)
                 reply = None
             if awaited.response is not None:
-                if reply is not None:
-                    self._adopt_session(reply, flight, awaited.response)
+                if reply is not None and flight.request is None:
+                    self._adopt_session(reply, awaited.response)
                 return awaited.response
             if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
                 return await self._resume(flight, awaited, due)
-            message = _response_in(self.reader, reply)
+            message = _response_in(self.reader, reply.body) if reply.body else None
             if message is not None and message.id == awaited.key:
-                self._adopt_session(reply, flight, message)
+                if flight.request is None:
+                    self._adopt_session(reply, message)
                 return message
             if reply.status == 202 and self._listening is not None:
                 return await self._answer_beside(flight, awaited, self._listening, due)
@@ -183,9 +184,9 @@ class HttpWire:
             error=bytes(message.raw_error) if message is not None and message.raw_error is not None else None,
         )
 
-    def _adopt_session(self, reply: HttpReply, flight: Flight, message: Message) -> None:
+    def _adopt_session(self, reply: HttpReply, message: Message) -> None:
         """Only a successful handshake names a session: some servers put a session id on errors too."""
-        if flight.request is not None or message.raw_result is None or self._generation is Generation.STATELESS:
+        if message.raw_result is None or self._generation is Generation.STATELESS:
             return
         session = reply.headers.get(b"mcp-session-id")
         self.session_id = session.decode("latin-1") if session is not None else None
@@ -356,12 +357,10 @@ def _tell(flight: Flight, news: StreamNews, retry_ms: int | None) -> None:
         flight.request.on_stream(news, retry_ms)
 
 
-def _response_in(reader: Reader, reply: HttpReply) -> Message | None:
+def _response_in(reader: Reader, body: bytes) -> Message | None:
     """The JSON-RPC response in a JSON body, whoever it is to."""
-    if not reply.body:
-        return None
     try:
-        message = reader.read(reply.body)
+        message = reader.read(body)
     except TaskgateError:
         return None
     return message if message.kind is Kind.RESPONSE else None

@@ -27,6 +27,8 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
         caller = caller._replace(generation=generation)
     if caller.resumes or (caller.session == LISTENER and not by_stdio):
         return caller
+    if spec.instances is Instances.AUTO and not by_stdio:
+        return caller
     match instances_of(spec):
         case Instances.SHARED:
             return LinkKey(generation)

@@ -100,7 +100,7 @@ class Server:
 
     def common_link(self, generation: Generation) -> Link | None:
         link = self._common
-        if link is None or not link.alive or self._spoken.towards(generation) is Generation.STATEFUL:
+        if link is None or not link.alive or self._spoken.towards[generation] is Generation.STATEFUL:
             return None
         return link
 
@@ -117,10 +117,11 @@ class Server:
 
     def _key_for(self, caller: LinkKey) -> LinkKey:
         """Under which key the link is kept that serves this caller."""
-        return self._key_in(caller, self._spoken.towards(caller.generation))
+        there = self._standing.kept_as(caller) if caller.place else caller
+        return key_in(self.spec, there, self._spoken.towards[caller.generation])
 
     def _key_in(self, caller: LinkKey, generation: Generation) -> LinkKey:
-        return key_in(self.spec, self._standing.kept_as(caller), generation)
+        return key_in(self.spec, self._standing.kept_as(caller) if caller.place else caller, generation)
 
     def _listening_caller(self) -> LinkKey:
         """Lists are fetched over a link of their own, but no process is started just for listening if one runs.

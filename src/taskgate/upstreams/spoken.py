@@ -14,29 +14,25 @@ class SpokenGenerations:
     def __init__(self, pinned: Generation | None) -> None:
         self._pinned = pinned
         self._known: dict[Generation, bool] = {}
-        self._for_stateful = self._for_stateless = Generation.STATEFUL
+        self.towards: dict[Generation, Generation] = {}
+        """The generation in which a caller of the wished one is served, as far as is known."""
         self._choose()
 
     def _choose(self) -> None:
-        self._for_stateful = self._towards(Generation.STATEFUL)
-        self._for_stateless = self._towards(Generation.STATELESS)
+        self.towards = {wished: self._towards(wished) for wished in Generation}
 
     def _towards(self, wished: Generation) -> Generation:
         if self._pinned is not None:
             return self._pinned
         return wished.other if self._known.get(wished) is False else wished
 
-    def towards(self, wished: Generation) -> Generation:
-        """The generation in which a caller of the wished one is served, as far as is known."""
-        return self._for_stateful if wished is Generation.STATEFUL else self._for_stateless
-
     def settled(self, wished: Generation) -> bool:
         """Whether a link for such a caller has been opened before, so that the next one needs no second try."""
-        return self._known.get(self.towards(wished)) is True
+        return self._known.get(self.towards[wished]) is True
 
     def order(self, wished: Generation) -> tuple[Generation, ...]:
         """In which generations to try a new link."""
-        first = self.towards(wished)
+        first = self.towards[wished]
         if self._pinned is not None or self._known.get(first.other) is False:
             return (first,)
         return (first, first.other)

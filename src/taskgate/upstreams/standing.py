@@ -51,7 +51,7 @@ class Standing:
 
     def kept_as(self, caller: LinkKey) -> LinkKey:
         """The caller's key, at the place whose processes serve it."""
-        return caller._replace(place=self.first_like(caller.place)) if caller.place else caller
+        return caller._replace(place=self.first_like(caller.place))
 
     def check(self, place: str) -> None:
         """Raises UpstreamError where the server cannot be started: that is the place's fault, not the server's."""

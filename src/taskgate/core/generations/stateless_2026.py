@@ -47,15 +47,12 @@ class Envelope(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any]
     client_info: Mapping[str, Any] | None
     log_level: str | None
-
-    @property
-    def wants_tasks(self) -> bool:
-        extensions = self.capabilities.get("extensions")
-        return isinstance(extensions, Mapping) and extensions.get(TASKS_EXTENSION) == {}
+    wants_tasks: bool
+    """The caller declared the tasks extension."""
 
 
 def has_envelope(params: Any) -> bool:
-    return VERSION in meta_of(params)
+    return type(params) is dict and META in params and VERSION in meta_of(params)
 
 
 def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
@@ -75,7 +72,15 @@ def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
     if type(capabilities) is not dict:
         raise CallerError("invalid_envelope", f'Every request needs "_meta" with "{CAPABILITIES}"; {{}} is fine.')
     info, level = meta.get(CLIENT_INFO), meta.get(LOG_LEVEL)
-    return Envelope(version, capabilities, info if type(info) is dict else None, level if type(level) is str else None)
+    extensions = capabilities.get("extensions")
+    wants_tasks = type(extensions) is dict and extensions.get(TASKS_EXTENSION) == {}
+    return Envelope(
+        version,
+        capabilities,
+        info if type(info) is dict else None,
+        level if type(level) is str else None,
+        wants_tasks,
+    )
 
 
 def unsupported_version(requested: str) -> CallerError:

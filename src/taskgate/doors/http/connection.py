@@ -18,10 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
 from taskgate.doors.http.arrival import Arrival
-from taskgate.doors.http.header_limits import HeaderLimits, HeadersRefused
+from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.open_connections import OpenConnections
 from taskgate.doors.http.post import Answering, Post
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Limits, Plan
 
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024
@@ -36,6 +37,32 @@ def plain_answer(status: int, text: str, *headers: bytes) -> bytes:
     lines = b"".join(b"%b\r\n" % header for header in headers)
     head = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n"
     return head % (status, phrase, len(body), lines) + body
+
+
+class HeadersRefused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+def check_head(url: bytes, headers: Headers, limits: Limits) -> None:
+    """A request has so many headers, so many bytes of them, and one Host. Raises HeadersRefused."""
+    if len(headers) > limits.header_count:
+        raise HeadersRefused(431, f"A request may have at most {limits.header_count} headers.")
+    size, hosts = len(url), 0
+    for name, value in headers:
+        size += len(name) + len(value) + 4
+        hosts += name == b"host"
+    if hosts > 1:
+        raise HeadersRefused(400, "A request has one Host header.")
+    if size > limits.header_bytes:
+        check_head_bytes(size, limits)
+
+
+def check_head_bytes(size: int, limits: Limits) -> None:
+    if size > limits.header_bytes:
+        raise HeadersRefused(431, f"The headers of a request may have at most {limits.header_bytes} bytes.")
 
 
 _NO_ROOM: Final = plain_answer(503, "Too many connections are open; try again in a few seconds.", b"retry-after: 5")
@@ -83,7 +110,7 @@ class Connection(HttpToolsProtocol):
     def __init__(
         self,
         answer: Answering,
-        limits: Callable[[], Limits],
+        plan: Live[Plan],
         arrive: Callable[[Any], Arrival],
         open_connections: OpenConnections,
         **settings: Any,
@@ -97,9 +124,14 @@ class Connection(HttpToolsProtocol):
         self._arrive = arrive
         self._open_connections = open_connections
         self._counted = False
-        self._head = HeaderLimits(limits())
         self._answer = answer
-        self.limits = limits
+        self.plan = plan
+        """The plan in force; its limits hold from the next request on."""
+        self._head_reads = 0
+        self._head_bytes = 0
+        """What was read of an unfinished head, without the read that began it: that one may hold the end of a body."""
+        self._framing_bytes = 0
+        """What came in a body without being body: chunk sizes, their extensions, trailers."""
         self._post: Post | None = None
         """The post whose body is being read."""
         self._current: Post | None = None
@@ -117,7 +149,7 @@ class Connection(HttpToolsProtocol):
         self.arrival = self._arrive(transport)
         self.transport = OneWrite(transport, self.loop)  # type: ignore[assignment]
         self._waiting_since = clock.monotonic()
-        self._counted = self._open_connections.enter(self.arrival, self.limits())
+        self._counted = self._open_connections.enter(self.arrival, self.plan.value.limits)
         if not self._counted:
             transport.write(_NO_ROOM)
             transport.close()
@@ -128,9 +160,9 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
-                self._head.unfinished(len(data))
+                self._check_unfinished_head(len(data))
             elif self._body_since is not None:
-                self._head.body(len(data), self._received - before)
+                self._check_framing(len(data), self._received - before)
         except httptools.HttpParserUpgrade as asked:
             self._read_as_it_is(data[asked.args[0] :])
         except HeadersRefused as refused:
@@ -140,6 +172,18 @@ class Connection(HttpToolsProtocol):
                 self._refuse_head(error.__context__)
             else:
                 self.send_400_response("Invalid HTTP request received.")
+
+    def _check_unfinished_head(self, size: int) -> None:
+        """So many bytes came, and the head of the request is still not complete: the parser keeps them without a limit."""
+        self._head_reads += 1
+        if self._head_reads > 1:
+            self._head_bytes += size
+            check_head_bytes(self._head_bytes, self.plan.value.limits)
+
+    def _check_framing(self, size: int, progress: int) -> None:
+        """So many bytes came after the head, of which so many were body."""
+        self._framing_bytes = 0 if progress else self._framing_bytes + size
+        check_head_bytes(self._framing_bytes, self.plan.value.limits)
 
     def _refuse_head(self, refused: HeadersRefused) -> None:
         """The rest of what comes cannot be told apart from the next request, so the connection ends."""
@@ -165,34 +209,35 @@ class Connection(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
         self._post = None
-        self._head.begin(self.limits())
+        self._head_reads = self._head_bytes = self._framing_bytes = 0
         if self._waiting_since is None:
             self._waiting_since = clock.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        name = name.lower()
-        self._head.header(name, value)
         if self._waiting_since is None:
             # A trailer: nothing that matters may come after the body.
             return
+        name = name.lower()
         self.headers.append((name, value))
         if name == b"expect":
             self.expect_100_continue = value.lower() == b"100-continue"
 
     def on_url(self, url: bytes) -> None:
-        self._head.url(url)
         self.url += url
 
     def on_headers_complete(self) -> None:
+        limits = self.plan.value.limits
+        check_head(self.url, self.headers, limits)
         if self.parser.should_upgrade():
             return
         self._body_since, self._waiting_since = clock.monotonic(), None
         self._received = 0
         self.on_lost = None
-        if not self.url.startswith(b"/"):
-            self.url = _without_host(self.url)
-        if self.parser.get_method() == b"POST" and _leads_to_mcp(self.url):
-            self._begin_post()
+        url = self.url
+        if not url.startswith(b"/"):
+            url = self.url = _without_host(url)
+        if self.parser.get_method() == b"POST" and (url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))):
+            self._begin_post(limits.request_bytes)
         else:
             self._begin_asgi()
 
@@ -204,16 +249,15 @@ class Connection(HttpToolsProtocol):
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
-    def _begin_post(self) -> None:
+    def _begin_post(self, most_bytes: int) -> None:
         before: Any = self.cycle
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        post = self._post = Post(self, self.url, self.headers, keep_alive, self.limits().request_bytes)
+        first = before is None or before.response_complete
+        post = self._post = Post(self, self.url, self.headers, keep_alive, most_bytes, is_first=first)
         self.cycle = post  # type: ignore[assignment]
         if self.expect_100_continue and not post.too_large:
             self.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if before is None or before.response_complete:
-            post.your_turn()
-        else:
+        if not first:
             # Pipelined: it waits until those before it are answered.
             self.flow.pause_reading()
             self.pipeline.appendleft((post, self.app))  # type: ignore[arg-type]
@@ -300,10 +344,6 @@ def _without_host(url: bytes) -> bytes:
     """`POST http://host/mcp` is as good as `POST /mcp` (RFC 9112, 3.2.2). Raises for an address that is none."""
     parsed = httptools.parse_url(url)
     return (parsed.path or b"/") + (b"?" + parsed.query if parsed.query else b"")
-
-
-def _leads_to_mcp(url: bytes) -> bool:
-    return url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))
 
 
 def drop_slow(connections: Any, now: float, limits: Limits) -> int:

@@ -14,6 +14,7 @@ from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Identity, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.plan import Plan
 from taskgate.gateway.replies import Reply
 from taskgate.gateway.sessions import Session
 
@@ -34,12 +35,35 @@ class Entrance:
         self.arrivals = arrivals
         self.guard = guard
         self.doorkeeper = doorkeeper
+        self._plan = gateway.plan
+        self._admitted: tuple[Plan, dict[_Known, Caller]] = (self._plan.value, {})
 
     def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
         self.guard, self.doorkeeper, self.arrivals = guard, doorkeeper, arrivals
+        self._admitted = (self._plan.value, {})
 
     def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Caller:
-        """The caller, in the scope that it asks for or that its token binds it to. Raises Refused."""
+        """The caller, in the scope that it asks for or that its token binds it to. Raises Refused.
+
+        Who came without a credential was let in for what is in the key below and nothing else, and is let in again under the same
+        configuration. A credential is looked at every time.
+        """
+        if b"authorization" in headers or arrival.by_proxy:
+            return self._admit(path, headers, arrival, every_header)
+        plan, known = self._admitted
+        if plan is not self._plan.value:
+            known = {}
+            self._admitted = (self._plan.value, known)
+        key = (path, headers.get(b"host"), headers.get(b"origin"), arrival.on_loopback, arrival.address)
+        caller = known.get(key)
+        if caller is None:
+            caller = self._admit(path, headers, arrival, every_header)
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[key] = caller
+        return caller
+
+    def _admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Caller:
         status = self.guard.refuses(headers, arrival.on_loopback)
         if status is not None:
             raise self.refused(status, "This Host or Origin is not allowed here. See allowed_hosts.")
@@ -105,6 +129,9 @@ class Entrance:
         return Refused(status or reply.status, reply.body, retry_after(reply))
 
 
+_Known = tuple[bytes, bytes | None, bytes | None, bool, str]
+"""Path, Host, Origin, whether it came from this machine, and the address that it is counted under."""
+_MOST_KNOWN = 1024
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="taskgate"')
 _WRONG_TOKEN = (b"www-authenticate", b'Bearer realm="taskgate", error="invalid_token"')
 _STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISIONS)

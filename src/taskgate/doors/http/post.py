@@ -17,7 +17,8 @@ from taskgate.doors.http.arrival import Arrival
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
 from taskgate.doors.http.event_stream import StreamShelf
 from taskgate.doors.http.streamed_reply import StreamedReply
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.live import Live
+from taskgate.gateway.plan import Limits, Plan
 
 
 class Line(Protocol):
@@ -29,7 +30,7 @@ class Line(Protocol):
     transport: Any
     """The transport, where the head of an answer waits for what follows it."""
     flow: Any
-    limits: Callable[[], Limits]
+    plan: Live[Plan]
     arrival: Arrival
 
     def begin(self, post: Post) -> asyncio.Task[None]: ...
@@ -56,14 +57,17 @@ class _Nobody:
 
 class Post:
     __slots__ = (
-        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "arrived", "body", "disconnected",
+        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "arrival", "arrived", "body", "disconnected",
         "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
         "response_complete", "shelf", "too_large", "work",
     )  # fmt: skip
 
     message_event: Final = _Nobody()
 
-    def __init__(self, connection: Line, url: bytes, every_header: Headers, keep_alive: bool, limit: int) -> None:
+    def __init__(
+        self, connection: Line, url: bytes, every_header: Headers, keep_alive: bool, limit: int, *, is_first: bool
+    ) -> None:
+        self.arrival = connection.arrival
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         headers = self.headers = dict(every_header)
@@ -87,9 +91,12 @@ class Post:
         self._parts: list[bytes] = []
         self._size = 0
         self._ready = self.too_large
-        self._turn = False
+        self._turn = is_first
+        """Every request before it on the same connection has been answered."""
         self._started = False
         self._streamed: StreamedReply | None = None
+        if self.too_large:
+            self.complete()
 
     # How it comes in
 
@@ -103,18 +110,16 @@ class Post:
         else:
             self._parts.append(part)
 
-    def complete(self) -> None:
-        """The body is all there, or as much of it as we want."""
-        self._ready = True
-        self._begin()
-
     def your_turn(self) -> None:
         """Every request before this one on the same connection has been answered."""
         self._turn = True
-        self._begin()
+        if self._ready:
+            self.complete()
 
-    def _begin(self) -> None:
-        if self._ready and self._turn and not self._started and not self.disconnected:
+    def complete(self) -> None:
+        """The body is all there, or as much of it as we want: it is answered as soon as it is its turn."""
+        self._ready = True
+        if self._turn and not self._started and not self.disconnected:
             self._started = True
             self.body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts = []
@@ -138,11 +143,9 @@ class Post:
 
     @property
     def limits(self) -> Callable[[], Limits]:
-        return self._connection.limits
-
-    @property
-    def arrival(self) -> Arrival:
-        return self._connection.arrival
+        """Those in force whenever it is asked, for what may live longer than this post."""
+        plan = self._connection.plan
+        return lambda: plan.value.limits
 
     @property
     def still_there(self) -> bool:
@@ -164,14 +167,12 @@ class Post:
     async def finish(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """The result: alone, or as the end of the stream that came before it. Who hangs up now cancels nothing any more."""
         self.lost_is_cancel = False
-        if self._streamed is None and not (status == 200 and self._prefers_stream()):
+        # A caller that names event streams before JSON, or alone, gets its answers as streams.
+        streams = status == 200 and self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
+        if self._streamed is None and not streams:
             self.respond(status, body, headers)
         else:
             await self._stream(headers).finish(body)
-
-    def _prefers_stream(self) -> bool:
-        """A caller that names event streams before JSON, or alone, gets its answers as streams."""
-        return self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
 
     async def abandon(self) -> None:
         """The request was cancelled: end without a response, as the specification wants.

@@ -44,7 +44,7 @@ class Posts:
             message = self._read(post)
             if message is None:
                 await self._batch(post, caller)
-            elif self._is_stateless(post, message):
+            elif post.headers.get(b"mcp-protocol-version") in _STATELESS or has_envelope(message.params):
                 await self._stateless(post, caller, message)
             elif message.kind is Kind.REQUEST and message.method == "initialize":
                 await self._initialize(post, caller, message)
@@ -73,15 +73,12 @@ class Posts:
         if not post.headers.get(b"content-type", b"").lower().startswith(b"application/json"):
             raise self._entrance.refused(415, "Send application/json.")
         try:
-            return None if wire.is_batch(post.body) else self._reader.read(post.body)
+            return self._reader.read(post.body)
         except TaskgateError as problem:
+            if isinstance(problem, InvalidMessage) and wire.is_batch(post.body):
+                return None
             message_id = problem.message_id if isinstance(problem, InvalidMessage) else None
             raise self._entrance.failed(problem, message_id) from None
-
-    def _is_stateless(self, post: Post, message: Message) -> bool:
-        if post.headers.get(b"mcp-protocol-version") in _STATELESS:
-            return True
-        return message.kind is not Kind.RESPONSE and has_envelope(message.params)
 
     # The stateless generation
 
@@ -121,7 +118,7 @@ class Posts:
         if reply is None:
             return
         try:
-            await post.finish(reply.status, reply.body, retry_after(reply))
+            await post.finish(reply.status, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
             if request.on_settled is not None:
                 request.settled(post.still_there)
@@ -146,7 +143,7 @@ class Posts:
             return
         try:
             # Stateful clients read a JSON-RPC error only out of a 200: some end their session at any other status.
-            await post.finish(200, reply.body, retry_after(reply))
+            await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
             if request.on_settled is not None:
                 request.settled(post.still_there)

@@ -84,11 +84,6 @@ def listing(view: View, servers_tools: list[bytes], audience: Audience, hidden: 
     return [*shown, *own] if own else shown
 
 
-def may_be_own(name: object) -> bool:
-    """Whether a tool of ours has this name; a server's tool may have it too."""
-    return type(name) is str and name in TOOLS
-
-
 async def own_tool(context: Context, request: Request) -> OwnTool | None:
     """The tool of ours that a call means, or None if it means a server's."""
     name = request.params.get("name")

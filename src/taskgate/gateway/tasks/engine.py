@@ -27,7 +27,7 @@ from taskgate.gateway.tasks.desk import NewCall, TaskDesk
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
-from taskgate.gateway.tasks.patience import Patience
+from taskgate.gateway.tasks.patience import Line, Patience
 from taskgate.gateway.tasks.promote import Ladder, Promotion, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
@@ -52,7 +52,7 @@ class TaskEngine:
     audit_approval: Callable[[ApprovalRequest, str], Entry]
     """The audit record of an approval that is asked for together with a task."""
     patience: Patience = field(default_factory=Patience)
-    _usual: tuple[DeliverySettings, Delivery] | None = None
+    _usual: tuple[DeliverySettings, Delivery, Line | None] | None = None
 
     @property
     def draining(self) -> bool:
@@ -73,11 +73,16 @@ class TaskEngine:
                 has_token=has_token,
                 client=request.client_name,
             )
-        # Callers who say nothing of the kind all stand on the same rung.
-        if self._usual is None or self._usual[0] is not settings:
-            usual = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
-            self._usual = (settings, usual)
-        return self._usual[1]
+        return self._usual_rung(settings)[1]
+
+    def _usual_rung(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, Line | None]:
+        """Callers who say nothing of tasks or progress all stand on the same rung."""
+        rung = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
+        self._usual = usual = (settings, rung, self._line(rung))
+        return usual
+
+    def _line(self, rung: Delivery) -> Line | None:
+        return self.patience.line(rung.wait_s) if rung.wait_s is not None else None
 
     def ttl_ms(self, task_member: Any) -> expiry.Ttl:
         """The ttl that a caller's `task` asks for, checked."""
@@ -154,9 +159,15 @@ class TaskEngine:
         return complete(plain) if request.generation is Generation.STATELESS else plain
 
     def promotion(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
+        envelope = request.envelope
+        if request.rung is None and request.progress_token is None and (envelope is None or not envelope.wants_tasks):
+            settings = self.plan.value.calls.delivery
+            usual = self._usual
+            if usual is None or usual[0] is not settings:
+                usual = self._usual_rung(settings)
+            return Promotion(self.ladder, request, call, usual[1], usual[2])
         rung = self.rung(request)
-        line = self.patience.line(rung.wait_s) if rung.wait_s is not None else None
-        return Promotion(self.ladder, request, call, rung, line)
+        return Promotion(self.ladder, request, call, rung, self._line(rung))
 
     async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""

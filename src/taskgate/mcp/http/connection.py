@@ -183,7 +183,9 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._phase = Phase.IDLE
-        self._watch(clock.monotonic() + self._keep_for())
+        head = self._reader.head
+        hint = head.headers.get(b"keep-alive") if head is not None else None
+        self._watch(clock.monotonic() + (self._keep_s if hint is None else self._keep_for(hint)))
         self._on_free(self)
 
     def _answer(self) -> None:
@@ -219,11 +221,8 @@ class Connection(asyncio.Protocol):
 
     # The one timer.
 
-    def _keep_for(self) -> float:
+    def _keep_for(self, hint: bytes) -> float:
         """How long to stay open unused: less than the peer announces, or we would write into a closing connection."""
-        hint = self._reader.head.headers.get(b"keep-alive") if self._reader.head is not None else None
-        if hint is None:
-            return self._keep_s
         announced = hint.lower().partition(b"timeout=")[2].partition(b",")[0].strip()
         return min(self._keep_s, max(int(announced) - 1.0, 0.2)) if announced.isdigit() else self._keep_s
 

@@ -140,7 +140,7 @@ class OriginPool:
         if self._closed or len(self._idle) >= self._limits.max_idle:
             connection.abort()
             return
-        if not self._wake_next(connection):
+        if not self._waiting or not self._wake_next(connection):
             self._idle.append(connection)
 
     def _forget(self, connection: Connection) -> None:
