@@ -21,6 +21,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
+from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
@@ -68,15 +69,11 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """What a test starts learns from its environment whether it is measured."""
-    measured = os.environ.get(COVERAGE)
-    if measured is not None and item.path.relative_to(ROOT / "tests").parts[0] in UNMEASURED:
-        del os.environ[COVERAGE]
-    try:
+    """What a test starts learns from its environment whether it is measured; what a test changed in its process ends with it."""
+    with kept():
+        if item.path.relative_to(ROOT / "tests").parts[0] in UNMEASURED:
+            os.environ.pop(COVERAGE, None)
         return (yield)
-    finally:
-        if measured is not None:
-            os.environ[COVERAGE] = measured
 
 
 FIRST = ("conversations", "conformance", "activity", "governance", "chaos")

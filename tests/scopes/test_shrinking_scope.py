@@ -15,7 +15,7 @@ from tests.scopes.talking import GENERATIONS, LIST_CHANGED, opened, scope, serve
 
 from taskgate.store.sqlite.store import open_store
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.virtual_time
 
 SERVERS = {"files": server("files", "read", "delete", "touch"), "mail": server("mail", "send")}
 
@@ -29,7 +29,7 @@ WIDE, NARROW = config("files", "mail"), config("files", tool_denylist=["delete"]
 
 
 async def until_reloaded(gateway: Gateway, times: int = 1) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(15):
         while gateway.log.count("configuration reloaded") < times:
             await asyncio.sleep(0.02)
 
@@ -103,7 +103,7 @@ async def test_a_bad_file_leaves_the_old_scopes_serving() -> None:
         bad = config("files")
         bad["scopes"]["review"] |= {"allowed_servers": ["mail"]}
         await gateway.reload(bad)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(15):
             while "configuration not reloaded" not in gateway.log:
                 await asyncio.sleep(0.02)
         assert await ann.tools() == before

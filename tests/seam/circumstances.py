@@ -1,7 +1,8 @@
 """What differs in virtual time from a gateway in a process of its own, in one place.
 
 It listens in memory, its files are not watched (a reload is a signal), the garbage collector keeps its settings, the store's
-committing thread is waited for, log lines go to the program that wrote them, and stdio servers run on the same loop.
+committing thread is waited for, log lines go to the program that wrote them, and stdio servers run on the same loop. What a
+process has once (the level of its log) is as in a process that has just begun, whatever ran in this one before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from taskgate.mcp.stdio import child as child_module
 from taskgate.mcp.stdio import process as process_module
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.store.sqlite.writer import Writer
-from taskgate.telemetry.logs import Log
+from taskgate.telemetry.logs import LEVELS, Log, log
 
 
 class _Bound:
@@ -148,6 +149,8 @@ def circumstances(seed: int = 1) -> Iterator[Callable[[], VirtualLoop]]:
             (lifecycle, "spare_the_collector", lambda: None),
             (Writer, "start", _start_writer(Writer.start)),
             (Log, "_write", _write_line(Log._write)),
+            (log, "least", LEVELS["info"]),
+            (log, "as_text", False),
             (process_module, "subprocess", ModuleOf(subprocess, Popen=_popen)),
             (Reaper, "before_exec", _before_exec(Reaper.before_exec)),
             (child_module, "watch_exit", _watch_exit(child_module.watch_exit)),

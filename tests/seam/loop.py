@@ -86,6 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._arrival = threading.Event()
         self._own_thread = threading.get_ident()
         self._give_up_at = time.process_time() + CPU_LIMIT_S
+        self._unforeseen: str | None = None
         self.outside: list[Callable[[], bool]] = []
         """Each says whether a thread has work of ours under way that will come back by `call_soon_threadsafe`."""
         from tests.seam.processes import Processes
@@ -114,6 +115,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def pass_time(self, timeout: float | None) -> None:
         """Called when nothing can run: take what threads brought back, else jump to the next timer."""
+        if self._unforeseen is not None:
+            raise Deadlock(f"Thread {self._unforeseen!r} came back, but nothing said that it would: see `outside`.")
         if self._arrived or any(has_work() for has_work in self.outside):
             self._take_arrivals()
         elif timeout is None:
@@ -171,6 +174,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if threading.get_ident() == self._own_thread:
             return self.call_soon(callback, *args, context=context)
         handle = asyncio.Handle(callback, args, self, context)  # type: ignore[arg-type]
+        if not any(has_work() for has_work in self.outside):
+            self._unforeseen = threading.current_thread().name
         self._arrived.append(handle)
         self._arrival.set()
         return handle

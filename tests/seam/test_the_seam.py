@@ -9,9 +9,11 @@ import time
 from typing import Any
 
 import pytest
+from tests.harness.process_state import kept
 from tests.seam import EPOCH, Call, Deadlock, Gateway, Upstream, run, seam, the_loop, until, within
 
 from taskgate import clock
+from taskgate.telemetry.logs import LEVELS, log, set_up
 
 
 @seam
@@ -44,6 +46,32 @@ async def test_time_waits_for_a_thread_that_was_given_work() -> None:
     await came.wait()
     assert loop.time() == began
     assert time.monotonic() - real >= 0.2
+
+
+def test_a_thread_that_time_did_not_wait_for_is_told_of() -> None:
+    """Time would have moved on while it worked: how far would depend on how busy the machine is."""
+
+    async def main() -> None:
+        came = asyncio.Event()
+        worker = threading.Thread(target=the_loop().call_soon_threadsafe, args=(came.set,), name="a stranger")
+        worker.start()
+        await within(came.wait(), "the thread")
+        worker.join()
+        await asyncio.sleep(1)
+
+    with pytest.raises(Deadlock, match="'a stranger' came back, but nothing said that it would"):
+        run(main)
+
+
+def test_programs_log_as_in_a_process_of_their_own_whatever_ran_before() -> None:
+    async def how_it_logs() -> tuple[int, bool]:
+        return log.least, log.as_text
+
+    with kept():
+        set_up("error", "text")
+        assert run(how_it_logs) == (LEVELS["info"], False)
+        assert (log.least, log.as_text) == (LEVELS["error"], True)
+    assert (log.least, log.as_text) == (LEVELS["info"], False)
 
 
 def test_a_test_that_waits_for_ever_fails_with_the_stack_of_every_task() -> None:

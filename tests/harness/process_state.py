@@ -1,0 +1,34 @@
+"""What a process has once, put back after each test: hundreds of tests share a worker, and none may notice who ran before.
+
+A command line program may change these for the rest of its process (`taskgate scopes` logs errors only); a test that runs it in
+its own process must not silence the log of the next test's gateway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+from taskgate.telemetry.logs import log
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    environment, folder = dict(os.environ), os.getcwd()
+    level, as_text, handlers = log.least, log.as_text, list(logging.root.handlers)
+    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    try:
+        yield
+    finally:
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        os.chdir(folder)
+        log.least, log.as_text = level, as_text
+        logging.root.handlers[:] = handlers
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
