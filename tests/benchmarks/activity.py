@@ -19,7 +19,7 @@ from tests.benchmarks.one_reply_server import compact
 from tests.harness.gateway import running_gateway
 
 from taskgate.core.activity.events import EventKind
-from taskgate.gateway.activity.feed import Feed
+from taskgate.gateway.questions.feed import Feed
 
 SESSIONS = 1_000
 IDLE_S = 10.0

@@ -30,8 +30,8 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.governance.judge import Asked, judge
-from taskgate.gateway.plan import Governing, Plan
+from taskgate.gateway.governance.evaluate import Asked, judge
+from taskgate.gateway.plan.plan import Governing, Plan
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_source import PolicyFile
 from taskgate.ports.approval_store import ApprovalRequest

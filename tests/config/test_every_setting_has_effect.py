@@ -12,7 +12,8 @@ from pathlib import Path
 import taskgate
 import taskgate.config
 from taskgate.config.words import Section
-from taskgate.gateway import features, plan
+from taskgate.gateway import plan
+from taskgate.gateway.plan.plan import features
 
 ROOT = Path(taskgate.__file__).parent
 READ_WHILE_LOADING = {

@@ -22,8 +22,8 @@ from taskgate.config.load import load_text
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.conversation import SamplingRequest
 from taskgate.core.sampling.read_request import read_request
-from taskgate.gateway.ask_models import MAX_SHOWN, Models, _question_text
-from taskgate.gateway.live import Live
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.questions.ask_models import MAX_SHOWN, Models, _question_text
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 VENDORS = Path(__file__).resolve().parent.parent / "peers" / "model_vendors.py"

@@ -8,7 +8,7 @@ import pytest
 
 from taskgate.gateway.events import events
 from taskgate.gateway.events.hub import Event, EventHub
-from taskgate.gateway.live import Live
+from taskgate.gateway.plan.live import Live
 from taskgate.telemetry.logs import log
 
 

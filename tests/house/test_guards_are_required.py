@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from taskgate.gateway.catalogs import Catalogs
-from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.governance.gate import Governor
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.relay import Relay
-from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from taskgate.gateway.tasks.patience import Patience
+from taskgate.gateway.tasks.shared_timer import Patience
 
 pytestmark = pytest.mark.virtual_time
 

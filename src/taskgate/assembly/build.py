@@ -33,8 +33,8 @@ from taskgate.doors.identity import Doorkeeper, ScopeOfToken, Token, operator_id
 from taskgate.doors.local import local_principal
 from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.guests import NewServer
-from taskgate.gateway.plan import Limits, Plan
+from taskgate.gateway.plan.dynamic_servers import NewServer
+from taskgate.gateway.plan.plan import Limits, Plan
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper

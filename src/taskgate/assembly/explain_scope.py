@@ -23,8 +23,8 @@ from taskgate.core.scoping.explain import ExplainRow, explain
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.subset import Exclusion, Reason, Subset, compose
-from taskgate.gateway.catalogs import listed_only
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.catalog.catalogs import listed_only
+from taskgate.gateway.plan.plan import Plan
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.server import Server

@@ -16,7 +16,7 @@ from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.providers import Provider
 from taskgate.core.sampling.budget import SpendLimits
 from taskgate.core.sampling.choose_model import Model
-from taskgate.gateway.features import Features, ModelSource, Validate
+from taskgate.gateway.plan.features import Features, ModelSource, Validate
 
 _MAX_KEY_BYTES = 64 * 1024
 

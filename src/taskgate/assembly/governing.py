@@ -24,7 +24,7 @@ from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
-from taskgate.gateway.plan import Elicits, Governing
+from taskgate.gateway.plan.plan import Elicits, Governing
 from taskgate.ports.policy_engine import PolicyEngine
 
 _MAX_POLICY_BYTES = 4 * 1024 * 1024

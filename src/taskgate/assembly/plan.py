@@ -25,7 +25,7 @@ from taskgate.core.scoping.registry import (
 )
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.core.tasks.classes import ToolClass
-from taskgate.gateway.plan import CallSettings, ExecuteOn, Limits, Plan, ToolTrait
+from taskgate.gateway.plan.plan import CallSettings, ExecuteOn, Limits, Plan, ToolTrait
 
 
 def build_plan(loaded: LoadedConfig, before: Plan | None = None) -> Plan:

@@ -20,7 +20,7 @@ from taskgate.cli.serve import ConfigOption
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
-    from taskgate.gateway.catalogs import Catalogs
+    from taskgate.gateway.catalog.catalogs import Catalogs
     from taskgate.upstreams.server import Server
 
 OLDEST_PYTHON = (3, 11)
@@ -143,7 +143,7 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     """Each server is really connected to, as `serve` would, and let go again."""
     from taskgate.assembly.build import Unheard, intake_within, server_specs
     from taskgate.assembly.plan import build_limits
-    from taskgate.gateway.catalogs import listed_only
+    from taskgate.gateway.catalog.catalogs import listed_only
     from taskgate.mcp.http.client import HttpClient
     from taskgate.mcp.stdio.reaper import Reaper
     from taskgate.upstreams.server import Server
@@ -171,7 +171,7 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
 
 def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
     """What a server that was reached offers, or which of its lists could not be had."""
-    from taskgate.gateway.offer import LISTS
+    from taskgate.gateway.catalog.offer import LISTS
 
     server = finding.about.removeprefix("server ")
     said = catalogs.report(server)
@@ -192,7 +192,7 @@ def _listed(catalogs: Catalogs, finding: Finding) -> Finding:
 def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> list[Finding]:
     """Tools whose schemas cannot be used: what they take cannot be called where that is enforced, what they give is not checked."""
     from taskgate.core.catalog.entry import EntryKind
-    from taskgate.gateway.validate import unusable_schemas
+    from taskgate.gateway.catalog.validate import unusable_schemas
 
     offers = {server: catalogs.offer(server) for server in servers}
     entries = [e for offer in offers.values() if offer is not None for e in offer.entries.get(EntryKind.TOOL, ())]

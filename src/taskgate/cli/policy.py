@@ -15,7 +15,7 @@ from taskgate.cli.target import Json
 if TYPE_CHECKING:
     from taskgate.core.governance.decision import Decision, Settled
     from taskgate.core.patterns import PatternKind
-    from taskgate.gateway.plan import Plan
+    from taskgate.gateway.plan.plan import Plan
 
 _KINDS = ("resource", "prompt", "tool")
 
@@ -52,7 +52,7 @@ def test(
     server, kind, own = _named(plan, name)
     from taskgate.core.errors import TaskgateError
     from taskgate.core.governance.pipeline import decide
-    from taskgate.gateway.governance.judge import Asked, judge
+    from taskgate.gateway.governance.evaluate import Asked, judge
 
     roles = frozenset(role) if role is not None else plan.governing.roles.get(caller, frozenset())
     asked = Asked(caller, roles, scope, server, own, arguments.encode(), kind=kind)

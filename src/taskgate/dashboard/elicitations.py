@@ -16,9 +16,9 @@ from taskgate.core.governance.card import show_json
 from taskgate.core.peer_url import UnsafeUrl, check_peer_url
 from taskgate.core.questions import ELICIT
 from taskgate.dashboard.web import Answer, WebRequest
-from taskgate.gateway.activity.inbox import Waiting
-from taskgate.gateway.elicitation_pages import Page
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.questions.elicitation_pages import Page
+from taskgate.gateway.questions.inbox import Waiting
 
 Render = Callable[..., Answer]
 _GONE: Final = ("Nothing to answer", "This question was answered already, its time is over, or it is not for you.")

@@ -9,8 +9,8 @@ from typing import Any, Final
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.web import Answer, WebRequest, json_answer
-from taskgate.gateway.activity.inbox import FORMS, Waiting
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.questions.inbox import FORMS, Waiting
 
 MOST_SPANS = 2_000
 _KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}

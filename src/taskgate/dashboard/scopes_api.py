@@ -11,7 +11,7 @@ from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.scope_record import facts_of
+from taskgate.gateway.plan.scope_record import facts_of
 
 DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
 _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})

@@ -22,9 +22,9 @@ from taskgate.core.generations.stateless_2026 import has_envelope, read_envelope
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.replies import going_down, stopped_meanwhile
-from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
 from taskgate.mcp.lines import LineSplitter, Oversize
 from taskgate.ports.cancel_note import CancelNote
 

@@ -21,40 +21,40 @@ from taskgate.core.generations.stateful_2025 import read_opening
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
-from taskgate.gateway.activity.activity import Activity
-from taskgate.gateway.activity.asker import session_key
-from taskgate.gateway.admission import Admission
-from taskgate.gateway.ask_models import Models
-from taskgate.gateway.budgets import CHARGED
-from taskgate.gateway.caller_news import notified
-from taskgate.gateway.context import Context
-from taskgate.gateway.elicitation_pages import ElicitationPages
+from taskgate.gateway.calls.context import Context
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.introduce import initialize_result
-from taskgate.gateway.live import Live
 from taskgate.gateway.method_tables import no_such_method
+from taskgate.gateway.methods.caller_notifications import notified
+from taskgate.gateway.methods.handshake import initialize_result
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.methods.upstream_notifications import UpstreamNews
+from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
-from taskgate.gateway.plan import Limits, Plan
-from taskgate.gateway.public_address import PublicAddress
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Limits, Plan
+from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.scope_record import facts_of, scope_hint
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.ask_models import Models
+from taskgate.gateway.questions.asker import session_key
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
+from taskgate.gateway.questions.server_elicitations import ServerElicitations
+from taskgate.gateway.relay.suspended import SuspendedCalls
+from taskgate.gateway.relay.traced import answer_traced
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.gateway.replies import Reply, broken, going_down, refused, relayed
-from taskgate.gateway.request import Request
-from taskgate.gateway.scope_record import facts_of, scope_hint
-from taskgate.gateway.server_elicitations import ServerElicitations
-from taskgate.gateway.session_ends import SessionEnds
-from taskgate.gateway.sessions import Session
-from taskgate.gateway.subscriptions import Subscriptions
-from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import CHARGED
+from taskgate.gateway.requests.replies import Reply, broken, going_down, refused, relayed
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
-from taskgate.gateway.temporary_scopes import TemporaryScopes
-from taskgate.gateway.traced import answer_traced
-from taskgate.gateway.upstream_news import UpstreamNews
-from taskgate.gateway.vendor_methods import VendorMethods
 from taskgate.ports.upstream import RelayedError, Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

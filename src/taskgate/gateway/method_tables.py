@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
-from taskgate.gateway.call_tool import call_tool
-from taskgate.gateway.complete import complete
-from taskgate.gateway.context import Context
-from taskgate.gateway.find_tool import unknown_tool
-from taskgate.gateway.introduce import discover_result
-from taskgate.gateway.list_catalog import list_catalog
-from taskgate.gateway.own_resources import read_own_resource
+from taskgate.gateway.calls.call_tool import call_tool
+from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.find_tool import unknown_tool
+from taskgate.gateway.calls.read_things import get_prompt, read_resource
+from taskgate.gateway.methods.caller_notifications import links_of
+from taskgate.gateway.methods.complete import complete
+from taskgate.gateway.methods.handshake import discover_result
+from taskgate.gateway.methods.list_catalog import list_catalog
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.own_tools.own_resources import read_own_resource
 from taskgate.gateway.own_tools.table import TOOLS, call_own_tool, own_tool
-from taskgate.gateway.read_things import get_prompt, read_resource
-from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
-from taskgate.gateway.subscriptions import Subscriptions
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.ports.upstream import Link
 
 UseCase = Callable[[Request], Awaitable[bytes]]
 
@@ -126,12 +124,6 @@ def _where_tasks_exist(use_case: UseCase) -> UseCase:
 
 def no_such_method(method: str) -> CallerError:
     return CallerError("method_not_found", f"There is no method {method[:80]!r} in this revision.")
-
-
-def links_of(context: Context, session: Session) -> list[Link]:
-    """The open conversations that a session has with stateful upstreams."""
-    found = (upstream.open_link(session.link_key) for upstream in context.upstreams.values())
-    return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
 
 
 async def _pong(_request: Request) -> bytes:

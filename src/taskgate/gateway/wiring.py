@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING
 from taskgate.core.activity.waterfall import Waterfall
 from taskgate.core.audit import Entry
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.gateway.activity.activity import Activity
-from taskgate.gateway.activity.asker import Asker
-from taskgate.gateway.activity.task_questions import TaskInbox
-from taskgate.gateway.admission import Admission
-from taskgate.gateway.ask_models import Models, shown_to_operator
-from taskgate.gateway.budgets import Budgets
-from taskgate.gateway.catalog_memory import CatalogMemory
-from taskgate.gateway.catalogs import Catalogs, Offer, Quarantine
-from taskgate.gateway.completions import Completions
-from taskgate.gateway.context import Context
-from taskgate.gateway.elicitation_pages import ElicitationPages
+from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.tool_facts import ToolFacts
+from taskgate.gateway.catalog.catalog_memory import CatalogMemory
+from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
+from taskgate.gateway.catalog.completions import Completions
+from taskgate.gateway.catalog.handed_out import HandedOut
+from taskgate.gateway.catalog.validate import Validation
+from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.annotations import Annotations
@@ -31,49 +28,52 @@ from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.denials import Denials
-from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.gate import Governor
 from taskgate.gateway.governance.held_readings import HeldReadings
-from taskgate.gateway.governance.last_look import LastLook
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
+from taskgate.gateway.governance.recheck import LastLook
 from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.guests import Guests
-from taskgate.gateway.handed_out import HandedOut
-from taskgate.gateway.live import Live
 from taskgate.gateway.method_tables import MethodTables
-from taskgate.gateway.plan import Plan
-from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.relay import Relay
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
+from taskgate.gateway.methods.upstream_notifications import UpstreamNews
+from taskgate.gateway.methods.vendor_methods import VendorMethods
+from taskgate.gateway.plan.dynamic_servers import Guests
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.scope_record import ScopeRecord
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.ask_models import Models, shown_to_operator
+from taskgate.gateway.questions.asker import Asker
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
+from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.relay.relay import Relay
+from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.gateway.scope_record import ScopeRecord
-from taskgate.gateway.seal import Seal
-from taskgate.gateway.server_elicitations import OwnElicitations, ServerElicitations
-from taskgate.gateway.session_ends import SessionEnds
-from taskgate.gateway.sessions import SessionTable
-from taskgate.gateway.subscriptions import Subscriptions
-from taskgate.gateway.suspended import SuspendedCalls
+from taskgate.gateway.requests.admission import Admission
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.request_state import Seal
+from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.attempts import Attempts
-from taskgate.gateway.tasks.board import TaskBoard
 from taskgate.gateway.tasks.conversation import Conversations
-from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.foreign import ForeignTasks
 from taskgate.gateway.tasks.methods import TaskMethods
 from taskgate.gateway.tasks.promote import Ladder
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_events import TaskBoard
+from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.upstream_listing import ForeignTasks
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
-from taskgate.gateway.temporary_scopes import TemporaryScopes
-from taskgate.gateway.tool_facts import ToolFacts
-from taskgate.gateway.upstream_news import UpstreamNews
-from taskgate.gateway.url_elicitations import UrlElicitations
-from taskgate.gateway.validate import Validation
-from taskgate.gateway.vendor_methods import VendorMethods
-from taskgate.gateway.views import Views
 from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store

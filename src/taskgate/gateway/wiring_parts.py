@@ -7,38 +7,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from taskgate.core.activity.waterfall import Waterfall
-from taskgate.gateway.activity.activity import Activity
-from taskgate.gateway.activity.asker import Asker
-from taskgate.gateway.activity.task_questions import TaskInbox
-from taskgate.gateway.ask_models import Models
-from taskgate.gateway.budgets import Budgets
-from taskgate.gateway.catalogs import Catalogs
-from taskgate.gateway.elicitation_pages import ElicitationPages
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.handed_out import HandedOut
+from taskgate.gateway.catalog.validate import Validation
+from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
-from taskgate.gateway.governance.governor import Governor
+from taskgate.gateway.governance.gate import Governor
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.guests import NewServer
-from taskgate.gateway.handed_out import HandedOut
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
-from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.scope_record import ScopeRecord
-from taskgate.gateway.seal import Seal
-from taskgate.gateway.server_elicitations import OwnElicitations, ServerElicitations
-from taskgate.gateway.sessions import SessionTable
-from taskgate.gateway.subscriptions import Subscriptions
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.plan.dynamic_servers import NewServer
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.scope_record import ScopeRecord
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.ask_models import Models
+from taskgate.gateway.questions.asker import Asker
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages
+from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.request_state import Seal
+from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
-from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.url_elicitations import UrlElicitations
-from taskgate.gateway.validate import Validation
-from taskgate.gateway.views import Views
+from taskgate.gateway.tasks.task_inbox import TaskInbox
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
 from taskgate.telemetry.metrics import Metrics

@@ -14,9 +14,9 @@ from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Identity, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.plan import Plan
-from taskgate.gateway.replies import Reply
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.requests.replies import Reply
+from taskgate.gateway.requests.sessions import Session
 
 
 class Refused(Exception):

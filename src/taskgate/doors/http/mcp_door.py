@@ -19,8 +19,8 @@ from taskgate.doors.http.posts import PRIMING_REVISION, Posts
 from taskgate.doors.identity import Doorkeeper
 from taskgate.gateway.events.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.plan import Limits
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.plan.plan import Limits
+from taskgate.gateway.requests.sessions import Session
 
 
 class McpDoor:

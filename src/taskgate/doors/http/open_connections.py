@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from taskgate.doors.http.arrival import Arrival
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.plan.plan import Limits
 
 
 class OpenConnections:

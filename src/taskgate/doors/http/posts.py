@@ -20,9 +20,9 @@ from taskgate.doors.http.event_stream import EventStream, StreamShelf
 from taskgate.doors.http.post import Post
 from taskgate.doors.narrowing import narrowing_of
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.replies import stopped_meanwhile
-from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.requests.replies import stopped_meanwhile
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
 from taskgate.telemetry.logs import log
 
 PRIMING_REVISION: Final = "2025-11-25"

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.event_stream import EventStream, StreamShelf
-from taskgate.gateway.plan import Limits
+from taskgate.gateway.plan.plan import Limits
 
 
 class Framed(Protocol):

@@ -9,8 +9,8 @@ from taskgate.core.tasks.happening import Noted
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.hub import Event
-from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.approval_store import ApprovalRequest
 
 

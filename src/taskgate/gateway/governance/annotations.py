@@ -13,10 +13,10 @@ from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.gateway.catalogs import Offer, Quarantine
-from taskgate.gateway.governance.last_look import schema_of
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.catalog.catalogs import Offer, Quarantine
+from taskgate.gateway.governance.recheck import schema_of
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 

@@ -35,17 +35,17 @@ from taskgate.core.tasks.task import RunOn, Task
 from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, DefinitionChanged, TaskChanged
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.announce import Announcer
-from taskgate.gateway.governance.judge import Asked
-from taskgate.gateway.governance.loose_ends import warn_of_loose_ends
+from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.question import question, value_of
 from taskgate.gateway.governance.ruling import GrantWish, Ruling, accepted_text, refused_text
 from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import ExecuteOn, Plan
-from taskgate.gateway.public_address import PublicAddress
-from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.governance.unsafe_config_warnings import warn_of_loose_ends
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import ExecuteOn, Plan
+from taskgate.gateway.plan.public_address import PublicAddress
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.telemetry.logs import log

@@ -15,14 +15,14 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.questions import ELICIT, Answer, Question, can_answer
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.asking import ask_session
 from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, ResultAwaited
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.own_answer import form_of, may_answer_itself, own_answer, url_of
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
-from taskgate.gateway.request import Request
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.requests.asking import ask_session
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store

@@ -15,15 +15,16 @@ from taskgate.core.governance.approval import Verdict
 from taskgate.core.questions import ELICIT, can_answer
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
+from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.own_answer import form_of, may_answer_itself, own_answer, url_of
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
-from taskgate.gateway.request import Request
-from taskgate.gateway.seal import Seal, text_of
-from taskgate.gateway.tasks.desk import NewCall, arguments_digest
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.requests.caller_keys import arguments_digest
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request_state import Seal, text_of
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.views import ToolRef
+from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.ports.approval_store import ApprovalRequest
 
 STATE_KIND: Final = "approval"

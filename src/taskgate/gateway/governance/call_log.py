@@ -13,9 +13,9 @@ from taskgate.core.audit import Entry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
 from taskgate.core.governance.digest import digest_of_bytes
-from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import arguments_digest
-from taskgate.gateway.views import ToolRef
+from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.requests.caller_keys import arguments_digest
+from taskgate.gateway.requests.request import Request
 from taskgate.ports.audit_log import AuditLog
 
 ROWS_A_ROUND: Final = 200

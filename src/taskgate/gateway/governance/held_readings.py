@@ -15,12 +15,12 @@ from taskgate.core.governance.decision import Decision, Forward
 from taskgate.gateway.events.events import ApprovalOpened
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.governor import Governor
-from taskgate.gateway.governance.judge import Asked
+from taskgate.gateway.governance.evaluate import Asked
+from taskgate.gateway.governance.gate import Governor
 from taskgate.gateway.governance.question import audit_of
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan, pending_limits
-from taskgate.gateway.request import Request
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan, pending_limits
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S

@@ -14,8 +14,8 @@ from taskgate.core.governance.approval import Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.digest import AmbiguousJson, parse_strict
 from taskgate.core.governance.redaction import compile_redaction
-from taskgate.gateway.governance.last_look import as_own_approver
-from taskgate.gateway.plan import Elicits, Plan
+from taskgate.gateway.governance.recheck import as_own_approver
+from taskgate.gateway.plan.plan import Elicits, Plan
 from taskgate.ports.approval_store import ApprovalRequest, HeldCall
 
 _SHOWN = 4_000

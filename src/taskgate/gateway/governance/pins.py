@@ -15,11 +15,11 @@ from taskgate.core.audit import Entry as AuditEntry
 from taskgate.core.catalog.entry import Entry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
 from taskgate.core.governance.difference import Difference, difference
-from taskgate.gateway.catalogs import Offer, Quarantine
+from taskgate.gateway.catalog.catalogs import Offer, Quarantine
 from taskgate.gateway.events.events import DefinitionChanged
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 

@@ -8,8 +8,8 @@ from taskgate.core.audit import Entry, revisions
 from taskgate.core.governance.decision import NeedsApproval
 from taskgate.core.governance.digest import AmbiguousJson, parse_strict
 from taskgate.core.governance.pipeline import workflow_named
-from taskgate.gateway.governance.judge import Asked, binding_of
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.governance.evaluate import Asked, binding_of
+from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.approval_store import ApprovalRequest
 
 MAX_AUDITED_ARGUMENTS: Final = 16_384

@@ -10,8 +10,8 @@ from taskgate.core.governance.approval import Approval, Approver, State
 from taskgate.core.governance.grants import Grant, NoGrant, grant_from
 from taskgate.core.tasks import ids
 from taskgate.gateway.governance.ruling import GrantWish
-from taskgate.gateway.live import Live
-from taskgate.gateway.plan import Plan
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.store import Store
 
 PREFIX: Final = "gr_"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgate.core.activity.answers import ACTIONS
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
 from taskgate.core.questions import SAMPLE
-from taskgate.gateway.activity.inbox import FORMS
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool
-from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 _REQUEST_ID: Final = Parameter("request_id", Kind.TEXT, "The id of the question, as a reply named it.", required=True)
 _SERVER: Final = Parameter("server", Kind.TEXT, "Only questions of this server.")

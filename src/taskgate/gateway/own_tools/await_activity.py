@@ -14,17 +14,17 @@ from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, w
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks import ids
-from taskgate.gateway.activity.feed import Feed
-from taskgate.gateway.activity.inbox import FORMS
-from taskgate.gateway.own_tools.news import MAX_SHOWN, hand_over
+from taskgate.gateway.own_tools.notifications import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool, patience_s
-from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import caller_key
+from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 DEFAULT_MS: Final = 30_000
 

@@ -13,15 +13,15 @@ from taskgate.core.tasks import tool_face
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.activity.feed import Feed
-from taskgate.gateway.call_tool import call_tool
+from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, patience_s, served
-from taskgate.gateway.request import Request
+from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 DEFAULT_MS: Final = 120_000
 

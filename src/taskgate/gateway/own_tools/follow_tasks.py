@@ -14,13 +14,13 @@ from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
 from taskgate.gateway.own_tools.tool import OwnTool, patience_s
-from taskgate.gateway.request import NO_CONVERSATION, Request
-from taskgate.gateway.tasks.desk import caller_key, may_see
+from taskgate.gateway.requests.caller_keys import caller_key, may_see
+from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.ports.upstream import RelayedError
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 MAX_LISTED: Final = 1000
 _NO_LIST: Final = (

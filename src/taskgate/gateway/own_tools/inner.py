@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from taskgate.core import wire
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Members, Message, Raw
-from taskgate.gateway.activity.feed import Feed
-from taskgate.gateway.own_tools.news import with_news
+from taskgate.gateway.own_tools.notifications import with_news
 from taskgate.gateway.own_tools.reply import relayed
-from taskgate.gateway.request import Request
+from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 _TRAVELS_ALONG = ("requestState", "inputResponses", META)
 

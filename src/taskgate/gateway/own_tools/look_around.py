@@ -10,14 +10,14 @@ from taskgate.core.catalog import own_resources
 from taskgate.core.catalog.entry import Entry
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.catalog.regex_filter import RegexFilter
+from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool
-from taskgate.gateway.request import Request
-from taskgate.gateway.views import View
+from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import ServerState
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 _HEALTH: Final = {
     ServerState.IDLE: "unknown",

@@ -15,16 +15,16 @@ from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.gateway.governance.judge import Asked
-from taskgate.gateway.governance.last_look import OWN_SERVER
-from taskgate.gateway.guests import NewServer
+from taskgate.gateway.governance.evaluate import Asked
+from taskgate.gateway.governance.recheck import OWN_SERVER
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool
-from taskgate.gateway.request import Request
-from taskgate.gateway.tasks.desk import arguments_digest
+from taskgate.gateway.plan.dynamic_servers import NewServer
+from taskgate.gateway.requests.caller_keys import arguments_digest
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 _NAME: Final = Parameter("name", Kind.TEXT, "The name of the server.", required=True)
 NEEDS_PERMISSION: Final = frozenset({"add_server", "remove_server"})

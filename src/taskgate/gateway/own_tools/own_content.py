@@ -13,10 +13,10 @@ from taskgate.core.catalog.own_resources import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
 from taskgate.core.tasks import tool_face
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
 from taskgate.gateway.own_tools.look_around import server_row
-from taskgate.gateway.request import Request
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 
 async def own_content(context: Context, request: Request, uri: str) -> dict[str, Any] | None:

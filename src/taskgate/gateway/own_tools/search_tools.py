@@ -16,17 +16,17 @@ from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument,
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Raw
-from taskgate.gateway.audience import audience_of
-from taskgate.gateway.call_tool import call_tool
-from taskgate.gateway.find_tool import find_tool
+from taskgate.gateway.calls.call_tool import call_tool
+from taskgate.gateway.calls.find_tool import find_tool
+from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.reply import ToolReply, json_block, saying
 from taskgate.gateway.own_tools.tool import OwnTool
-from taskgate.gateway.request import Request
-from taskgate.gateway.views import ToolRef, View
+from taskgate.gateway.requests.audience import audience_of
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 DEFAULT_RESULTS: Final = 10
 SHORT_DESCRIPTION: Final = 240

@@ -16,6 +16,7 @@ from taskgate.core.catalog.own_tools import Family
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations.error_codes import error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
+from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools import (
     answer_questions,
     await_activity,
@@ -27,15 +28,14 @@ from taskgate.gateway.own_tools import (
     timers_and_logs,
     use_resources,
 )
-from taskgate.gateway.own_tools.news import with_news
+from taskgate.gateway.own_tools.notifications import with_news
 from taskgate.gateway.own_tools.reply import ToolReply, refused
 from taskgate.gateway.own_tools.tool import OwnTool
-from taskgate.gateway.request import Request
-from taskgate.gateway.views import View
+from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 _FAMILIES: Final = (
     follow_tasks,

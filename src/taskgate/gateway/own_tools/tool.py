@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
+from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools.reply import ToolReply
-from taskgate.gateway.request import Request
-from taskgate.gateway.views import View
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 Use = Callable[["Context", Request, dict[str, Any]], Awaitable[ToolReply | bytes]]
 """Answers with blocks, or with a result that passes as it is."""

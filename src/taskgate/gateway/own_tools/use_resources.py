@@ -9,17 +9,17 @@ from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
-from taskgate.gateway.carry_in_turn import carry_in_turn
-from taskgate.gateway.errand import Errand
+from taskgate.gateway.calls.carry_in_turn import carry_in_turn
+from taskgate.gateway.calls.read_things import agreed, permitted
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.own_content import own_content
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
-from taskgate.gateway.read_things import agreed, permitted
-from taskgate.gateway.request import Request
+from taskgate.gateway.relay.upstream_call import Errand
+from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
-    from taskgate.gateway.context import Context
+    from taskgate.gateway.calls.context import Context
 
 MAX_FOLLOWED: Final = 1000
 _URI: Final = Parameter("uri", Kind.TEXT, "The URI of the resource.", required=True)

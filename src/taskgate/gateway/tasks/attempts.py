@@ -22,19 +22,20 @@ from taskgate.core.tasks.happening import Noted, UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import may_send
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.budgets import Budgets
 from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, TaskLogged
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.live import Live
-from taskgate.gateway.rounds import in_rounds, kept_state, next_params, questions_of, send_round, usable
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
+from taskgate.gateway.relay.rounds import in_rounds, kept_state, next_params, questions_of, send_round, usable
+from taskgate.gateway.relay.traced import Headers, run_traced
+from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.caller_keys import fair_key_of
 from taskgate.gateway.tasks.conversation import Conversation
-from taskgate.gateway.tasks.desk import TaskDesk, fair_key_of, sent_params
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
+from taskgate.gateway.tasks.task_records import TaskDesk, sent_params
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
-from taskgate.gateway.traced import Headers, run_traced
-from taskgate.gateway.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.ports.upstream import (
     CallerFace,
     CallFailed,

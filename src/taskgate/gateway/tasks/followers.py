@@ -20,14 +20,14 @@ from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks import stateful_face
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.asking import ask_session
 from taskgate.gateway.events.events import ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.progress import PacedProgress
-from taskgate.gateway.request import Request
-from taskgate.gateway.sessions import Session, SessionTable
-from taskgate.gateway.tasks.desk import TaskDesk
-from taskgate.gateway.url_elicitations import UrlElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.requests.asking import ask_session
+from taskgate.gateway.requests.progress import PacedProgress
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
 
 

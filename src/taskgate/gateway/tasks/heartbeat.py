@@ -10,7 +10,7 @@ import asyncio
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.generations import PROGRESS_TOKEN
-from taskgate.gateway.request import Request
+from taskgate.gateway.requests.request import Request
 
 
 class Heartbeat:

@@ -15,13 +15,14 @@ from taskgate.core.tasks import stateful_face
 from taskgate.core.tasks.happening import Cancelled
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
-from taskgate.gateway.request import Request
-from taskgate.gateway.seal import Seal
-from taskgate.gateway.tasks.desk import TaskDesk, caller_key
+from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request_state import Seal
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.foreign import ALIAS, ForeignTasks
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.upstream_listing import ALIAS, ForeignTasks
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import RelayedError
 

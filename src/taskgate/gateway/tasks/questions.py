@@ -23,8 +23,8 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.events import TaskStreamOpened
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.tasks.desk import TaskDesk
-from taskgate.gateway.url_elicitations import UrlElicitations
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.store_answers import TaskQuestion
 
 EXPIRY_S: Final = 600.0

@@ -17,8 +17,8 @@ from taskgate.core.tasks.happening import ApprovalExpired, InputSettled
 from taskgate.core.tasks.recovery import Action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
-from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.telemetry.logs import log
 

@@ -10,9 +10,9 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.url_elicitations import URL_REQUIRED, UrlElicitations
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.upstream import ErrorReply, Reply
 
 

@@ -16,10 +16,10 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events.events import TaskChanged
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.live import Live
+from taskgate.gateway.plan.live import Live
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
-from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log

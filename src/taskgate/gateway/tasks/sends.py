@@ -18,7 +18,7 @@ from taskgate.core.tasks.happening import AttemptVoided, Happening, InputAsked, 
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import MayNotRepeat, may_send
 from taskgate.core.wire import Members
-from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.store_answers import Intended, Stopped
 from taskgate.ports.upstream import CallFailed
 

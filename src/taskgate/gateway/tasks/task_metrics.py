@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from taskgate.core.tasks.state import TaskState
-from taskgate.gateway.activity.inbox import Inbox
 from taskgate.gateway.events.events import TaskChanged
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.sessions import SessionTable
-from taskgate.gateway.tasks.desk import TaskDesk
+from taskgate.gateway.questions.inbox import Inbox
+from taskgate.gateway.requests.sessions import SessionTable
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.store import Store
 from taskgate.telemetry.metrics import Gauge, Metrics
 

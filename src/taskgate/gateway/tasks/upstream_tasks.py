@@ -25,12 +25,12 @@ from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, TaskLogged
 from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.rounds import question_in, usable
+from taskgate.gateway.questions.url_elicitations import COMPLETE
+from taskgate.gateway.relay.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
-from taskgate.gateway.tasks.desk import TaskDesk
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error
-from taskgate.gateway.url_elicitations import COMPLETE
+from taskgate.gateway.tasks.task_records import TaskDesk
 from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
 
 POLL_S: Final = 1.0

@@ -1,0 +1,1 @@
+"""What callers do with servers' tools, prompts and resources."""

@@ -1,0 +1,275 @@
+"""A caller asks for a tool to be run.
+
+Find the tool in what this caller sees, let the gates decide, and bring the call to its server: as a task if the caller asked for
+one, durable from the start if someone must agree first or the caller gave a key, else plainly, with a task to fall back on when
+it takes long. A name that is hidden, denied or unknown gets one and the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.annotate import TaskCheck, TaskSupport
+from taskgate.core.catalog.links import MARK
+from taskgate.core.delivery import Form
+from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.error_codes import error_data
+from taskgate.core.generations.stateless_2026 import complete
+from taskgate.core.governance.decision import Denied, Forward
+from taskgate.core.tasks.task import UpstreamHandle
+from taskgate.core.wire import Raw
+from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.find_tool import find_tool
+from taskgate.gateway.calls.task_contract import TASK_META, task_contract, wants_handle
+from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES
+from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.plan.features import Validate
+from taskgate.gateway.relay.upstream_call import Errand
+from taskgate.gateway.requests.budgets import Line
+from taskgate.gateway.requests.caller_keys import KEY_META, fair_key, idempotency_key
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.gateway.tasks.promote import Promotion
+from taskgate.gateway.tasks.replies import is_error
+from taskgate.gateway.tasks.task_records import NewCall
+from taskgate.mcp.param_headers import header_values, mismatch
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.upstream import RelayedError
+
+
+def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
+    name = request.params.get("name")
+    if type(name) is not str:
+        raise CallerError("invalid_params", 'tools/call needs "name", a string, and "arguments", an object.')
+    arguments = request.params.get("arguments")
+    if arguments is not None and type(arguments) is not dict:
+        raise CallerError("invalid_params", '"arguments" must be an object.')
+    plan = context.live_plan.value
+    view = context.views.current(plan, request.caller, request.narrowing)
+    tool = view.tools.get(name) if view is not None else None
+    if tool is None:
+        return _unlisted(context, request, name, arguments)
+    if tool.plain and _SPECIAL.isdisjoint(request.params) and b"idempotency-key" not in request.headers:
+        meta = request.params.get("_meta")
+        if type(meta) is not dict or _SPECIAL_META.isdisjoint(meta):
+            _validate_and_learn(context, request, tool, arguments)
+            return plainly(context, request, tool, arguments)
+    return _specially(context, request, tool, arguments)
+
+
+async def _unlisted(context: Context, request: Request, name: str, arguments: Any) -> bytes:
+    """Nothing is known of the tool as yet, or nothing any more."""
+    return await _specially(context, request, await find_tool(context, request, name), arguments)
+
+
+_SPECIAL: Final = frozenset({"task", "requestState"})
+"""Params without any of these ask for nothing but the call."""
+_SPECIAL_META: Final = frozenset({TASK_META, KEY_META})
+"""Nor does `_meta` without any of these."""
+
+
+def _validate_and_learn(context: Context, request: Request, tool: ToolRef, arguments: Any) -> None:
+    features = context.live_plan.value.features
+    if tool.entry is not None and features.validate is not Validate.OFF:
+        context.validation.arguments(tool.entry, tool.wire, arguments, request.message.raw_params or b"")
+    if arguments and features.learn and len(request.message.raw_params or b"") <= MAX_NOTED_BYTES:
+        context.completions.note(fair_key(request), tool.server, tool.name, arguments)
+
+
+async def _specially(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+    """Everything that a call may be besides plain: governed, asked for as a task, repeated, carried in headers."""
+    check_param_headers(request, tool, arguments or {})
+    decision = tool.decision
+    governed = type(decision) is not Forward or decision.note is not None
+    check, approval = TaskCheck.SYNC, None
+    if type(decision) is Denied:
+        context.governor.for_tool(request, tool)
+    _validate_and_learn(context, request, tool, arguments)
+    required = tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED
+    if "task" in request.params or tool.forced or governed or required or wants_handle(request):
+        check = task_contract(context, request, tool)
+    if governed or "requestState" in request.params:
+        resumed = await context.by_url.resumed(request, tool)
+        if resumed is not None:
+            return resumed
+        approval = context.governor.for_tool(request, tool) if governed else None
+    if check is TaskCheck.TASK:
+        return await as_task(context, request, tool, approval)
+    key = idempotency_key(request)
+    if approval is not None:
+        return await held(context, request, tool, approval, key)
+    if key is not None or required:
+        refuse_if_full(context, request, tool)
+        _task, reply = await context.tasks.hold(request, new_call(context, request, tool), None, key)
+        return reply
+    return await plainly(context, request, tool, arguments)
+
+
+def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, Any]) -> None:
+    """Arguments that a schema puts into headers must be there, and be the same (2026-07-28, transports)."""
+    if request.generation is Generation.STATELESS and tool.header_params and request.headers:
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in request.headers.items()}
+        problem = mismatch(tool.header_params, arguments, headers)
+        if problem is not None:
+            raise CallerError("header_mismatch", problem)
+
+
+async def held(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest, key: str | None) -> bytes:
+    """People must agree first, and the caller did not ask for a task: wait for them as this caller's rung allows."""
+    refuse_if_full(context, request, tool)
+    call = new_call(context, request, tool)
+    later = context.governor.approvals.run_on()
+    question = context.by_url.question_for(request, approval)
+    if question is not None:
+        return await context.by_url.begin(request, tool, replace(call, run_on=later), approval, question, key)
+    if context.tasks.rung(request).form is Form.HANDLE:
+        call = replace(call, run_on=later)
+    _task, reply = await context.tasks.hold(request, call, approval, key)
+    return reply
+
+
+async def as_task(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest | None = None) -> bytes:
+    """The caller sent `task`, or the tool runs in no other way: a handle at once, the run as soon as it may be."""
+    refuse_if_full(context, request, tool)
+    # Stateless callers have no say in the ttl, whatever they send (2026-07-28, tasks extension).
+    ttl = context.tasks.ttl_ms(request.params["task"] if request.session is not None else {})
+    if ttl.clamped:
+        context.warn("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
+    call = new_call(context, request, tool, ttl.ms)
+    if approval is not None:
+        call = replace(call, run_on=context.governor.approvals.run_on())
+    _task, reply = await context.tasks.create(request, call, approval, idempotency_key(request))
+    return reply
+
+
+def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | None = None) -> NewCall:
+    plan = context.plan
+    annotations = tool.entry.annotations if tool.entry is not None else {}
+    return NewCall(
+        tool.server,
+        tool.name,
+        tool.wire,
+        request.members(),
+        plan.class_of(tool.server, tool.name, annotations),
+        tool.entry.digest if tool.entry is not None else "",
+        plan.gates.revision,
+        int(plan.timeout_of(tool.server) * 1000),
+        ttl_ms if ttl_ms is not None else _usual_ttl_ms(context, request),
+        scope_revision=tool.revision,
+        keep_result_ms=plan.calls.keep_result_ms,
+    )
+
+
+def _usual_ttl_ms(context: Context, request: Request) -> int:
+    """How long a task is kept whose caller does not say; tasks of the facade's tools have a time of their own."""
+    calls = context.plan.calls
+    return calls.facade_ttl_ms if request.inner else calls.default_ttl_ms
+
+
+async def plainly(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
+    """Carry the call. Nothing is written and nothing runs beside it, unless it takes long."""
+    promotion = context.tasks.promotion(request, lambda: new_call(context, request, tool))
+    beat: Heartbeat | None = None
+    if request.progress_token is not None:
+        beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")
+        beat.start()
+    try:
+        line = context.budgets.lines.get(tool.server) if context.budgets.lines else None
+        if line is None:
+            result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+        else:
+            result = await _in_line(context, request, tool, arguments, line, promotion)
+        if tool.has_output_schema and tool.entry is not None and context.validation.on:
+            context.validation.output(tool.entry, tool.wire, result)
+        if context.budgets.outputs:
+            result = context.budgets.cut(tool.server, result)
+        if MARK in result:
+            context.handed_out.note(request.caller.principal, request.caller.scope, tool.server, result)
+    except (RelayedError, TaskgateError) as problem:
+        task = await promotion.over()
+        if task is not None:
+            await promotion.fail(task, problem)
+            return b"{}"
+        executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
+        context.call_log.note(request, tool, "error", executed)
+        if isinstance(problem, UpstreamError):
+            return as_tool_result(problem, request.generation)
+        raise
+    except asyncio.CancelledError:
+        if not await promotion.broken_off():
+            raise
+        # The task was cancelled, and with it the call that this coroutine carried for it. Its caller is long served.
+        return b"{}"
+    finally:
+        if beat is not None:
+            beat.stop()
+    task = None if promotion.leave() else await promotion.over()
+    if task is not None:
+        await promotion.finish(task, result, upstream_task(request, tool, result))
+        return b"{}"
+    handle = upstream_task(request, tool, result) if request.envelope is not None and b'"taskId"' in result else None
+    if handle is not None:
+        return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
+    failed = b'"isError"' in result and is_error(result)
+    context.call_log.note(request, tool, "error" if failed else "ok", Executed.YES)
+    return result
+
+
+async def _in_line(
+    context: Context, request: Request, tool: ToolRef, arguments: Any, line: Line, promotion: Promotion
+) -> bytes:
+    """The result of a call to a server that takes only so many at once: in its turn."""
+    promotion.wait_in_line()
+    async with line.slot(fair_key(request), tool.timeout_s):
+        await promotion.through()
+        return await context.relay.carry(request, _errand(context, request, tool, arguments))
+
+
+def refuse_if_full(context: Context, request: Request, tool: ToolRef) -> None:
+    """A task for a server at which no more may wait is refused while nothing has been promised."""
+    line = context.budgets.lines.get(tool.server)
+    if line is not None:
+        line.refuse_if_full(fair_key(request))
+
+
+def upstream_task(request: Request, tool: ToolRef, result: bytes) -> UpstreamHandle | None:
+    """A stateless upstream may answer a caller that knows tasks with a task of its own."""
+    if request.envelope is None or b'"taskId"' not in result or not request.envelope.wants_tasks:
+        return None
+    members = wire.members_of(result)
+    if bytes(members.get("resultType", Raw(b""))) != b'"task"':
+        return None
+    task_id = wire.parse_strictly(bytes(members.get("taskId", Raw(b"null"))))
+    if type(task_id) is not str:
+        return None
+    return UpstreamHandle(tool.server, task_id, None, Generation.STATELESS)
+
+
+def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
+    """A failure while running the tool, as a result: models see results and may never see protocol errors."""
+    data = error_data(problem, secrets.token_hex(8))
+    result = wire.encode(
+        {
+            "content": [{"type": "text", "text": problem.message}],
+            "isError": True,
+            "_meta": {"taskgate/error": data},
+        }
+    )
+    return complete(result) if generation is Generation.STATELESS else result
+
+
+def _errand(context: Context, request: Request, tool: ToolRef, arguments: Any) -> Errand:
+    params = request.members()
+    params["name"] = tool.raw_name
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if tool.header_params:
+        values = header_values(tool.header_params, arguments or {})
+        headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
+    upstream = context.live_upstreams.value[tool.server]
+    return Errand(upstream, "tools/call", params, tool.name, tool.timeout_s, headers)

@@ -1,0 +1,99 @@
+"""A caller reads a resource or fetches a prompt: find the owner, let the gates decide, carry it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.decision import Denied, Forward
+from taskgate.core.patterns import PatternKind
+from taskgate.gateway.calls.carry_in_turn import carry_in_turn
+from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.look_again import look_for_name, look_for_uri
+from taskgate.gateway.catalog.views import View
+from taskgate.gateway.governance.evaluate import Asked
+from taskgate.gateway.relay.upstream_call import Errand
+from taskgate.gateway.requests.caller_keys import fair_key
+from taskgate.gateway.requests.request import Request
+
+
+async def read_resource(context: Context, request: Request) -> bytes:
+    uri = _text(request.params, "uri", "resources/read")
+    server = await owner_of(context, request, uri)
+    await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
+    return await _carried(context, request, server, _errand(context, request, server, uri))
+
+
+async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
+    """Policy and people have their say; returns when the request may go on."""
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    decision = view.decision_on(kind, server, name)
+    if type(decision) is Forward and decision.note is None:
+        return
+    caller, arguments = request.caller, request.members().get("arguments")
+    asked = Asked(
+        caller.principal,
+        caller.roles,
+        caller.scope,
+        server,
+        name,
+        bytes(arguments) if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name}),
+        kind=kind,
+        scope_revision=context.views.subset(context.plan, caller.scope, request.narrowing).revision,
+    )
+    await context.held_readings.permit(request, asked, decision, shown)
+
+
+async def owner_of(context: Context, request: Request, uri: str) -> str:
+    """The server that a URI belongs to, if this caller may use it."""
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    caller = request.caller
+    handed_out_by = context.handed_out.owner(caller.principal, caller.scope, uri)
+    server = view.owner_of(uri, handed_out_by)
+    if server is None:
+        view = await look_for_uri(context, request, view) or view
+        server = view.owner_of(uri, handed_out_by)
+    if server is None or not permitted(view, server, uri, PatternKind.RESOURCE):
+        raise CallerError("unknown_resource", "There is no such resource here.", data={"uri": uri[:500]})
+    return server
+
+
+def permitted(view: View, server: str, name: str, kind: PatternKind) -> bool:
+    return not isinstance(view.decision_on(kind, server, name), Denied)
+
+
+async def get_prompt(context: Context, request: Request) -> bytes:
+    name = _text(request.params, "name", "prompts/get")
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    prompt = view.prompt(name)
+    if prompt is None or prompt.entry is None:
+        view = await look_for_name(context, request, view, name) or view
+        prompt = view.prompt(name)
+    if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
+        raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
+    await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)
+    arguments = request.params.get("arguments")
+    if type(arguments) is dict and arguments and context.plan.features.learn:
+        context.completions.note(fair_key(request), prompt.server, prompt.name, arguments)
+    errand = _errand(context, request, prompt.server, prompt.name)
+    errand.params["name"] = wire.raw(prompt.name)
+    return await _carried(context, request, prompt.server, errand)
+
+
+async def _carried(context: Context, request: Request, server: str, errand: Errand) -> bytes:
+    result = await carry_in_turn(context, request, errand)
+    context.handed_out.note(request.caller.principal, request.caller.scope, server, result)
+    return result
+
+
+def _text(params: dict[str, Any], key: str, method: str) -> str:
+    value = params.get(key)
+    if type(value) is not str:
+        raise CallerError("invalid_params", f'{method} needs "{key}", a string.')
+    return value
+
+
+def _errand(context: Context, request: Request, server: str, name: str) -> Errand:
+    upstream = context.upstreams[server]
+    return Errand(upstream, request.message.method, request.members(), name, context.plan.timeout_of(server))

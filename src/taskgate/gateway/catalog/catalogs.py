@@ -1,0 +1,345 @@
+"""What each upstream offers: its lists, never silently old, and never waited for by those whom they do not concern.
+
+Lists are fetched when the gateway starts, when the server says that they changed, after it was away or did not answer, when a
+caller names something that is not listed, and when they are older than `limits.list_max_age`. Whoever asks meanwhile gets what is
+known (of this run or, from the store, of the last one) and is told when something else comes. Only who lists waits for a server of
+which nothing is known yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.scoping.subset import Reason
+from taskgate.gateway.catalog.catalog_memory import CatalogMemory
+from taskgate.gateway.catalog.fetch_lists import fetch_lists
+from taskgate.gateway.catalog.list_state import ListState
+from taskgate.gateway.catalog.offer import LISTS, difference, same
+from taskgate.gateway.catalog.offer import Offer as Offer
+from taskgate.gateway.events.events import ListsChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Limits
+from taskgate.ports.upstream import Upstream
+from taskgate.telemetry.logs import log
+from taskgate.telemetry.metrics import Metrics
+
+COALESCE_S: Final = 0.05
+LEAST_AGE_S: Final = 5.0
+"""Lists younger than this are not fetched again for their age or for an unknown name."""
+ANNOUNCED_FACTOR: Final = 10
+"""Lists of a server that announces changes may be that many times older: announcements can be lost."""
+CONNECT_S: Final = 30.0
+"""Starting a program and shaking hands has times of its own, which are shorter; this one only ends what would never end."""
+CONTACTED_AT_ONCE: Final = 16
+CONTACT_SLOT_S: Final = 2.0
+LOOK_EVERY_S: Final = 1.0
+
+
+Inspect = Callable[[str, Offer], None]
+"""Looks at every list that arrives, before anybody sees it."""
+
+
+def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
+    """For commands that show the operator what servers list, without serving it to anybody."""
+    return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, Metrics(), EventHub())
+
+
+def _not_inspected(_server: str, _offer: Offer) -> None:
+    return None
+
+
+class Quarantine:
+    """Tools, as (server, tool) pairs, whose definition must be accepted by a person before callers see them."""
+
+    def __init__(self) -> None:
+        self.tools: frozenset[tuple[str, str]] = frozenset()
+        self.revision = 0
+
+    def replace(self, tools: frozenset[tuple[str, str]]) -> None:
+        if tools != self.tools:
+            self.tools = tools
+            self.revision += 1
+
+
+class Catalogs:
+    def __init__(
+        self,
+        upstreams: Live[Mapping[str, Upstream]],
+        limits: Limits,
+        inspect: Inspect,
+        quarantine: Quarantine,
+        memory: CatalogMemory | None,
+        metrics: Metrics,
+        events: EventHub,
+    ) -> None:
+        self._inspect = inspect
+        self._quarantine = quarantine
+        self._memory = memory
+        self._metrics = metrics
+        self._live_upstreams = upstreams
+        self._limits = limits
+        self._events = events
+        self._revision = 1
+        self._states: dict[str, ListState] = {}
+        self._dropped: set[asyncio.Task[None]] = set()
+        self._keeper: asyncio.Task[None] | None = None
+
+    # What is known
+
+    @property
+    def revision(self) -> int:
+        """Grows whenever what callers are shown of the lists may be different."""
+        return self._revision + self._quarantine.revision
+
+    @property
+    def quarantined(self) -> frozenset[tuple[str, str]]:
+        return self._quarantine.tools
+
+    @property
+    def _upstreams(self) -> Mapping[str, Upstream]:
+        return self._live_upstreams.value
+
+    def offers(self) -> Mapping[str, Offer]:
+        return {server: state.offer for server, state in self._states.items() if state.offer is not None}
+
+    def offer(self, server: str) -> Offer | None:
+        state = self._states.get(server)
+        return state.offer if state is not None else None
+
+    def failure(self, server: str) -> TaskgateError | None:
+        """Why the last attempt to list failed, wholly or in part."""
+        state = self._states.get(server)
+        return state.failure if state is not None else None
+
+    def report(self, server: str) -> dict[str, Any]:
+        """For operators: what was found, how old that is, and what could not be had."""
+        state = self._states.get(server)
+        if state is None or (state.offer is None and state.failure is None):
+            return {"listed": False, "problem": "not asked yet" if state is None else "has not answered yet"}
+        said: dict[str, Any] = {"listed": state.offer is not None}
+        if state.offer is not None:
+            offer = state.offer
+            said["generation"] = offer.generation.value if offer.generation is not None else None
+            said |= offer.counts()
+            said["age_s"] = max(0, round(clock.wall() - offer.listed_ms / 1000))
+            if offer.failed:
+                said["failed"] = {LISTS[kind].method: why.message for kind, why in offer.failed.items()}
+        if state.failure is not None:
+            said["problem"] = state.failure.message
+        return said
+
+    # Beginning, change and end
+
+    async def start(self) -> None:
+        """Show what the last run knew, and begin to ask every server."""
+        restored = await self._memory.restore(self._upstreams) if self._memory is not None else {}
+        for server, offer in restored.items():
+            state = self._states.setdefault(server, ListState())
+            if state.offer is None:
+                self._inspect(server, offer)
+                state.restored(offer)
+                age_s = max(0, round(clock.wall() - offer.listed_ms / 1000))
+                log.info("lists of the last run are shown until the server answers", server=server, age_s=age_s)
+        self._revision += 1
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_fresh())
+
+    async def _keep_fresh(self) -> None:
+        slots = asyncio.Semaphore(CONTACTED_AT_ONCE)
+        await asyncio.gather(*(self._contact(server, slots) for server in self._upstreams))
+        while True:
+            await clock.sleep(LOOK_EVERY_S)
+            now = clock.monotonic()
+            for server in list(self._upstreams):
+                if self._state(server).due(now):
+                    self._fetch(server)
+
+    async def _contact(self, server: str, slots: asyncio.Semaphore) -> None:
+        """A server that does not answer gives its slot back and is waited for beside the others."""
+        async with slots:
+            if server in self._upstreams and self._state(server).due(clock.monotonic()):
+                await asyncio.wait({self._fetch(server)}, timeout=CONTACT_SLOT_S)
+
+    def adopt(self, changed: Iterable[str], limits: Limits) -> None:
+        """After a reload: forget those that are gone or are no longer the same; lists cut by other limits are asked for again."""
+        before, self._limits = self._limits, limits
+        upstreams = self._upstreams
+        gone = [known for known in self._states if known not in upstreams]
+        for server in {*changed, *gone}:
+            state = self._states.pop(server, None)
+            if state is not None:
+                self._drop_fetch(state)
+        if self._memory is not None:
+            for server in gone:
+                self._memory.forget(server)
+        if _how_lists_are_read(before) != _how_lists_are_read(limits):
+            for state in self._states.values():
+                state.outdated()
+                self._drop_fetch(state)
+        self._revision += 1
+        if self._keeper is not None:
+            for server in upstreams:
+                if self._state(server).due(clock.monotonic()):
+                    self._fetch(server)
+
+    def _drop_fetch(self, state: ListState) -> None:
+        fetch = state.give_up_fetch()
+        if fetch is not None:
+            fetch.cancel()
+            self._dropped.add(fetch)
+            fetch.add_done_callback(self._dropped.discard)
+
+    async def close(self) -> None:
+        running = [state.fetch for state in self._states.values() if state.fetch is not None]
+        tasks = [*running, *self._dropped, *([self._keeper] if self._keeper is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Asking for lists
+
+    async def settled(self, servers: Iterable[str], *, listing: bool = False) -> None:
+        """See to it that these are being asked if they need to be, and wait as long as this kind of request may."""
+        now = clock.monotonic()
+        waits: dict[asyncio.Task[None], float] = {}
+        for server in servers:
+            if server in self._upstreams:
+                state = self._state(server)
+                if state.due(now):
+                    self._fetch(server)
+                if state.fetch is not None and not state.fetch.done():
+                    waits[state.fetch] = state.wait_s(now, listing)
+        await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
+        for server in servers if listing else ():
+            if server in self._upstreams and self.offer(server) is None:
+                self._state(server).owes()
+
+    def is_settled(self, servers: Iterable[str]) -> bool:
+        now = clock.monotonic()
+        for server in servers:
+            state = self._states.get(server)
+            if server in self._upstreams and (state is None or state.due(now) or state.fetching):
+                return False
+        return True
+
+    async def ready(self, servers: Iterable[str]) -> None:
+        """Wait until every one of these has been listed or has failed to; in parallel, each within its time."""
+        asked = [server for server in servers if server in self._upstreams]
+        now = clock.monotonic()
+        missing = [server for server in asked if self._state(server).fetching or self._state(server).due(now)]
+        await asyncio.gather(*(asyncio.shield(self._fetch(server)) for server in missing))
+
+    async def refresh(self, server: str) -> None:
+        """Ask for the lists now, whatever is known; raises what went wrong."""
+        await asyncio.shield(self._fetch(server))
+        problem = self.failure(server)
+        if problem is not None:
+            raise problem
+
+    async def look_again(self, servers: Iterable[str]) -> bool:
+        """Somebody named what is not listed: ask those servers whose lists are not of this moment, and wait for them as one who
+        lists does. True if any was asked.
+        """
+        now = clock.monotonic()
+        states = {server: self._state(server) for server in servers if server in self._upstreams}
+        asked = [
+            server
+            for server, state in states.items()
+            if state.fetching or state.offer is None or now - state.fetched > LEAST_AGE_S
+        ]
+        waits = {self._fetch(server): states[server].wait_s(now, listing=True) for server in asked}
+        await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
+        return bool(asked)
+
+    def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
+        """The server says that a list changed, or may have become another: fetch again soon, once for a burst of such news."""
+        if server in self._upstreams and self._state(server).news(kinds):
+            self._fetch(server, COALESCE_S)
+
+    def _state(self, server: str) -> ListState:
+        return self._states.setdefault(server, ListState())
+
+    def _fetch(self, server: str, after_s: float = 0.0) -> asyncio.Task[None]:
+        state = self._state(server)
+        if state.fetch is not None and not state.fetch.done():
+            return state.fetch
+        fetch = asyncio.get_running_loop().create_task(self._fetch_now(server, state, after_s))
+        return state.fetched_by(fetch, clock.monotonic())
+
+    async def _fetch_now(self, server: str, state: ListState, after_s: float) -> None:
+        if after_s:
+            await clock.sleep(after_s)
+        state.asks()
+        began = clock.monotonic()
+        try:
+            offer = await self._ask(server, state)
+        except TaskgateError as problem:
+            self._failed(server, state, problem)
+        else:
+            self._metrics.injection.add(server, "success")
+            self._arrived(server, state, offer)
+        state.answered(clock.monotonic())
+        self._metrics.list_latency.observe(state.fetched - began, server)
+        if state.stale:
+            # It changed again while it was being asked.
+            asyncio.get_running_loop().call_soon(self._again, server, state)
+
+    def _again(self, server: str, state: ListState) -> None:
+        if self._states.get(server) is state and server in self._upstreams and not state.fetching:
+            self._fetch(server, COALESCE_S)
+
+    async def _ask(self, server: str, state: ListState) -> Offer:
+        upstream, limits = self._upstreams[server], self._limits
+        try:
+            with state.connects():
+                async with asyncio.timeout(CONNECT_S):
+                    link = await upstream.listening_link()
+                    if state.fetched > float("-inf"):
+                        await link.ask_again(limits.list_timeout_s)
+        except TimeoutError:
+            raise UpstreamError("upstream_timeout", f"The server {server} took too long to connect to.") from None
+        return await fetch_lists(link, limits, state.offer, lambda offer: self._arrived(server, state, offer))
+
+    def _failed(self, server: str, state: ListState, reason: TaskgateError) -> None:
+        state.failed(reason, clock.monotonic())
+        why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
+        self._metrics.injection.add(server, "failed")
+        self._metrics.denied_reason.add(server, why.value)
+        if state.failures & (state.failures - 1) == 0:
+            # The first time, and then ever more seldom: it is tried for ever.
+            log.warning("server not listed", server=server, reason=why.value, why=reason.message)
+
+    def _arrived(self, server: str, state: ListState, offer: Offer) -> None:
+        if self._states.get(server) is not state:
+            return
+        before, owed, now = state.offer, state.owed, clock.monotonic()
+        self._inspect(server, offer)
+        announced = state.arrived(offer, now + self._age_s(server, offer), now)
+        different = difference(before, offer) | announced
+        if different or not same(before, offer):
+            self._revision += 1
+            generation = offer.generation.value if offer.generation is not None else None
+            log.info("server listed", server=server, generation=generation, **offer.counts())
+        for kind, why in offer.failed.items():
+            log.warning("list not fetched", server=server, method=LISTS[kind].method, why=why.message)
+        if different and (before is not None or owed):
+            self._events.publish(ListsChanged(server, different))
+        if self._memory is not None and offer.complete and not offer.failed:
+            self._memory.keep(self._upstreams[server], offer)
+
+    def _age_s(self, server: str, offer: Offer) -> float:
+        """How old these lists may become; spread a little, so that not all servers are asked in one moment."""
+        most = self._limits.list_max_age_s * (1 - 0.1 * (zlib.crc32(server.encode()) % 100) / 100)
+        if offer.announces_changes:
+            return most * ANNOUNCED_FACTOR
+        return most if offer.ttl_s is None else min(most, max(LEAST_AGE_S, offer.ttl_s))
+
+
+def _how_lists_are_read(limits: Limits) -> tuple[int, int, float]:
+    return limits.list_pages, limits.tools_per_upstream, limits.list_timeout_s

@@ -1,0 +1,80 @@
+"""What callers used before, and indexes of what may be suggested: the memory behind `complete`.
+
+A call leaves a note here that costs next to nothing; notes are read when somebody asks for suggestions, or with the house-keeping.
+Everything is bounded, per caller, and gone after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core.completion.memory import Place, Usage, UsageMemory
+from taskgate.core.completion.rank import CandidateIndex
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+
+MAX_NOTES: Final = 1_000
+MAX_NOTED_BYTES: Final = 4_096
+MAX_INDEXES: Final = 500
+MAX_ANSWERS: Final = 1_000
+FRESH_S: Final = 2.0
+
+_Note = tuple[str, str, str, Mapping[str, Any], float]
+
+
+class Completions:
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self._memory = UsageMemory()
+        self._notes: deque[_Note] = deque(maxlen=MAX_NOTES)
+        self._indexes: OrderedDict[Hashable, tuple[object, CandidateIndex]] = OrderedDict()
+        self._answers: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
+
+    def note(self, caller: str, server: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """These arguments were used; what of them is worth remembering is decided later."""
+        self._notes.append((caller, server, name, arguments, clock.monotonic()))
+
+    def digest(self) -> None:
+        """Read the notes."""
+        learn = self._plan.value.features.learn
+        if learn is not self._memory.enabled:
+            self._memory.switch(learn)
+        while self._notes:
+            note = self._notes.popleft()
+            self._memory.learn(*note)
+
+    def used(self, caller: str, place: Place) -> Mapping[str, Usage]:
+        self.digest()
+        return self._memory.used(caller, place)
+
+    def forget(self, caller: str) -> None:
+        """A caller is gone for good, and with it what it used."""
+        self.digest()
+        self._memory.forget(caller)
+
+    def index(self, key: Hashable, source: object, values: Callable[[], Iterable[str]]) -> CandidateIndex:
+        """The index of one place, made anew when what it was made of has changed."""
+        found = self._indexes.get(key)
+        if found is not None and found[0] is source:
+            self._indexes.move_to_end(key)
+            return found[1]
+        index = CandidateIndex.build(values())
+        self._indexes[key] = (source, index)
+        self._indexes.move_to_end(key)
+        if len(self._indexes) > MAX_INDEXES:
+            self._indexes.popitem(last=False)
+        return index
+
+    def recent(self, key: Hashable) -> bytes | None:
+        """The same question was answered a moment ago."""
+        found = self._answers.get(key)
+        return found[1] if found is not None and clock.monotonic() - found[0] < FRESH_S else None
+
+    def keep(self, key: Hashable, answer: bytes) -> None:
+        self._answers[key] = (clock.monotonic(), answer)
+        self._answers.move_to_end(key)
+        if len(self._answers) > MAX_ANSWERS:
+            self._answers.popitem(last=False)

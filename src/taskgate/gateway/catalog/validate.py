@@ -1,0 +1,170 @@
+"""Arguments and structured output against the schemas of the tool definition in force.
+
+Arguments are checked before anybody is asked to approve them and before they are sent. Each schema is compiled once for each
+definition; what a server lists anew is compiled anew. `warn` says so in the log, at most once a minute for each tool, and lets it
+pass. All of it happens on the event loop, so it is bounded: what would take too long is not checked, which is told like a schema
+that cannot be used. Where checking is enforced such arguments are refused; output passes, because the tool has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.catalog.entry import Entry
+from taskgate.core.catalog.schema_check import (
+    InvalidArguments,
+    InvalidOutput,
+    SchemaCheck,
+    UnusableSchema,
+    Violation,
+)
+from taskgate.core.errors import TaskgateError
+from taskgate.core.wire import Raw
+from taskgate.gateway.plan.features import Validate
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.telemetry.logs import log
+
+QUIET_S: Final = 60.0
+MAX_COMPILED: Final = 20_000
+MAX_CHECKED: Final = 1 << 20
+"""Bytes of structured output; what is larger is not even read."""
+LOOK_S: Final = 0.02
+_MISSING: Final = Violation("", "there is none, though the tool declares an output schema")
+
+
+class Checks:
+    """The two schemas of one definition, each compiled when first needed."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.told = 0.0
+
+    @cached_property
+    def arguments(self) -> SchemaCheck | UnusableSchema | None:
+        return _compiled(self.entry.input_schema)
+
+    @cached_property
+    def output(self) -> SchemaCheck | UnusableSchema | None:
+        return _compiled(self.entry.definition.get("outputSchema"))
+
+
+def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:
+    if schema is None:
+        return None
+    try:
+        return SchemaCheck.compile(schema)
+    except UnusableSchema as problem:
+        return problem
+
+
+def unusable_schemas(entry: Entry) -> list[tuple[str, str]]:
+    """Which of a tool's schemas cannot be used for checking, and why."""
+    sides = {"input": entry.input_schema, "output": entry.definition.get("outputSchema")}
+    compiled = {side: _compiled(schema) for side, schema in sides.items()}
+    return [(side, check.message) for side, check in compiled.items() if isinstance(check, UnusableSchema)]
+
+
+class Validation:
+    def __init__(self, plan: Live[Plan], count: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._count = count
+        self._checks: dict[tuple[str, str], Checks] = {}
+        self._looked: dict[tuple[str, str], str] = {}
+
+    @property
+    def _mode(self) -> Validate:
+        return self._plan.value.features.validate
+
+    @property
+    def on(self) -> bool:
+        return self._mode is not Validate.OFF
+
+    def look(self, entries: Iterable[Entry]) -> None:
+        """New lists have come: where checking is enforced, say at once which tools' output will not be checked."""
+        if self._mode is not Validate.ENFORCE:
+            return
+        for entry in entries:
+            tool = (entry.server, entry.name)
+            if "outputSchema" not in entry.definition or self._looked.get(tool) == entry.digest:
+                continue
+            if len(self._looked) >= MAX_COMPILED:
+                self._looked.clear()
+            self._looked[tool] = entry.digest
+            for side, why in unusable_schemas(entry):
+                if side == "output":
+                    log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
+
+    def arguments(self, entry: Entry, shown: str, arguments: Any, text: bytes) -> None:
+        """Raises InvalidArguments or UnusableSchema where that is enforced. `text` is what the arguments were read from."""
+        checks = self._of(entry)
+        check = checks.arguments
+        if check is None:
+            return
+        try:
+            if isinstance(check, UnusableSchema):
+                raise check.with_traceback(None)
+            violations = check.violations(arguments if arguments is not None else {}, text)
+            if violations:
+                raise InvalidArguments(shown, violations)
+        except (InvalidArguments, UnusableSchema) as problem:
+            self._found(checks, shown, problem)
+            if self._mode is Validate.ENFORCE:
+                raise
+
+    def output(self, entry: Entry, shown: str, result: bytes) -> None:
+        """Raises InvalidOutput where that is enforced. Errors and questions need not fit."""
+        checks = self._of(entry)
+        check = checks.output
+        if check is None:
+            return
+        members = wire.members_of(result)
+        if not _is_plain_result(members):
+            return
+        structured = members.get("structuredContent")
+        try:
+            if isinstance(check, UnusableSchema):
+                raise check.with_traceback(None)
+            violations = (_MISSING,) if structured is None else _violations(check, bytes(structured))
+            if violations:
+                raise InvalidOutput(shown, violations)
+        except InvalidOutput as problem:
+            self._found(checks, shown, problem)
+            if self._mode is Validate.ENFORCE:
+                raise
+        except UnusableSchema as problem:
+            # The tool has run; what it gave is not withheld because its server describes it badly.
+            self._found(checks, shown, problem)
+
+    def _of(self, entry: Entry) -> Checks:
+        key = (entry.server, entry.name)
+        checks = self._checks.get(key)
+        if checks is None or checks.entry is not entry:
+            if len(self._checks) >= MAX_COMPILED:
+                self._checks.clear()
+            checks = self._checks[key] = Checks(entry)
+        return checks
+
+    def _found(self, checks: Checks, shown: str, problem: TaskgateError) -> None:
+        self._count(problem.error_type)
+        now = clock.monotonic()
+        if now - checks.told >= QUIET_S or not checks.told:
+            checks.told = now
+            log.warning("does not fit the schema", tool=shown, error_type=problem.error_type, why=problem.message)
+
+
+def _violations(check: SchemaCheck, structured: bytes) -> tuple[Violation, ...]:
+    if len(structured) > MAX_CHECKED:
+        raise UnusableSchema(f"it would take too long to apply to {len(structured)} bytes")
+    return check.violations(wire.parse_strictly(structured), structured)
+
+
+def _is_plain_result(members: dict[str, Raw]) -> bool:
+    kind = members.get("resultType")
+    if kind is not None and bytes(kind) != b'"complete"':
+        return False
+    return bytes(members.get("isError", Raw(b"false"))) != b"true" and "task" not in members

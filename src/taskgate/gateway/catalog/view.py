@@ -1,0 +1,241 @@
+"""What one scope, narrowed by one session, sees of everything that is offered: looked up in dictionaries, decided beforehand.
+
+What a server does not list may be named all the same, because it need not list what it answers. It is judged by its name, and goes
+to the only server that it can belong to, never around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskgate.core import wire
+from taskgate.core.catalog.annotate import TaskSupport, shown_support
+from taskgate.core.catalog.audience import Audience
+from taskgate.core.catalog.entry import Entry, EntryKind, render
+from taskgate.core.catalog.links import scheme_of
+from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
+from taskgate.core.catalog.search import SearchIndex
+from taskgate.core.catalog.uri_template import UriTemplate, first_matching
+from taskgate.core.generations import Generation
+from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
+from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
+from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.scoping.subset import Subset
+from taskgate.core.wire import Raw
+from taskgate.gateway.plan.plan import Plan
+from taskgate.mcp.param_headers import ParamHeader
+
+Quarantined = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRef:
+    """A tool as a caller may name it."""
+
+    wire: str
+    server: str
+    name: str
+    decision: Decision
+    entry: Entry | None
+    upstream_tasks: bool
+    forced: bool
+    raw_name: Raw
+    header_params: tuple[ParamHeader, ...] = ()
+    unfit_for_headers: bool = False
+    """Its `x-mcp-header` annotations break the rules: stateless callers must not be shown such a tool."""
+    revision: str = ""
+    """Of the subset it was found in, so that a call can be traced to what was in force."""
+    plain: bool = False
+    """Nothing stands between a call and its server: no gate but those that let it through, no task, no headers."""
+    has_output_schema: bool = False
+    timeout_s: float = 0.0
+    """How long a plain call may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRef:
+    wire: str
+    server: str
+    name: str
+    entry: Entry | None
+    """None if its server does not list it."""
+
+
+@dataclass(slots=True)
+class View:
+    scope: ScopePolicy
+    subset: Subset
+    plan: Plan
+    tools: Mapping[str, ToolRef]
+    prompts: Mapping[str, PromptRef]
+    resources: Mapping[str, Entry]
+    templates: tuple[tuple[UriTemplate, Entry], ...]
+    notes: tuple[str, ...]
+    tool_names: NameTable
+    capabilities: Mapping[str, Mapping[str, Any]]
+    quarantined: Quarantined
+    withheld: Mapping[PatternKind, tuple[tuple[str, str], ...]]
+    """(server, name) of what is listed and yet is not for this caller. Nothing may pass by looking like it."""
+    schemes: Mapping[str, frozenset[str]]
+    """Which servers list resources or templates of a scheme."""
+    rendered: dict[tuple[EntryKind, Audience], list[bytes]] = field(default_factory=dict)
+    search_index: SearchIndex | None = None
+
+    def tool(self, name: str) -> ToolRef | None:
+        found = self.tools.get(name)
+        if found is not None:
+            return found
+        pair = self.tool_names.resolve(name)
+        if pair is not None:
+            return self.tools.get(self.tool_names.to_wire[pair])
+        return self._unlisted(name)
+
+    def _unlisted(self, name: str) -> ToolRef | None:
+        """A server need not list what it answers: with plain names and one server the name is judged and sent on."""
+        if self.scope.names is not NameStyle.PLAIN or len(self.subset.servers) != 1:
+            return None
+        server = self.subset.servers[0]
+        if not self.subset.admits(server, name) or _refused(self.tool_names, (server, name)):
+            return None
+        decision = self.decision_on(PatternKind.TOOL, server, name)
+        raw = wire.raw(name)
+        timeout_s = self.plan.plain_timeout_of(server)
+        revision = self.subset.revision
+        return ToolRef(name, server, name, decision, None, False, False, raw, revision=revision, timeout_s=timeout_s)
+
+    def server_named_in(self, name: str) -> str | None:
+        """The server that a prefixed name points to, whether or not it has listed anything yet."""
+        if self.scope.names is NameStyle.PREFIXED:
+            prefix, found, _ = name.partition(SEPARATOR)
+            server = next((s for s in self.subset.servers if self.plan.prefixes.get(s, s) == prefix), None)
+            return server if found else None
+        return None
+
+    def may_have(self, name: str) -> tuple[str, ...]:
+        """The servers that a name which is not listed may belong to."""
+        server = self.server_named_in(name)
+        if server is not None:
+            return (server,)
+        return self.subset.servers if self.scope.names is NameStyle.PLAIN else ()
+
+    def prompt(self, name: str) -> PromptRef | None:
+        """The prompt of that name, or, because a server need not list what it answers, the one that its only possible server may
+        have under it."""
+        listed = self.prompts.get(name)
+        if listed is not None:
+            return listed
+        server = self.server_named_in(name)
+        if server is not None:
+            own = name.partition(SEPARATOR)[2]
+        else:
+            able = self._able("prompts")
+            own = name if self.scope.names is NameStyle.PLAIN and len(able) == 1 else ""
+            server = able[0] if own else None
+        if not own or server not in self._able("prompts"):
+            return None
+        return PromptRef(name, server, own, None)
+
+    def owner_of(self, uri: str, handed_out_by: str | None) -> str | None:
+        """The server a URI belongs to: one that lists it, that handed it out, that has a template for it, that alone lists such
+        URIs, or that alone has resources. Nobody is asked whether it knows it."""
+        entry = self.resources.get(uri)
+        if entry is not None:
+            return entry.server
+        if handed_out_by in self.subset.servers:
+            return handed_out_by
+        template = first_matching(self.templates, uri)
+        if template is not None:
+            return template.server
+        alike = self.schemes.get(scheme_of(uri) or "", frozenset())
+        candidates = alike or self._able("resources")
+        return next(iter(candidates)) if len(candidates) == 1 else None
+
+    def _able(self, capability: str) -> list[str]:
+        return [server for server in self.subset.servers if capability in self.capabilities.get(server, {})]
+
+    def template(self, uri: str) -> tuple[UriTemplate, Entry] | None:
+        return next((found for found in self.templates if found[1].name == uri), None)
+
+    def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:
+        """What the gates say of a name, whether or not its server lists it. One that it does not list is never judged more
+        kindly than what it looks like."""
+        if not self.subset.admits_kind(server, name, kind):
+            return Denied(Gate.VISIBILITY, "outside the scope", UNKNOWN)
+        if self._lists(kind, server, name):
+            return decide(self.plan.gates, kind, server, name, quarantined=self.quarantined)
+        excluded = self.subset.denies_lookalike(server, name, kind)
+        if excluded is not None:
+            return Denied(Gate.VISIBILITY, excluded.detail, UNKNOWN)
+        looks = judged_skeleton(name, kind)
+        alike = any(s == server and judged_skeleton(n, kind) == looks for s, n in self.withheld.get(kind, ()))
+        return decide_unlisted(
+            self.plan.gates, kind, server, name, quarantined=self.quarantined, withheld=(looks,) if alike else ()
+        )
+
+    def _lists(self, kind: PatternKind, server: str, name: str) -> bool:
+        if kind is PatternKind.TOOL:
+            return (server, name) in self.tool_names.to_wire
+        if kind is PatternKind.PROMPT:
+            return any(prompt.server == server and prompt.name == name for prompt in self.prompts.values())
+        entry = self.resources.get(name)
+        template = self.template(name) if entry is None else None
+        owner = entry.server if entry is not None else (template[1].server if template is not None else None)
+        return owner == server
+
+    def index(self, search_index: SearchIndex) -> SearchIndex:
+        """Keep what searching it needs, as long as the view."""
+        self.search_index = search_index
+        return search_index
+
+    def shown(self, tool: ToolRef, task_aware: bool) -> TaskSupport | None:
+        return shown_support(
+            self.plan.calls.annotation_mode,
+            action_of(tool.decision),
+            upstream_tasks=tool.upstream_tasks,
+            upstream_support=tool.entry.task_support if tool.entry is not None else None,
+            task_aware=task_aware,
+            forced=tool.forced,
+        )
+
+    def render_tool(self, tool: ToolRef, audience: Audience) -> bytes:
+        assert tool.entry is not None
+        support = self.shown(tool, audience.task_aware)
+        return render(tool.entry, tool.wire, support, audience, notices=self._may_be_replaced(tool))
+
+    def _may_be_replaced(self, tool: ToolRef) -> bool:
+        """Whether a call of it may be answered with a notice of ours: it may take too long, be held, or give too much."""
+        record = self.plan.registry.records.get(tool.server)
+        cut = record is not None and bool(record.budgets.max_tool_output_bytes)
+        return cut or not tool.plain or self.plan.calls.delivery.promote_after_s > 0
+
+    def listing(self, kind: EntryKind, audience: Audience) -> list[bytes]:
+        """The rendered entries of one kind, in order, as this kind of caller sees them."""
+        key = (kind, audience)
+        found = self.rendered.get(key)
+        if found is None:
+            found = self.rendered[key] = list(self._render(kind, audience))
+        return found
+
+    def _render(self, kind: EntryKind, audience: Audience) -> Iterable[bytes]:
+        if kind is EntryKind.TOOL:
+            for tool in self.tools.values():
+                hidden = tool.unfit_for_headers and audience.generation is Generation.STATELESS
+                if tool.entry is not None and not hidden and self.shown(tool, audience.task_aware) is not None:
+                    yield self.render_tool(tool, audience)
+        elif kind is EntryKind.PROMPT:
+            for prompt in self.prompts.values():
+                if prompt.entry is not None:
+                    yield render(prompt.entry, prompt.wire, None, audience)
+        elif kind is EntryKind.RESOURCE:
+            for entry in self.resources.values():
+                yield bytes(entry.raw)
+        else:
+            for _, entry in self.templates:
+                yield bytes(entry.raw)
+
+
+def _refused(names: NameTable, pair: tuple[str, str]) -> bool:
+    return any(pair in collision.pairs for collision in names.refused)

@@ -1,0 +1,218 @@
+"""What one scope, narrowed by one session, sees of everything that is offered, and what may be done with it.
+
+A view is built once per change of the plan or of the lists, and then answers from dictionaries: the decision for each tool is
+taken when the view is built, by the same function that a call goes through, so what is listed and what may be called agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.caller import Caller
+from taskgate.core.catalog.annotate import TaskSupport, supports_tasks
+from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.links import scheme_of
+from taskgate.core.catalog.merge import Merged, merge
+from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
+from taskgate.core.catalog.uri_template import UriTemplate
+from taskgate.core.governance.decision import Denied, Forward, Gate
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.request import NO_WISH, SessionRequest
+from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
+from taskgate.core.scoping.subset import Subset, compose
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.view import PromptRef as PromptRef
+from taskgate.gateway.catalog.view import Quarantined
+from taskgate.gateway.catalog.view import ToolRef as ToolRef
+from taskgate.gateway.catalog.view import View as View
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.scope_record import ScopeRecord
+from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
+from taskgate.telemetry.logs import log
+
+MAX_VIEWS: Final = 2000
+
+
+def _policy(plan: Plan, scope: str) -> ScopePolicy:
+    """The scope in force; one that a reload took away shows nothing to the sessions that are still open in it."""
+    return plan.scopes.get(scope) or ScopePolicy(scope, enabled=False)
+
+
+class Views:
+    """The views in use, each rebuilt when what it was built from has changed."""
+
+    def __init__(self, catalogs: Catalogs, scope_record: ScopeRecord) -> None:
+        self._catalogs = catalogs
+        self._scope_record = scope_record
+        self._views: dict[tuple[str, SessionRequest], tuple[int, int, View]] = {}
+        self._whole: dict[str, tuple[int, int, View]] = {}
+        """The views of callers who do not narrow their scope, which is most: found without comparing any wishes."""
+        self._subsets: dict[tuple[str, SessionRequest, bool], tuple[int, Subset]] = {}
+
+    def subset(self, plan: Plan, scope: str, narrowing: SessionRequest, asking: bool = False) -> Subset:
+        """What a session of this scope gets. With `asking`, servers beyond the scope's limit raise NotAllowed."""
+        key = (scope, narrowing, asking)
+        found = self._subsets.get(key)
+        if found is not None and found[0] == plan.revision:
+            return found[1]
+        subset = compose(plan.registry, _policy(plan, scope), narrowing, asking=asking)
+        if len(self._subsets) >= MAX_VIEWS:
+            self._subsets.clear()
+        self._subsets[key] = (plan.revision, subset)
+        other = self._subsets.get((scope, narrowing, not asking))
+        if other is None or other[0] != plan.revision:
+            self._scope_record.composed(subset)
+        return subset
+
+    def forget(self, scopes: frozenset[str]) -> None:
+        """These scopes are no more; who still asks in one of them sees nothing."""
+        for scope in scopes:
+            self._whole.pop(scope, None)
+        for key in [key for key in self._views if key[0] in scopes]:
+            del self._views[key]
+        for wish in [wish for wish in self._subsets if wish[0] in scopes]:
+            del self._subsets[wish]
+
+    def current(self, plan: Plan, caller: Caller, narrowing: SessionRequest) -> View | None:
+        """The view if it is fresh: the hot path's one look-up."""
+        if narrowing is NO_WISH:
+            found = self._whole.get(caller.scope)
+        else:
+            found = self._views.get((caller.scope, narrowing))
+        if found is not None and found[0] == plan.revision and found[1] == self._catalogs.revision:
+            return found[2]
+        return None
+
+    async def view(self, plan: Plan, caller: Caller, narrowing: SessionRequest, *, listing: bool = False) -> View:
+        """What this caller sees of what is known. Only one that lists waits for servers of which nothing is known yet."""
+        view = self.current(plan, caller, narrowing)
+        if view is not None and self._catalogs.is_settled(view.subset.servers):
+            return view
+        subset = self.subset(plan, caller.scope, narrowing)
+        await self._catalogs.settled(subset.servers, listing=listing)
+        view = self.current(plan, caller, narrowing)
+        if view is None:
+            view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs)
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            fresh = (plan.revision, self._catalogs.revision, view)
+            if narrowing is NO_WISH:
+                self._whole[caller.scope] = fresh
+            else:
+                self._views[caller.scope, narrowing] = fresh
+            for note in view.notes:
+                log.warning("catalog", note=note)
+        return view
+
+
+def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalogs) -> View:
+    offers = {server: offer for server in subset.servers if (offer := catalogs.offer(server)) is not None}
+    capabilities = {server: offer.capabilities for server, offer in offers.items()}
+    found: dict[EntryKind, Merged] = {}
+    withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
+    for kind in EntryKind:
+        listed: dict[str, list[Entry]] = {}
+        for server, offer in offers.items():
+            entries = offer.entries.get(kind, ())
+            listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
+            if len(listed[server]) < len(entries):
+                shown = {e.name for e in listed[server]}
+                hidden = tuple((server, e.name) for e in entries if e.name not in shown)
+                withheld[_PATTERNS[kind]] = withheld.get(_PATTERNS[kind], ()) + hidden
+        found[kind] = merge(
+            kind,
+            listed,
+            scope.names,
+            reserved=_reserved(scope),
+            per_server=plan.limits.tools_per_upstream,
+            prefixes=plan.prefixes,
+        )
+    notes = [note for offer in offers.values() for note in offer.notes]
+    notes += [note for merged in found.values() for note in merged.notes]
+    tool_names = found[EntryKind.TOOL].names
+    assert tool_names is not None
+    return View(
+        scope,
+        subset,
+        plan,
+        {
+            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, subset.revision)
+            for name, e in found[EntryKind.TOOL].entries.items()
+        },
+        {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
+        found[EntryKind.RESOURCE].entries,
+        tuple((UriTemplate(name), e) for name, e in found[EntryKind.TEMPLATE].entries.items()),
+        tuple(notes),
+        tool_names,
+        capabilities,
+        catalogs.quarantined,
+        withheld,
+        _schemes((*found[EntryKind.RESOURCE].entries.values(), *found[EntryKind.TEMPLATE].entries.values())),
+    )
+
+
+def _schemes(entries: Iterable[Entry]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        scheme = scheme_of(entry.name)
+        if scheme is not None:
+            found.setdefault(scheme, set()).add(entry.server)
+    return {scheme: frozenset(servers) for scheme, servers in found.items()}
+
+
+def _reserved(scope: ScopePolicy) -> frozenset[str]:
+    """With plain names and no facade a server's tool wins over ours: the gateway is to be transparent there."""
+    transparent = scope.names is NameStyle.PLAIN and scope.mode is ScopeMode.DIRECT
+    return frozenset() if transparent else RESERVED_NAMES
+
+
+_PATTERNS: Final = {
+    EntryKind.TOOL: PatternKind.TOOL,
+    EntryKind.PROMPT: PatternKind.PROMPT,
+    EntryKind.RESOURCE: PatternKind.RESOURCE,
+    EntryKind.TEMPLATE: PatternKind.RESOURCE,
+}
+
+
+def _tool(
+    plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any], quarantined: Quarantined, revision: str
+) -> ToolRef:
+    decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=quarantined)
+    forced = plan.gates.rules.forced(entry.server, entry.name)
+    try:
+        params, unfit = param_headers_of(entry.input_schema), False
+    except InvalidParamHeader:
+        params, unfit = (), True
+    tasks = supports_tasks(capabilities)
+    raw_name = wire.raw(entry.name)
+    forwarded = type(decision) is Forward and decision.note is None
+    plain = forwarded and not forced and not params and entry.task_support is not TaskSupport.REQUIRED
+    return ToolRef(
+        name,
+        entry.server,
+        entry.name,
+        decision,
+        entry,
+        tasks,
+        forced,
+        raw_name,
+        params,
+        unfit,
+        revision,
+        plain,
+        "outputSchema" in entry.definition,
+        plan.plain_timeout_of(entry.server),
+    )
+
+
+def _visible(plan: Plan, subset: Subset, entry: Entry, quarantined: Quarantined) -> bool:
+    """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
+    if not subset.admits_kind(entry.server, entry.name, _PATTERNS[entry.kind]):
+        return False
+    decision = decide(plan.gates, _PATTERNS[entry.kind], entry.server, entry.name, quarantined=quarantined)
+    if not isinstance(decision, Denied):
+        return True
+    return entry.kind is EntryKind.TOOL and decision.gate is not Gate.VISIBILITY

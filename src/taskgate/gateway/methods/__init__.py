@@ -1,0 +1,1 @@
+"""What a peer may ask or say, beyond calls."""

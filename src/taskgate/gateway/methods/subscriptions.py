@@ -1,0 +1,232 @@
+"""Following resources and lists: `resources/subscribe` of stateful sessions, `subscriptions/listen` of stateless callers.
+
+News from upstreams comes in once, over the listening link, and fans out to whoever follows. A session with a conversation of its
+own with a stateful server subscribes over that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import Generation
+from taskgate.core.generations.stateless_2026 import SUBSCRIPTION, TASKS_EXTENSION, missing_capability
+from taskgate.core.meta import with_meta
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Raw
+from taskgate.gateway.calls.context import Context
+from taskgate.gateway.calls.read_things import agreed, owner_of
+from taskgate.gateway.relay.upstream_call import Errand
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
+from taskgate.ports.upstream import LISTENER, Link, Upstream
+
+MAX_LISTENS: Final = 10_000
+MAX_URIS: Final = 1000
+LIST_CHANGED: Final = {
+    EntryKind.TOOL: ("toolsListChanged", "notifications/tools/list_changed"),
+    EntryKind.PROMPT: ("promptsListChanged", "notifications/prompts/list_changed"),
+    EntryKind.RESOURCE: ("resourcesListChanged", "notifications/resources/list_changed"),
+    EntryKind.TEMPLATE: ("resourcesListChanged", "notifications/resources/list_changed"),
+}
+
+
+def kinds_in(method: str) -> frozenset[EntryKind]:
+    """The kinds of entries that a `list_changed` notification is about."""
+    return frozenset(kind for kind, (_, name) in LIST_CHANGED.items() if name == method)
+
+
+UPDATED: Final = "notifications/resources/updated"
+
+
+@dataclass(eq=False, slots=True)
+class Listen:
+    """One open `subscriptions/listen`."""
+
+    request: Request
+    lists: frozenset[str]
+    uris: dict[str, str] = field(default_factory=dict)
+    tasks: frozenset[str] = frozenset()
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, method: str, params: bytes | None) -> None:
+        members = wire.members_of(params) if params is not None else {}
+        stamped = with_meta(members, {SUBSCRIPTION: Raw(self.request.message.id or b"null")})
+        self.request.notify(method, wire.join(stamped))
+
+
+class Subscriptions:
+    def __init__(self) -> None:
+        self._listens: set[Listen] = set()
+
+    def __len__(self) -> int:
+        return len(self._listens)
+
+    async def subscribe(self, context: Context, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = await owner_of(context, request, uri)
+        await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
+        if len(session.subscriptions) >= MAX_URIS:
+            raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
+        result = await self._tell_upstream(context, request, server, uri)
+        session.subscriptions[uri] = server
+        return result
+
+    async def unsubscribe(self, context: Context, request: Request) -> bytes:
+        session, uri = _session_and_uri(request)
+        server = session.subscriptions.pop(uri, None)
+        if server is None or server not in context.upstreams:
+            return b"{}"
+        return await self._tell_upstream(context, request, server, uri)
+
+    async def _tell_upstream(self, context: Context, request: Request, server: str, uri: str) -> bytes:
+        upstream = context.upstreams[server]
+        link = await upstream.link(request.link_key, request.face)
+        if link.generation is Generation.STATEFUL:
+            method = request.message.method
+            errand = Errand(upstream, method, request.members(), uri, context.plan.timeout_of(server))
+            return await context.relay.carry(request, errand)
+        assert request.session is not None
+        if request.message.method == "resources/subscribe":
+            if uri not in request.session.watched:
+                await upstream.watch(uri, request.link_key)
+                request.session.watched.add(uri)
+        elif uri in request.session.watched:
+            request.session.watched.discard(uri)
+            await upstream.unwatch(uri, request.link_key)
+        return b"{}"
+
+    async def release(self, upstreams: Mapping[str, Upstream], session: Session) -> None:
+        """A session ended: what was followed only for it over a shared link is let go."""
+        for uri, server in session.subscriptions.items():
+            upstream = upstreams.get(server)
+            if upstream is not None and uri in session.watched:
+                await upstream.unwatch(uri, session.link_key)
+
+    async def listen(self, context: Context, request: Request) -> bytes:
+        """Keep the request open and tell what was asked for, until the caller or the gateway goes."""
+        if len(self._listens) >= MAX_LISTENS:
+            raise GatewayFault("overloaded", "Too many subscriptions are open; try again later.", retry_after_s=30)
+        wanted = request.params.get("notifications")
+        if type(wanted) is not dict:
+            raise CallerError("invalid_params", 'subscriptions/listen needs "notifications", an object.')
+        await context.views.view(context.plan, request.caller, request.narrowing)
+        listen = Listen(request, frozenset(name for name, _ in LIST_CHANGED.values() if wanted.get(name) is True))
+        await self._watch(context, listen, wanted.get("resourceSubscriptions"))
+        found = await self._watch_tasks(context, listen, wanted.get("taskIds"))
+        self._listens.add(listen)
+        try:
+            honoured: dict[str, Any] = dict.fromkeys(sorted(listen.lists), True)
+            if listen.uris:
+                honoured["resourceSubscriptions"] = list(listen.uris)
+            if listen.tasks:
+                honoured["taskIds"] = sorted(listen.tasks)
+            listen.tell("notifications/subscriptions/acknowledged", wire.encode({"notifications": honoured}))
+            await self._catch_up(context, listen, found)
+            await listen.ended.wait()
+        finally:
+            self._listens.discard(listen)
+            for uri, server in listen.uris.items():
+                await context.upstreams[server].unwatch(uri, request.link_key)
+        meta = {SUBSCRIPTION: Raw(request.message.id or b"null")}
+        return wire.encode({"resultType": "complete", "_meta": meta})
+
+    async def _watch(self, context: Context, listen: Listen, uris: Any) -> None:
+        if type(uris) is not list:
+            return
+        for uri in uris[:MAX_URIS]:
+            if type(uri) is not str:
+                continue
+            server = await owner_of(context, listen.request, uri)
+            await agreed(context, listen.request, PatternKind.RESOURCE, server, uri, uri)
+            await context.upstreams[server].watch(uri, listen.request.link_key)
+            listen.uris[uri] = server
+
+    async def _watch_tasks(self, context: Context, listen: Listen, task_ids: Any) -> list[Task]:
+        if type(task_ids) is not list:
+            return []
+        envelope = listen.request.envelope
+        if envelope is None or not envelope.wants_tasks:
+            raise missing_capability(
+                {"extensions": {TASKS_EXTENSION: {}}}, "Declare the tasks extension to follow tasks."
+            )
+        found: list[Task] = []
+        for task_id in task_ids[:MAX_URIS]:
+            try:
+                task = await context.tasks.desk.find(listen.request, task_id)
+            except CallerError:
+                continue
+            found.append(task)
+            context.tasks.methods.wanted(task)
+        listen.tasks = frozenset(task.id for task in found)
+        return found
+
+    async def _catch_up(self, context: Context, listen: Listen, found: list[Task]) -> None:
+        """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
+        desk = context.tasks.desk
+        for before in found:
+            now = await desk.store.get(before.id)
+            if now is not None and (now.state.is_terminal or now.revision != before.revision):
+                detailed = await desk.detailed(now)
+                detailed.pop("resultType", None)
+                listen.tell("notifications/tasks", wire.encode(detailed))
+
+    def following(self, task_id: str) -> list[Listen]:
+        return [listen for listen in self._listens if task_id in listen.tasks]
+
+    def updated(self, sessions: Iterable[Session], link: Link, params: Raw | None) -> None:
+        """A resource changed: tell the sessions that follow it over the link that said so."""
+        uri = _uri_in(params)
+        watched = link.generation is Generation.STATELESS or link.key.session == LISTENER
+        for session in sessions:
+            if session.subscriptions.get(uri) == link.server and (uri in session.watched) is watched:
+                session.notify(UPDATED, bytes(params or b"{}"))
+
+    def updated_for_listens(self, link: Link, params: Raw | None) -> None:
+        uri = _uri_in(params)
+        for listen in list(self._listens):
+            concerned = link.key.principal in ("", listen.request.caller.principal)
+            if concerned and listen.uris.get(uri) == link.server:
+                listen.tell(UPDATED, bytes(params or b"{}"))
+
+    def lists_changed(self, sessions: Iterable[Session], kinds: Iterable[EntryKind], concerns: Any) -> None:
+        """Lists changed: tell those whose scope the change concerns, each kind once."""
+        changes = {LIST_CHANGED[kind] for kind in kinds}
+        for session in sessions:
+            if concerns(session.caller, session.narrowing):
+                for _, method in changes:
+                    session.notify(method, None)
+        for listen in list(self._listens):
+            if concerns(listen.request.caller, listen.request.narrowing):
+                for name, method in changes:
+                    if name in listen.lists:
+                        listen.tell(method, None)
+
+    def end_scope(self, scope: str) -> None:
+        for listen in self._listens:
+            if listen.request.caller.scope == scope:
+                listen.ended.set()
+
+    def end_all(self) -> None:
+        for listen in self._listens:
+            listen.ended.set()
+
+
+def _uri_in(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else None
+    uri = value.get("uri") if type(value) is dict else None
+    return uri if type(uri) is str else ""
+
+
+def _session_and_uri(request: Request) -> tuple[Session, str]:
+    uri = request.params.get("uri")
+    if type(uri) is not str:
+        raise CallerError("invalid_params", f'{request.message.method} needs "uri", a string.')
+    assert request.session is not None
+    return request.session, uri

@@ -1,0 +1,162 @@
+"""Scopes that an operator hands over while the gateway runs, each for a time: one task of a scheduler, one scope.
+
+A scope comes as the flat map of strings that schedulers keep beside a task (`core.scoping.task_config`) and is served at an address
+of its own, to the bearer of a token of its own. It is kept in the store, ends by itself, and is subject to the same registry,
+rules and budgets as the scopes of the file. Only `Reload` puts it into the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core.audit import Entry
+from taskgate.core.errors import CallerError
+from taskgate.core.scoping.scope import HelperTools, ScopePolicy
+from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_config
+from taskgate.gateway.events.events import TemporaryScopesChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.plan.plan import Plan
+from taskgate.ports.scope_store import KeptScope, ScopeStore
+from taskgate.telemetry.logs import log
+
+MOST_SCOPES: Final = 1000
+SHORTEST_MS: Final = 1000
+LONGEST_MS: Final = 7 * 24 * 3600 * 1000
+LONGEST_LABEL: Final = 200
+MOST_CONFIG_BYTES: Final = 64 * 1024
+NAME_PREFIX: Final = "tmp-"
+TOKEN_PREFIX: Final = "tgs_"
+"""By it the door knows a token whose scope has ended, and does not take its bearer for a caller without a token."""
+
+
+class TemporaryScope(msgspec.Struct, frozen=True):
+    """One scope as it was handed over. Of its token only the digest is kept."""
+
+    name: str
+    label: str
+    config: dict[str, str]
+    token_sha256: str
+    created_by: str
+    created_ms: int
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A new scope, and its token, which is told once."""
+
+    scope: TemporaryScope
+    token: str
+
+
+class TemporaryScopes:
+    def __init__(self, store: ScopeStore, session_ends: SessionEnds, events: EventHub) -> None:
+        self._store = store
+        self._session_ends = session_ends
+        self._events = events
+        self._scopes: dict[str, TemporaryScope] = {}
+        self._by_token: dict[str, TemporaryScope] = {}
+        self._opening = 0
+
+    async def start(self) -> None:
+        """What was handed over before a restart serves on; what ended meanwhile is put down as ended."""
+        for kept in await self._store.kept_scopes():
+            self._put(msgspec.json.decode(kept.body, type=TemporaryScope))
+        await self.end_expired()
+        if self._scopes:
+            self._events.publish(TemporaryScopesChanged(frozenset()))
+
+    async def hand_over(
+        self, plan: Plan, config: Mapping[str, str], lifetime_ms: int, *, label: str, by: str
+    ) -> HandedOver:
+        """Raises TaskConfigError for a map that is no scope, CallerError for anything else that cannot be."""
+        if len(self._scopes) + self._opening >= MOST_SCOPES:
+            raise CallerError("overloaded", f"{MOST_SCOPES} temporary scopes are open; end some first.")
+        if not SHORTEST_MS <= lifetime_ms <= LONGEST_MS:
+            raise CallerError("invalid_params", f"lifetime_ms must be from {SHORTEST_MS} to {LONGEST_MS} (7 days).")
+        if len(label) > LONGEST_LABEL or len(msgspec.json.encode(config)) > MOST_CONFIG_BYTES:
+            raise CallerError("invalid_params", "The label or the map is too long.")
+        name = NAME_PREFIX + secrets.token_hex(10)
+        policy = scope_from_task_config(config, name, plan.profiles)
+        if not policy.enabled:
+            raise TaskConfigError(['mcp.enabled is not "true", so this task uses no MCP and needs no scope.'])
+        token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), clock.wall_ms()
+        digest = hashlib.sha256(token.encode("ascii")).hexdigest()
+        scope = TemporaryScope(name, label, dict(config), digest, by, now, now + lifetime_ms)
+        self._opening += 1
+        try:
+            await self._store.keep_scope(KeptScope(name, scope.expires_ms, msgspec.json.encode(scope)), _opened(scope))
+        finally:
+            self._opening -= 1
+        self._put(scope)
+        self._events.publish(TemporaryScopesChanged(frozenset()))
+        log.info("scope handed over", scope=name, label=label, by=by, expires_ms=scope.expires_ms)
+        return HandedOver(scope, token)
+
+    async def end(self, name: str, by: str) -> bool:
+        """Whether there was such a scope. From now on its token opens nothing, and its sessions are over."""
+        scope = self._scopes.get(name)
+        if scope is None:
+            return False
+        await self._end(scope, f"deleted by {by}", by)
+        return True
+
+    async def end_expired(self) -> None:
+        """Called once a second."""
+        now = clock.wall_ms()
+        for scope in [scope for scope in self._scopes.values() if scope.expires_ms <= now]:
+            await self._end(scope, "its time is over", "")
+
+    async def _end(self, scope: TemporaryScope, why: str, by: str) -> None:
+        """Off the disk first: what could not be forgotten there would serve again after a restart."""
+        ended = Entry(0, "scope_ended", by, scope.name, kind="scope", decision="ended", reason=why)
+        await self._store.forget_scope(scope.name, ended)
+        if self._scopes.pop(scope.name, None) is None:
+            return
+        del self._by_token[scope.token_sha256]
+        self._events.publish(TemporaryScopesChanged(frozenset({scope.name})))
+        await self._session_ends.end_scope(scope.name)
+        log.info("temporary scope ended", scope=scope.name, label=scope.label, why=why)
+
+    def _put(self, scope: TemporaryScope) -> None:
+        self._scopes[scope.name] = self._by_token[scope.token_sha256] = scope
+
+    def scope_of_token(self, digest: str) -> str | None:
+        """The scope that the bearer of this token may use, and no other."""
+        scope = self._by_token.get(digest)
+        return scope.name if scope is not None and clock.wall_ms() < scope.expires_ms else None
+
+    def all(self) -> tuple[TemporaryScope, ...]:
+        return tuple(self._scopes.values())
+
+    def find(self, name: str) -> TemporaryScope | None:
+        return self._scopes.get(name)
+
+    def merged(self, plan: Plan) -> Plan:
+        """A plan with these scopes in it, read with the profiles that it has now."""
+        if not self._scopes:
+            return plan
+        policies = {name: self._policy(plan, scope) for name, scope in self._scopes.items()}
+        return replace(plan, scopes={**plan.scopes, **policies}, temporary_scopes=frozenset(policies))
+
+    def _policy(self, plan: Plan, scope: TemporaryScope) -> ScopePolicy:
+        try:
+            return scope_from_task_config(scope.config, scope.name, plan.profiles)
+        except TaskConfigError as problem:
+            # Its profile was taken away by a reload: to show less is always right.
+            log.warning("temporary scope shows nothing", scope=scope.name, label=scope.label, why=problem.message)
+            return ScopePolicy(scope.name, enabled=False, helper_tools=HelperTools.NEVER)
+
+
+def _opened(scope: TemporaryScope) -> Entry:
+    asked = {"label": scope.label, "expires_ms": scope.expires_ms, "config": scope.config}
+    reason = msgspec.json.encode(asked).decode("utf-8")
+    return Entry(0, "scope_handed_over", scope.created_by, scope.name, kind="scope", decision="served", reason=reason)

@@ -1,0 +1,190 @@
+"""What upstreams say outside any request, and who is to hear it: changed lists and resources, logs, questions, comings, goings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.activity.events import EventKind
+from taskgate.core.caller import Caller
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import TaskgateError
+from taskgate.core.questions import Answer, Question, not_supported
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.wire import Raw
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.events.events import ElicitationCompleted, ListsChanged, ScopesChanged
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.questions.activity import Activity
+from taskgate.gateway.questions.asker import Asker, session_key
+from taskgate.gateway.questions.server_elicitations import ServerElicitations
+from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
+from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.ports.upstream import LISTENER, Link, LinkKey
+from taskgate.telemetry.logs import log
+
+MAY_BE_ANOTHER: Final = frozenset(
+    {
+        EventKind.SERVER_CONNECTED,
+        EventKind.SERVER_RECONNECTED,
+        EventKind.SERVER_HEALTH_DEGRADED,
+        EventKind.SERVER_HEALTH_RESTORED,
+    }
+)
+"""After these a server may offer something else than before: it was restarted, or lost our session."""
+
+
+class UpstreamNews:
+    """Hears every link of every upstream."""
+
+    def __init__(
+        self,
+        plan: Live[Plan],
+        catalogs: Catalogs,
+        views: Views,
+        sessions: SessionTable,
+        subscriptions: Subscriptions,
+        *,
+        activity: Activity,
+        asker: Asker,
+        urls: UrlElicitations,
+        pages: ServerElicitations,
+        events: EventHub,
+    ) -> None:
+        self._plan = plan
+        self._catalogs = catalogs
+        self._views = views
+        self._sessions = sessions
+        self._subscriptions = subscriptions
+        self._activity = activity
+        self._asker = asker
+        self._urls = urls
+        self._pages = pages
+        events.subscribe(ElicitationCompleted, self._elicitation_completed)
+        events.subscribe(ListsChanged, self._lists_changed)
+        events.subscribe(ScopesChanged, self._scopes_changed)
+
+    def on_notification(self, link: Link, method: str, params: Raw | None) -> None:
+        if method.endswith("/list_changed"):
+            self._catalogs.changed(link.server, kinds_in(method))
+        elif method == COMPLETE:
+            self._elicitation_completed(ElicitationCompleted(link.server, params))
+        elif method == UPDATED:
+            self._resource_updated(link, params)
+        elif method.startswith("taskgate/"):
+            log.info("undelivered", server=link.server, detail=bytes(params or b"").decode("utf-8", "replace"))
+        else:
+            for session in self._sessions_on(link):
+                raw = bytes(params) if params is not None else None
+                feed = self._activity.of_session(session)
+                if feed is not None:
+                    self._activity.heard(feed, link.server, method, raw)
+                if method != "notifications/message" or session.wants_log(_level(params)):
+                    session.notify(method, raw)
+
+    def _resource_updated(self, link: Link, params: Raw | None) -> None:
+        """A session's own link concerns that session alone; a shared one all who follow over it, and who follow no other way."""
+        own = self._sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            self._subscriptions.updated([own], link, params)
+            return
+        self._subscriptions.updated(self._sessions, link, params)
+        self._subscriptions.updated_for_listens(link, params)
+        self._activity.resource_updated(link.server, params)
+
+    def _elicitation_completed(self, event: ElicitationCompleted) -> None:
+        """An address has done its work: only the caller that was given it hears of that."""
+        server, params, request = event.server, event.params, event.request
+        raw = bytes(params) if params is not None else None
+        own = request.session if request is not None and not request.answered else None
+        for session in self._sessions:
+            if self._urls.over(session, server, params):
+                if own is session and request is not None:
+                    request.notify(COMPLETE, raw)
+                else:
+                    session.notify(COMPLETE, raw)
+                return
+
+    async def on_question(self, link: Link, question: Question) -> Answer:
+        """A question that belongs to no call we know of: put it to the one caller with calls open there, or to the operator if
+        there are several. Where nobody has a call open it goes to the caller that the link is open for. One in the vendor's list
+        form always comes here, because we answer it ourselves, or not at all.
+        """
+        if question.is_list:
+            return self._pages.answer(link, question)
+        own = self._sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            return await self._asker.ask_undecided(session_key(own), [own], question)
+        callers = link.askers or {session_key(session) for session in self._sessions_on(link)}
+        if not callers:
+            return not_supported(question.method)
+        if len(callers) > 1:
+            return await self._asker.ask_operator(question)
+        caller = next(iter(callers))
+        sessions = [session for session in self._sessions if session.in_flight and session_key(session) == caller]
+        return await self._asker.ask_undecided(caller, sessions, question)
+
+    def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
+        if reason is not None:
+            log.warning("server lost", server=link.server, why=reason.message)
+
+    def on_server(self, server: str, kind: EventKind, data: Mapping[str, Any], key: LinkKey | None = None) -> None:
+        """A server came, went or is not well: tell those in whose scope it is, or the one whose conversation it was."""
+        if kind is EventKind.SERVER_RECONNECTED:
+            log.info("server reconnected", server=server)
+        if kind in MAY_BE_ANOTHER:
+            self._catalogs.changed(server)
+        told = dict(data)
+        own = self._sessions.get(key.session) if key is not None and key.session else None
+        if own is not None:
+            feed = self._activity.of_session(own)
+            if feed is not None:
+                feed.tell(kind, server, told)
+        elif key is None or key.session in ("", LISTENER):
+            self._activity.tell_all(kind, server, told, lambda scope: self._in_scope(server, scope))
+
+    def _in_scope(self, server: str, scope: str) -> bool:
+        plan = self._plan.value
+        return scope in plan.scopes and server in self._views.subset(plan, scope, SessionRequest()).servers
+
+    def _sessions_on(self, link: Link) -> list[Session]:
+        own = self._sessions.get(link.key.session) if link.key.session else None
+        if own is not None:
+            return [own]
+        if link.key.session:
+            return []
+        return [
+            session
+            for session in self._sessions
+            if session.in_flight and (not link.key.principal or session.caller.principal == link.key.principal)
+        ]
+
+    def _scopes_changed(self, _event: ScopesChanged) -> None:
+        """Anybody may be shown something else now."""
+        self._subscriptions.lists_changed(self._sessions, tuple(EntryKind), lambda _caller, _narrowing: True)
+
+    def _lists_changed(self, event: ListsChanged) -> None:
+        server, kinds = event.server, event.kinds
+
+        def concerns(caller: Caller, narrowing: SessionRequest) -> bool:
+            plan = self._plan.value
+            if caller.scope not in plan.scopes:
+                return False
+            return server in self._views.subset(plan, caller.scope, narrowing).servers
+
+        self._subscriptions.lists_changed(self._sessions, kinds, concerns)
+        for method in {LIST_CHANGED[kind][1] for kind in kinds}:
+            for feed in self._activity.feeds():
+                if self._in_scope(server, feed.scope):
+                    self._activity.heard(feed, server, method, None)
+
+
+def _level(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else {}
+    level = value.get("level") if type(value) is dict else None
+    return level if type(level) is str else "info"

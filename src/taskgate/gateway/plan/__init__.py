@@ -1,0 +1,1 @@
+"""What the configuration says, as the gateway runs by it."""

@@ -1,0 +1,141 @@
+"""Servers that a caller brought along while the gateway runs. They live until they are removed or the gateway ends.
+
+Off unless the operator switches it on (`facade.add_server`: `session` for callers on standard streams only, `on` for all), and
+then a governed call like any other. A program is started for a caller on standard streams only, and never by a shell; an address
+must be a public https one, and is connected to only where it leads to the open internet. A guest passes the same gates as any
+server of the scope it was added to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.patterns import PatternSet
+from taskgate.core.peer_url import check_peer_url
+from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
+from taskgate.gateway.plan.plan import Plan
+from taskgate.mcp.addresses import is_public_address
+from taskgate.ports.upstream import Upstream
+
+MAX_GUESTS: Final = 20
+CONNECT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewServer:
+    """What a caller says about a server: an address, or a program to start."""
+
+    name: str
+    url: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    scope: str
+    record: RegistryRecord
+    upstream: Upstream
+
+
+def _refuse_inner(host: str) -> None:
+    """Numbers are judged here, for a clear answer; names when they are resolved, by the connection itself."""
+    number = host.strip("[]")
+    if number == "localhost" or (
+        (number.replace(".", "").isdigit() or ":" in number) and not is_public_address(number)
+    ):
+        raise CallerError(
+            "invalid_params", "The address leads into this machine or a private network; servers there are not added."
+        )
+
+
+class Guests:
+    def __init__(self, make: Callable[[NewServer], Upstream], *, local: bool) -> None:
+        """`local`: the only caller is the one who started this gateway."""
+        self._make = make
+        self._local = local
+        self._guests: dict[str, Guest] = {}
+        self._adding: set[str] = set()
+
+    def allowed(self, plan: Plan) -> bool:
+        mode = plan.add_server or "off"
+        return mode == "on" or (mode == "session" and self._local)
+
+    def check(self, plan: Plan, new: NewServer) -> None:
+        """May this server be added? Raises with what to do if not."""
+        if not self.allowed(plan):
+            raise CallerError(
+                "invalid_params", "Servers cannot be added here. The operator can allow it with facade.add_server."
+            )
+        if (new.url is None) == (new.command is None):
+            raise CallerError("invalid_params", "Give either url (an address) or command (a program to start).")
+        if new.command is not None and not self._local:
+            raise CallerError("invalid_params", "Programs are started for local callers only; give a url.")
+        if new.url is not None:
+            _refuse_inner(check_peer_url(new.url).ascii_host)
+        if new.name in plan.registry.records or new.name in self._adding:
+            raise CallerError("invalid_params", f"There is a server {new.name[:80]!r} already; choose another name.")
+        if len(self._guests) + len(self._adding) >= MAX_GUESTS:
+            raise CallerError("invalid_params", f"There are {MAX_GUESTS} added servers already; remove some.")
+
+    async def add(self, plan: Plan, scope: str, new: NewServer) -> None:
+        """Connect to it, and keep it if that works."""
+        kind = TransportKind.STDIO if new.command is not None else TransportKind.HTTP
+        record = RegistryRecord(new.name, kind, new.name, PatternSet.of(("*",)))
+        problems = Registry.build([*plan.registry.records.values(), record]).problems
+        bad = next((problem for problem in problems if problem.server == new.name), None)
+        if bad is not None:
+            raise CallerError("invalid_params", f"The name {new.name[:80]!r} cannot be used: {bad.message}")
+        upstream = self._make(new)
+        self._adding.add(new.name)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await upstream.listening_link()
+        except BaseException as problem:
+            await upstream.close()
+            if not isinstance(problem, TaskgateError | TimeoutError):
+                raise
+            why = problem.message if isinstance(problem, TaskgateError) else "it took too long"
+            raise CallerError("invalid_params", f"The server was not added: {why}") from None
+        finally:
+            self._adding.discard(new.name)
+        self._guests[new.name] = Guest(scope, record, upstream)
+
+    def check_removal(self, plan: Plan, name: str) -> None:
+        """May this server be removed? Raises with what to do if not."""
+        if not self.allowed(plan):
+            raise CallerError(
+                "invalid_params", "Servers cannot be removed here. The operator can allow it with facade.add_server."
+            )
+        if name not in self._guests:
+            raise CallerError("invalid_params", f"{name[:80]!r} was not added by add_server, so it stays.")
+
+    async def remove(self, plan: Plan, name: str) -> None:
+        self.check_removal(plan, name)
+        await self._guests.pop(name).upstream.close()
+
+    def merged(self, plan: Plan, upstreams: Mapping[str, Upstream]) -> tuple[Plan, Mapping[str, Upstream]]:
+        """A plan with the guests in it; one whose name the operator has taken meanwhile stays out."""
+        guests = {name: guest for name, guest in self._guests.items() if name not in plan.registry.records}
+        if not guests:
+            return plan, upstreams
+        records = [*plan.registry.records.values(), *(guest.record for guest in guests.values())]
+        scopes = dict(plan.scopes)
+        for name, guest in guests.items():
+            scope = scopes.get(guest.scope)
+            if scope is not None:
+                ceiling = (*scope.allowed_servers, name) if scope.allowed_servers is not None else None
+                scopes[guest.scope] = replace(
+                    scope, default_servers=(*scope.default_servers, name), allowed_servers=ceiling
+                )
+        merged = replace(plan, registry=plan.registry.replaced_by(records), scopes=scopes)
+        return merged, {**upstreams, **{name: guest.upstream for name, guest in guests.items()}}
+
+    async def close(self) -> None:
+        await asyncio.gather(*(guest.upstream.close() for guest in self._guests.values()), return_exceptions=True)

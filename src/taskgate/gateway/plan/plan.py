@@ -1,0 +1,182 @@
+"""One configuration, compiled: what the gateway works from until the next reload puts another plan in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from taskgate.core.catalog.annotate import AnnotationMode
+from taskgate.core.catalog.pin import PinMode
+from taskgate.core.delivery import DeliverySettings
+from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.pipeline import Gates, open_gates
+from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
+from taskgate.core.scoping.profiles import Profile
+from taskgate.core.scoping.registry import Registry
+from taskgate.core.scoping.scope import ScopePolicy
+from taskgate.core.tasks.classes import ToolClass, fix_class
+from taskgate.gateway.plan.features import Features
+from taskgate.ports.approval_store import PendingLimits
+from taskgate.ports.policy_engine import PolicyEngine
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    request_bytes: int = 4 * MIB
+    result_bytes: int = 16 * MIB
+    tools_per_upstream: int = 1000
+    list_pages: int = 100
+    list_timeout_s: float = 30.0
+    list_max_age_s: float = 60.0
+    sessions: int = 10_000
+    session_idle_s: float = 1800.0
+    open_tasks_per_caller: int = 200
+    pending_approvals_per_caller: int = 20
+    queue_per_server: int = 1000
+    calls_per_second: float | None = None
+    """Of one caller; None is no limit."""
+    burst: int = 50
+    calls_in_flight: int = 10_000
+    questions_per_server: int = 100
+    question_timeout_s: float = 600.0
+    busy_after_s: float = 0.5
+    json_depth: int = 64
+    json_nodes: int = 100_000
+    stream_bytes: int = MIB
+    stream_events: int = 256
+    events_per_caller: int = 1_000
+    events_age_s: float = 1800.0
+    timers_per_session: int = 100
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 60.0
+    drain_s: float = 25.0
+    sessions_per_caller: int = 2_500
+    anonymous_sessions: int = 5_000
+    connections: int = 10_000
+    connections_per_address: int = 5_000
+    anonymous_pending_approvals: int = 200
+    header_count: int = 100
+    header_bytes: int = 64 * 1024
+
+
+def pending_limits(limits: Limits) -> PendingLimits:
+    """How many approvals may be open."""
+    return PendingLimits(limits.pending_approvals_per_caller, limits.anonymous_pending_approvals)
+
+
+class ExecuteOn(StrEnum):
+    """What starts a task that waited for an approver."""
+
+    DEMAND = "demand"
+    APPROVAL = "approval"
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTrait:
+    """What the operator knows about one tool."""
+
+    tool_class: ToolClass | None = None
+    key_argument: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """How calls are run and delivered where nothing else is said."""
+
+    timeout_s: float = 600.0
+    sync_timeout_s: float = 60.0
+    annotation_mode: AnnotationMode = AnnotationMode.AUTO
+    execute_on: ExecuteOn = ExecuteOn.DEMAND
+    delivery: DeliverySettings = field(default_factory=DeliverySettings)
+    default_ttl_ms: int = 600_000
+    max_ttl_ms: int = 86_400_000
+    facade_ttl_ms: int = 300_000
+    """How long tasks made by the facade's tools are kept: their callers cannot say."""
+    keep_result_ms: int = 300_000
+    """How long a result can be read from the end of its task on, at the least."""
+    seed_task_codes: bool = False
+    poll_ms: int = 1_000
+    approval_poll_ms: int = 15_000
+
+
+class Elicits(StrEnum):
+    """How the caller itself is shown an approval, where its workflow says so."""
+
+    FORM = "form"
+    URL = "url"
+
+
+@dataclass(frozen=True, slots=True)
+class Governing:
+    """What governance needs besides the gates: the policies, the people, and what is hidden from them."""
+
+    policy: PolicyEngine | None = None
+    approvers: Mapping[str, Approver] = field(default_factory=dict)
+    roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The roles of every principal with a token, for policies."""
+    redactions: Mapping[str, Redaction] = field(default_factory=dict)
+    elicits: Mapping[str, Elicits] = field(default_factory=dict)
+    """Workflows whose question may be shown to the caller itself."""
+    grants: bool = True
+    longest_grant_ms: int = 3_600_000
+    pins: PinMode = PinMode.WARN
+    pin_new_tools: bool = False
+    """`pins: strict`: a tool never seen before is quarantined too."""
+    public_url: str | None = None
+
+    def redaction(self, workflow: str) -> Redaction:
+        return self.redactions.get(workflow, NOTHING_HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    revision: int
+    registry: Registry
+    scopes: Mapping[str, ScopePolicy]
+    default_scope: str = "default"
+    gates: Gates = field(default_factory=open_gates)
+    limits: Limits = Limits()
+    calls: CallSettings = CallSettings()
+    trusted: frozenset[str] = frozenset()
+    """Servers whose annotations are believed."""
+    traits: Mapping[tuple[str, str], ToolTrait] = field(default_factory=dict)
+    governing: Governing = field(default_factory=Governing)
+    disabled_scopes: frozenset[str] = frozenset()
+    refuse_questions: frozenset[str] = frozenset()
+    """Servers whose questions may not wait in an inbox."""
+    refuse_sampling: frozenset[str] = frozenset()
+    add_server: str | None = None
+    """Whether callers may add servers: off, session or on; None where the door decides."""
+    features: Features = field(default_factory=Features)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    temporary_scopes: frozenset[str] = frozenset()
+    """Those of `scopes` that were handed over at run time; each is only for the bearer of its own token."""
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """What stands in front of the tool names of a server instead of its id."""
+        return {server: record.namespace for server, record in self.registry.records.items() if record.namespace}
+
+    def timeout_of(self, server: str) -> float:
+        record = self.registry.records.get(server)
+        asked = record.budgets.tool_timeout_ms if record is not None else None
+        return asked / 1000 if asked else self.calls.timeout_s
+
+    def plain_timeout_of(self, server: str) -> float:
+        """How long a plain call may take: bounded more tightly where it can never become a task."""
+        off = self.calls.delivery.promote_after_s <= 0 or self.calls.annotation_mode is AnnotationMode.STRICT
+        return min(self.timeout_of(server), self.calls.sync_timeout_s) if off else self.timeout_of(server)
+
+    def class_of(self, server: str, tool: str, annotations: Mapping[str, Any]) -> ToolClass:
+        trait = self.traits.get((server, tool), ToolTrait())
+        return fix_class(
+            override=trait.tool_class,
+            trust_annotations=server in self.trusted,
+            annotations=annotations,
+            key_argument=trait.key_argument,
+        )

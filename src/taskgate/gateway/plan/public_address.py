@@ -1,0 +1,30 @@
+"""Under which address people reach this gateway: as the operator configured it, else as it listens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+
+DEFAULT_BASE: Final = "http://127.0.0.1:7467"
+
+
+class PublicAddress:
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self._listening = DEFAULT_BASE
+
+    def listening_at(self, base_url: str) -> None:
+        """The port is known now."""
+        self._listening = base_url
+
+    def base(self, plan: Plan | None = None) -> str:
+        """For the plan in force, or for one that is about to be."""
+        return (plan or self._plan.value).governing.public_url or self._listening
+
+    def approval(self, approval_id: str) -> str:
+        return f"{self.base()}/approvals/{approval_id}"
+
+    def elicitation(self, page_id: str) -> str:
+        return f"{self.base()}/elicitations/{page_id}"

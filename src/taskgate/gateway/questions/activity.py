@@ -1,0 +1,210 @@
+"""All feeds and the inbox of one gateway, and who hears of what.
+
+Use cases and upstream news come in here; what a caller is told goes out with the replies of our own tools. A caller without a
+feed is told nothing and costs nothing: its durable events are in the store, for the day it asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.activity.event_log import EventLog
+from taskgate.core.activity.events import EventKind
+from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.wire import Raw
+from taskgate.gateway.events.events import SessionEnded, TaskChanged, TaskExpired
+from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Limits, Plan
+from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.questions.inbox import Inbox
+from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
+from taskgate.ports.store import Store
+from taskgate.ports.upstream import LinkKey, Upstream
+from taskgate.telemetry.logs import log
+
+MAX_FEEDS: Final = 10_000
+IDLE_S: Final = 1800.0
+LOG: Final = "notifications/message"
+PROGRESS: Final = "notifications/progress"
+
+
+class Activity:
+    def __init__(
+        self,
+        store: Store,
+        plan: Live[Plan],
+        upstreams: Live[Mapping[str, Upstream]],
+        address: PublicAddress,
+        events: EventHub,
+    ) -> None:
+        self.inbox = Inbox(self.tell, plan, address)
+        self._store = store
+        self._upstreams = upstreams
+        self._closing = False
+        self._feeds: dict[str, Feed] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self.adopt(plan.value.limits)
+        events.subscribe(TaskChanged, self._task_changed)
+        events.subscribe(TaskExpired, self._task_expired)
+        events.subscribe(SessionEnded, lambda event: self._forget_session(event.session))
+
+    def adopt(self, limits: Limits) -> None:
+        """How many events are kept, and how long: here and in the store."""
+        self._limits = limits
+        kept, kept_ms = limits.events_per_caller, int(limits.events_age_s * 1000)
+        self._store.keep_events(kept, kept_ms)
+        for feed in self._feeds.values():
+            feed.log.adopt(kept, kept_ms)
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def feed(self, request: Request) -> Feed:
+        """The caller's feed, with everything the store knows about it."""
+        return await self._ready(caller_key(request), request.caller.scope)
+
+    async def _ready(self, caller: str, scope: str) -> Feed:
+        feed = self.open(caller, scope)
+        loading = self._loading.get(caller)
+        if loading is not None:
+            await asyncio.shield(loading)
+        feed.touch(clock.monotonic())
+        return feed
+
+    def open(self, caller: str, scope: str) -> Feed:
+        """Begin to listen for a caller now; what the store knows is fetched beside."""
+        feed = self._feeds.get(caller)
+        if feed is None:
+            if len(self._feeds) >= MAX_FEEDS:
+                self._make_room()
+            events = EventLog(self._limits.events_per_caller, int(self._limits.events_age_s * 1000))
+            feed = self._feeds[caller] = Feed(caller, scope, self._store, events)
+            feed.touch(clock.monotonic())
+            loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
+            loading.add_done_callback(lambda _: self._loading.pop(caller, None))
+        return feed
+
+    def _make_room(self) -> None:
+        """Names of stateless callers cost nothing to invent: whoever was not heard of for longest makes room."""
+        idle = [feed for feed in self._feeds.values() if not feed.has_waiters]
+        if not idle:
+            raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
+        self._drop(min(idle, key=lambda feed: feed.last_used).caller)
+
+    def find(self, caller: str) -> Feed | None:
+        return self._feeds.get(caller)
+
+    def of_session(self, session: Session) -> Feed | None:
+        principal = session.caller.principal
+        return self._feeds.get(f"session:{session.id}" if session.caller.anonymous else principal)
+
+    def tell(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        """What concerns a task outlives us, like the task; everything else is told to who listens now."""
+        if "task_id" in data:
+            self.spawn(self._tell_durably(caller, kind, server, data))
+            return
+        feed = self._feeds.get(caller)
+        if feed is not None:
+            feed.tell(kind, server, data)
+
+    async def _tell_durably(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        await self._store.append_event(caller, kind.value, server, data)
+        feed = self._feeds.get(caller)
+        if feed is not None:
+            feed.sync_soon()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work beside a request; awaited when the gateway closes."""
+        task = asyncio.get_running_loop().create_task(_guarded(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def tell_all(self, kind: EventKind, server: str, data: dict[str, Any], concerns: Callable[[str], bool]) -> None:
+        """Tell every caller whose scope has this server."""
+        for feed in self._feeds.values():
+            if concerns(feed.scope):
+                feed.tell(kind, server, data)
+
+    def heard(self, feed: Feed, server: str, method: str, params: bytes | None) -> None:
+        """A server said something to this caller: logs go to the ring of logs, everything else is an event."""
+        told = wire.parse_strictly(params) if params is not None else {}
+        now = iso(clock.wall_ms())
+        if method == LOG:
+            level = told.get("level") if type(told) is dict else None
+            line = {"server": server, "source": "protocol", "level": level or "info", "timestamp": now}
+            feed.logs.append({**line, **{key: told[key] for key in ("logger", "data") if key in told}})
+            return
+        if method == PROGRESS:
+            return
+        feed.notifications.append({"server": server, "method": method, "params": told, "timestamp": now})
+        feed.tell(EventKind.NOTIFICATION, server, {"method": method, "params": told})
+
+    def resource_updated(self, server: str, params: Raw | None) -> None:
+        """Tell those who follow the resource with our tools."""
+        told = wire.parse_strictly(bytes(params)) if params is not None else {}
+        uri = told.get("uri") if type(told) is dict else None
+        for feed in self._feeds.values():
+            if type(uri) is str and feed.watched.get(uri) == server:
+                self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
+
+    def _task_expired(self, event: TaskExpired) -> None:
+        feed = self._feeds.get(event.task.caller)
+        if feed is not None:
+            feed.sync_soon()
+
+    def _task_changed(self, event: TaskChanged) -> None:
+        feed = self._feeds.get(event.task.caller)
+        if feed is not None:
+            feed.task_changed(event.task)
+
+    def feeds(self) -> Iterable[Feed]:
+        return list(self._feeds.values())
+
+    def _forget_session(self, session: Session) -> None:
+        """What belonged to a session only goes with it; what belongs to a principal stays."""
+        if session.caller.anonymous:
+            self._drop(f"session:{session.id}")
+            self.inbox.forget_caller(f"session:{session.id}")
+
+    def _drop(self, caller: str) -> None:
+        feed = self._feeds.pop(caller, None)
+        if feed is not None:
+            feed.close()
+            for uri, server in feed.watched.items() if not self._closing else ():
+                self.spawn(self._unwatch(server, uri, feed.watched_over[uri]))
+
+    async def _unwatch(self, server: str, uri: str, key: LinkKey) -> None:
+        upstream = self._upstreams.value.get(server)
+        if upstream is not None:
+            await upstream.unwatch(uri, key)
+
+    def reap(self, now: float) -> None:
+        """Feeds that nobody has used for long go; their durable events stay in the store."""
+        for caller, feed in list(self._feeds.items()):
+            if now - feed.last_used > IDLE_S and not feed.has_waiters and not feed.timers:
+                self._drop(caller)
+
+    async def close(self) -> None:
+        self._closing = True
+        self.inbox.close()
+        under_way = [*self._loading.values(), *self._background]
+        await asyncio.gather(*under_way, return_exceptions=True)
+        for caller in list(self._feeds):
+            self._drop(caller)
+
+
+async def _guarded(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except TaskgateError as problem:
+        log.warning("activity not recorded", why=problem.message)

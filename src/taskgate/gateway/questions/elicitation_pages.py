@@ -1,0 +1,95 @@
+"""Pages of our own that a caller, or a server, may have a user open, to be told what the user says there.
+
+A page belongs to one principal, is good for a few minutes and only while whoever asked is there, and is answered once. What it
+looks like and who is logged in is the dashboard's business; here is only what may be answered, by whom, and who hears of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.gateway.questions.url_elicitations import COMPLETE
+from taskgate.gateway.requests.sessions import Session
+
+MAX_PAGES: Final = 1_000
+MAX_VALUE: Final = 4_096
+
+
+class Asker(Protocol):
+    """Who is told what the user says: a caller's session, or a server's conversation."""
+
+    @property
+    def gone(self) -> bool: ...
+
+    def tell(self, method: str, params: bytes) -> None: ...
+
+
+class CallerAsks:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def gone(self) -> bool:
+        return self._session.closed
+
+    def tell(self, method: str, params: bytes) -> None:
+        self._session.notify(method, params)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    id: str
+    principal: str
+    asks: str
+    name: str
+    description: str
+    asker: Asker
+    expires: float
+
+    @property
+    def seconds_left(self) -> int:
+        return max(0, round(self.expires - clock.monotonic()))
+
+
+class ElicitationPages:
+    def __init__(self) -> None:
+        self._pages: dict[str, Page] = {}
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def open(self, principal: str, asks: str, asker: Asker, name: str, description: str, good_for_s: float) -> Page:
+        """`asks` is what the user reads about who wants something."""
+        self._drop_expired()
+        if len(self._pages) >= MAX_PAGES:
+            raise GatewayFault("overloaded", "Too many pages wait for their users; try again later.", retry_after_s=30)
+        page_id = secrets.token_urlsafe(24)
+        page = Page(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
+        self._pages[page.id] = page
+        return page
+
+    def _drop_expired(self) -> None:
+        now = clock.monotonic()
+        for page in [page for page in self._pages.values() if page.expires <= now or page.asker.gone]:
+            del self._pages[page.id]
+
+    def find(self, page_id: str, who: str, is_operator: bool) -> Page | None:
+        """The page, for the user it is meant for or the operator; for anybody else it does not exist."""
+        self._drop_expired()
+        page = self._pages.get(page_id)
+        return page if page is not None and (is_operator or page.principal == who) else None
+
+    def answer(self, page: Page, value: str | None) -> None:
+        """The user has answered, or has said no (None). Whoever asked hears of it; a second answer is too late."""
+        if self._pages.pop(page.id, None) is None:
+            raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
+        told = {"type": "url", "name": page.name}
+        if value is not None:
+            told["value"] = value[:MAX_VALUE]
+        params = {"elicitationId": page.id, "elicitations": [told]}
+        page.asker.tell(COMPLETE, wire.encode(params))

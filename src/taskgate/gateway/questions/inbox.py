@@ -1,0 +1,335 @@
+"""The inbox: questions of servers that wait for an answer because their caller cannot be asked natively.
+
+A question belongs to one caller and waits until it is answered, declined, cancelled, expired, or withdrawn because its server or
+its call is gone. The first answer wins. The caller's tools, the dashboard and the command line all answer through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.activity.answers import elicitation_answer, sampling_answer, secret_fields
+from taskgate.core.activity.events import EventKind
+from taskgate.core.activity.question_states import BY_ACTION, Ending
+from taskgate.core.activity.roots_form import roots_answer, roots_form
+from taskgate.core.errors import CallerError
+from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.outcome_text import iso
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.request import NO_CONVERSATION, Request
+
+MAX_PER_CALLER: Final = 500
+REMEMBERED: Final = 2_000
+FORMS: Final = (ELICIT, ROOTS)
+"""What is asked, shown and answered as an elicitation; roots have a form of ours."""
+ANSWERABLE: Final = (*FORMS, SAMPLE)
+
+Tell = Callable[[str, EventKind, str, dict[str, Any]], None]
+
+
+@dataclass(eq=False, slots=True)
+class Waiting:
+    """One question in one caller's inbox."""
+
+    id: str
+    caller: str
+    server: str
+    method: str
+    params: Mapping[str, Any]
+    asked_ms: int
+    expires_ms: int
+    answered: Callable[[Answer], bool]
+    request: Request | None = None
+    task_id: str | None = None
+    timer: asyncio.TimerHandle | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    key: str | None = None
+    """The name under which a stateless server asked it."""
+    page: str | None = None
+    """Where a person can see what an address is about before opening it."""
+
+    def shown(self) -> dict[str, Any]:
+        """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
+        shown: dict[str, Any] = {
+            "request_id": self.id,
+            "server": self.server,
+            "timestamp": iso(self.asked_ms),
+            "expires_at": iso(self.expires_ms),
+            "params": self.form,
+        }
+        if self.task_id is not None:
+            shown["task_id"] = self.task_id
+        if self.page is not None:
+            shown["page"] = self.page
+        secret = secret_fields(self.params) if self.method == ELICIT else []
+        if secret:
+            shown["secret_fields"] = secret
+            shown["warning"] = (
+                f"{self.server} asks for what looks like a secret in a plain form. Think before answering."
+            )
+        return shown
+
+    def sentence(self) -> str | None:
+        """For a caller that gets its reply before the question is answered."""
+        if self.over.is_set():
+            return None
+        see, respond = ("get_elicitations", "respond_to_elicitation")
+        if self.method == SAMPLE:
+            see, respond = ("get_sampling_requests", "respond_to_sampling")
+        asks = f" ({self.message[:200]})" if self.message else ""
+        page = f" Its page for people is {self.page}." if self.page is not None else ""
+        return (
+            f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it.{page}"
+        )
+
+    def now_of_task(self, task_id: str) -> None:
+        """The call that asks has become a task."""
+        self.task_id = task_id
+
+    @property
+    def form(self) -> Mapping[str, Any]:
+        """What is asked, as whoever answers sees it."""
+        return roots_form(self.server) if self.method == ROOTS else self.params
+
+    @property
+    def message(self) -> str:
+        said = self.form.get("message")
+        return said if type(said) is str else ""
+
+
+class Inbox:
+    def __init__(self, tell: Tell, plan: Live[Plan], address: PublicAddress) -> None:
+        self._tell = tell
+        self._plan = plan
+        self._address = address
+        self._waiting: dict[str, dict[str, Waiting]] = {}
+        self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(len(own) for own in self._waiting.values())
+
+    async def ask(self, caller: str, question: Question, request: Request | None = None) -> Answer:
+        """Let a question wait for its answer. Whoever stops waiting (a lost server, a cancelled call) withdraws it."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer) -> bool:
+            if future.done():
+                return False
+            future.set_result(answer)
+            return True
+
+        waiting = self.put(caller, question, answered, request=request)
+        if waiting is None:
+            return _too_many(question)
+        try:
+            return await future
+        finally:
+            self.withdraw(waiting)
+
+    def put(
+        self,
+        caller: str,
+        question: Question,
+        answered: Callable[[Answer], bool],
+        *,
+        request: Request | None = None,
+        task_id: str | None = None,
+    ) -> Waiting | None:
+        """Put a question into an inbox; None if that server has asked too much already."""
+        own = self._waiting.setdefault(caller, {})
+        of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
+        if of_server >= self._plan.value.limits.questions_per_server or len(own) >= MAX_PER_CALLER:
+            if not own:
+                del self._waiting[caller]
+            return None
+        now = clock.wall_ms()
+        drop = ("elicitationId",) if question.method == ELICIT else ()
+        expiry_s = self._expiry_s(question)
+        asked = bytes(bare_params(question.params, drop))
+        waiting = Waiting(
+            question.shown_as or _new_id(now, task_id, question.key, asked),
+            caller,
+            question.server,
+            question.method,
+            wire.parse_strictly(asked),
+            now,
+            now + int(expiry_s * 1000),
+            answered,
+            request,
+            task_id,
+            key=question.key,
+        )
+        if question.is_url:
+            waiting.page = self._address.elicitation(waiting.id)
+        own[waiting.id] = waiting
+        if request is not None:
+            request.waits_for(waiting.sentence)
+        waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
+        kind = EventKind.ELICITATION_REQUEST if question.method in FORMS else EventKind.SAMPLING_REQUEST
+        if not question.restored:
+            self._tell(caller, kind, waiting.server, _told(waiting))
+        return waiting
+
+    def _expiry_s(self, question: Question) -> float:
+        """An address is good for a shorter time than a form."""
+        plan = self._plan.value
+        whole = plan.limits.question_timeout_s
+        return min(whole, plan.features.url_expiry_s) if question.is_url else whole
+
+    def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
+        """Take a question out; its timer goes with it. Does nothing for one that has been settled."""
+        waiting.over.set()
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        own = self._waiting.get(waiting.caller)
+        if own is not None and own.pop(waiting.id, None) is not None:
+            self._remember(waiting, how)
+            if not own:
+                del self._waiting[waiting.caller]
+
+    def _remember(self, waiting: Waiting, how: Ending) -> None:
+        self._settled[waiting.caller, waiting.id] = how
+        while len(self._settled) > REMEMBERED:
+            self._settled.popitem(last=False)
+
+    def _expire(self, waiting: Waiting) -> None:
+        self.withdraw(waiting, Ending.EXPIRED)
+        kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
+        self._tell(waiting.caller, kind, waiting.server, _told(waiting))
+        waiting.answered(_EXPIRED)
+
+    def of(self, caller: str, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None) -> list[Waiting]:
+        return [
+            waiting
+            for waiting in self._waiting.get(caller, {}).values()
+            if waiting.method in methods and (server is None or waiting.server == server)
+        ]
+
+    def all(self) -> list[Waiting]:
+        """Every question that waits, oldest first, for the operator."""
+        return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: w.asked_ms)
+
+    def of_request(self, request: Request) -> list[Waiting]:
+        return [w for w in self.of(caller_key(request)) if w.request is request]
+
+    def elicitations(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
+        return [waiting.shown() for waiting in self.of(caller_key(request), FORMS, server)]
+
+    def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
+        return [waiting.shown() for waiting in self.of(caller_key(request), (SAMPLE,), server)]
+
+    def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
+        """The question, if it is this caller's. Unknown and foreign ids look the same.
+
+        A caller without a conversation has only the unguessable id, which is proof enough for questions of such calls.
+        """
+        waiting = self._waiting.get(caller, {}).get(request_id)
+        if waiting is None and caller.startswith(NO_CONVERSATION):
+            others = (own for name, own in self._waiting.items() if name.startswith(NO_CONVERSATION))
+            waiting = next((own[request_id] for own in others if request_id in own), None)
+        if waiting is not None and waiting.method in methods:
+            return waiting
+        how = self._settled.get((caller, request_id))
+        if how is not None:
+            raise CallerError(
+                "unknown_question", f"The question {request_id!r} does not wait any more: it was {_WORDS[how]}."
+            )
+        tool = "get_elicitations" if methods == FORMS else "get_sampling_requests"
+        raise CallerError(
+            "unknown_question", f"There is no question {request_id[:60]!r} waiting. {tool} shows those that are."
+        )
+
+    def find_any(self, request_id: str) -> Waiting:
+        """A question by its id alone, for the operator."""
+        for own in self._waiting.values():
+            if request_id in own:
+                return own[request_id]
+        raise CallerError("unknown_question", f"There is no question {request_id[:60]!r} waiting.")
+
+    def answer_elicitation(self, waiting: Waiting, action: str, content: Any) -> None:
+        if waiting.method == ROOTS:
+            answer = roots_answer(action, content)
+        else:
+            answer = elicitation_answer(waiting.params, action, content)
+        self._settle(waiting, answer, BY_ACTION[action])
+
+    def answer_sampling(self, waiting: Waiting, role: str, content: Any, model: str, stop_reason: str | None) -> None:
+        self._settle(waiting, sampling_answer(role, content, model, stop_reason), Ending.COMPLETED)
+
+    def refuse(self, waiting: Waiting, reason: str | None) -> None:
+        """Nobody will answer: an elicitation is cancelled, roots and sampling are refused (the user said no)."""
+        if waiting.method == ELICIT:
+            self._settle(waiting, CANCELLED, Ending.CANCELLED)
+            return
+        if waiting.method == ROOTS:
+            self._settle(waiting, roots_answer("cancel", None, reason), Ending.CANCELLED)
+            return
+        error = {"code": -1, "message": reason or "The request was refused."}
+        self._settle(waiting, Answer(error=wire.encode(error)), Ending.CANCELLED)
+
+    def _settle(self, waiting: Waiting, answer: Answer, how: Ending) -> None:
+        """The first answer wins, whoever gave it."""
+        self.withdraw(waiting, how)
+        if not waiting.answered(answer):
+            raise CallerError("unknown_question", f"The question {waiting.id!r} does not wait any more.")
+
+    def forget_caller(self, caller: str) -> None:
+        """A session ended: nobody will answer what it was asked."""
+        for waiting in self.of(caller):
+            self.withdraw(waiting)
+            waiting.answered(_EXPIRED)
+
+    def close(self) -> None:
+        for waiting in self.all():
+            self.withdraw(waiting)
+
+
+_EXPIRED: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
+
+
+_WORDS: Final = {
+    Ending.ACCEPTED: "answered",
+    Ending.COMPLETED: "answered",
+    Ending.DECLINED: "declined",
+    Ending.CANCELLED: "cancelled",
+    Ending.EXPIRED: "not answered in time",
+    Ending.REJECTED: "withdrawn, because its server or its call is gone",
+}
+
+
+def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> str:
+    """A question of a task keeps its id over a restart, because a client may have read it before. Another question under the
+    same key gets another one."""
+    if task_id is None or key is None:
+        return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
+    digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()
+    return ids.ulid(ids.born_ms(task_id) or 0, digest[: ids.RANDOM_BYTES])
+
+
+def _too_many(question: Question) -> Answer:
+    text = f"Too many questions of {question.server} wait for an answer already."
+    return Answer(error=wire.encode({"code": -32603, "message": text}))
+
+
+def _told(waiting: Waiting) -> dict[str, Any]:
+    """What an event says of a question; the form itself is for `get_elicitations`."""
+    told: dict[str, Any] = {"request_id": waiting.id}
+    if waiting.message:
+        told["message"] = waiting.message[:500]
+    if waiting.page is not None:
+        told["page"] = waiting.page
+    if waiting.task_id is not None:
+        told["task_id"] = waiting.task_id
+    return told

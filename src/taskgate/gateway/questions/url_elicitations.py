@@ -1,0 +1,158 @@
+"""Addresses that servers want a person to open: judged before anybody sees them, counted, written down, and followed to their end.
+
+Every way on which such an address can reach a caller goes through here: a question, an `input_required` result, the error -32042.
+It is never fetched. Who was given which address is remembered for as long as it is good, so that the news of its end reaches that
+caller and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.audit import Entry
+from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.generations import Generation
+from taskgate.core.generations.error_codes import error_object
+from taskgate.core.peer_url import check_peer_url
+from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
+from taskgate.core.wire import Raw
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.requests.sessions import Session
+
+COMPLETE: Final = "notifications/elicitation/complete"
+URL_REQUIRED: Final = -32042
+MAX_CALLERS: Final = 10_000
+MAX_KNOWN: Final = 1_000
+_MINUTE_S: Final = 60.0
+
+
+class UrlElicitations:
+    def __init__(self, plan: Live[Plan], record: Callable[[Entry], None]) -> None:
+        self._plan = plan
+        self._record = record
+        self._asked: dict[str, deque[float]] = {}
+
+    def refusal(self, principal: str, question: Question, session: Session | None = None) -> Answer | None:
+        """None if the question may be put; else what its server is told."""
+        if question.is_list:
+            # Only a stateful server can ask in that form, and is answered before it comes here.
+            return no_list_form()
+        if not question.is_url:
+            return None
+        params = question.decoded()
+        try:
+            self.admit(principal, question.server, params)
+        except TaskgateError as problem:
+            return Answer(error=error_object(problem, Generation.STATEFUL, "url"))
+        if session is not None:
+            self.expect(session, question.server, params)
+        return None
+
+    def admit(self, principal: str, server: str, params: Mapping[str, Any]) -> None:
+        """Judge, count and write down one address. Raises UnsafeUrl or a CallerError."""
+        features = self._plan.value.features
+        url, outcome = params.get("url"), "shown"
+        try:
+            shown = check_peer_url(url if type(url) is str else "", allow_loopback=features.loopback_urls)
+            outcome = f"shown {shown.ascii_host}"
+            self._count(principal, features.urls_per_minute)
+        except TaskgateError as problem:
+            outcome = problem.error_type
+            raise
+        finally:
+            self._record(
+                Entry(
+                    0, "url_elicitation", principal, server=server, kind="elicitation", reason=outcome, outcome=outcome
+                )
+            )
+
+    def _count(self, principal: str, limit: int) -> None:
+        now = clock.monotonic()
+        times = self._asked.setdefault(principal, deque())
+        while times and times[0] <= now - _MINUTE_S:
+            times.popleft()
+        if len(times) >= limit:
+            raise CallerError(
+                "rate_limited",
+                f"This caller was given {limit} addresses within a minute. Try again later.",
+                retry_after_s=times[0] + _MINUTE_S - now,
+            )
+        times.append(now)
+        if len(self._asked) > MAX_CALLERS:
+            for caller in [caller for caller, seen in self._asked.items() if not seen or seen[-1] <= now - _MINUTE_S]:
+                del self._asked[caller]
+
+    def count_own(self, principal: str, name: str) -> None:
+        """A page of ours that the caller asked for counts as well. Raises a CallerError beyond the limit."""
+        outcome = "shown"
+        try:
+            self._count(principal, self._plan.value.features.urls_per_minute)
+        except CallerError as problem:
+            outcome = problem.error_type
+            raise
+        finally:
+            self._record(Entry(0, "url_elicitation", principal, name=name, kind="elicitation", outcome=outcome))
+
+    def admit_all(self, principal: str, server: str, asked: Iterable[Mapping[str, Any]]) -> None:
+        for params in asked:
+            if params.get("mode", "url") == "url":
+                self.admit(principal, server, params)
+
+    def judge_error(self, principal: str, server: str, raw: bytes, session: Session | None) -> None:
+        """A server answered that addresses must be opened first. Raises if one of them may not be shown."""
+        asked = listed_in(raw)
+        self.admit_all(principal, server, asked)
+        if session is not None:
+            for item in asked:
+                self.expect(session, server, item)
+
+    def unfit(self, principal: str, server: str, raw: bytes, session: Session | None) -> TaskgateError | None:
+        """The same for an error that ends a task: what to tell instead of it."""
+        try:
+            self.judge_error(principal, server, raw, session)
+        except TaskgateError as problem:
+            return problem
+        return None
+
+    def expect(self, session: Session, server: str, params: Mapping[str, Any]) -> None:
+        """This session was given the address: the news of its end is for it."""
+        name = params.get("elicitationId")
+        if type(name) is str and name:
+            known = session.url_elicitations
+            known.pop((server, name), None)
+            known[server, name] = clock.monotonic() + self._plan.value.features.url_expiry_s
+            if len(known) > MAX_KNOWN:
+                del known[next(iter(known))]
+
+    def given(self, session: Session, question: Question) -> None:
+        """A question of a task is put to this session; it was judged when the server asked it."""
+        if question.is_url:
+            self.expect(session, question.server, question.decoded())
+
+    def over(self, session: Session, server: str, params: Raw | None) -> bool:
+        """Whether the news that an address has done its work is for this session; told once."""
+        value = wire.parse_strictly(bytes(params)) if params is not None else None
+        name = value.get("elicitationId") if type(value) is dict else None
+        until = session.url_elicitations.pop((server, name), None) if type(name) is str else None
+        return until is not None and clock.monotonic() <= until
+
+
+def listed_in(raw: bytes) -> list[dict[str, Any]]:
+    """The addresses that the error -32042 wants opened."""
+    error = wire.parse_strictly(raw)
+    data = error.get("data") if type(error) is dict else None
+    listed = data.get("elicitations") if type(data) is dict else None
+    return [item for item in listed if type(item) is dict] if type(listed) is list else []
+
+
+def url_questions(raw: bytes, server: str) -> dict[str, Question]:
+    """The same as questions, for a caller that knows no such error."""
+    return {
+        f"url-{number}": Question(ELICIT, wire.raw({**item, "mode": "url"}), server)
+        for number, item in enumerate(listed_in(raw))
+    }

@@ -1,0 +1,182 @@
+"""Calls of stateless callers that wait inside a stateful server for an answer.
+
+The upstream call keeps running while the caller goes away with `input_required` and comes back with answers. Each such call is
+held in memory under a random name, bound to its principal, and has an end: when nobody comes back, the questions are answered
+with `cancel` and the call is dropped. It cannot survive a restart of the gateway, because the upstream's question cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer
+from taskgate.core.wire import Raw
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.requests.request import Request, StandIn
+from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamRequest
+
+AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
+"""Answers what the caller itself cannot be asked."""
+
+HOLD_S: Final = 600.0
+MAX_HELD: Final = 10_000
+GATHER_S: Final = 0.005
+"""A tool may ask several things at once; they belong into one round."""
+
+
+@dataclass(slots=True)
+class HeldCall:
+    id: str
+    principal: str
+    request: Request | None
+    work: asyncio.Task[Reply] | None = None
+    asked: dict[str, tuple[Question, asyncio.Future[Answer]]] = field(default_factory=dict)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    rounds: int = 0
+    expiry: asyncio.TimerHandle | None = None
+
+
+class SuspendedCalls:
+    def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise) -> None:
+        self._urls = urls
+        self._ask_otherwise = ask_otherwise
+        self._held: dict[str, HeldCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def run(self, request: Request, link: Link, outgoing: UpstreamRequest) -> Reply:
+        """Start the call and wait for its result or its first questions."""
+        if len(self._held) >= MAX_HELD:
+            raise GatewayFault("overloaded", "Too many calls wait for answers; try again later.", retry_after_s=30)
+        held = HeldCall(secrets.token_urlsafe(16), request.caller.principal, request)
+        relay_down = outgoing.on_notification
+        outgoing = msgspec.structs.replace(
+            outgoing,
+            on_notification=lambda method, params: relay_down(method, params) if held.request else None,
+            on_question=lambda question: self._ask(held, question),
+        )
+        held.work = asyncio.get_running_loop().create_task(link.request(outgoing))
+        return await self._round(held)
+
+    async def resume(self, request: Request, held_id: str) -> Reply:
+        """The caller is back with answers; unknown keys are ignored, missing ones are asked again (MRTR)."""
+        held: HeldCall | None = self._held.pop(held_id, None)
+        if held is None or held.principal != request.caller.principal:
+            raise CallerError("invalid_params", "The call that asked is no longer waiting; call again.")
+        if held.expiry is not None:
+            held.expiry.cancel()
+        held.request = request
+        given = request.params.get("inputResponses")
+        if type(given) is dict:
+            raw = wire.members_of(wire.members_of(request.message.raw_params or b"{}")["inputResponses"])
+            for key in list(held.asked):
+                if key in raw:
+                    _question, future = held.asked.pop(key)
+                    if not future.done():
+                        future.set_result(Answer(result=bytes(bare_params(raw[key]))))
+        return await self._round(held)
+
+    async def _ask(self, held: HeldCall, question: Question) -> Answer:
+        request = held.request
+        stand_in = await request.promoted() if request is not None else None
+        if stand_in is not None:
+            # The call became a task while it ran: its questions are the task's now.
+            return await stand_in.ask(question)
+        if request is not None and not can_answer(request.capabilities, question.method, question.decoded()):
+            return await self._ask_otherwise(request, question)
+        refused = self._urls.refusal(held.principal, question)
+        if refused is not None:
+            return refused
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        held.rounds += 1
+        held.asked[f"q{held.rounds}"] = (question, answer)
+        held.news.set()
+        return await answer
+
+    async def _round(self, held: HeldCall) -> Reply:
+        assert held.work is not None
+        try:
+            if not held.asked:
+                news = asyncio.ensure_future(held.news.wait())
+                try:
+                    await asyncio.wait((held.work, news), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+            if not held.work.done():
+                await clock.sleep(GATHER_S)
+        except asyncio.CancelledError:
+            # Closing the stream of an open request cancels it in this generation.
+            held.work.cancel()
+            raise
+        if held.work.done():
+            return held.work.result()
+        stand_in = await held.request.promoted() if held.request is not None else None
+        return self._suspend(held) if stand_in is None else await self._as_a_task(held, held.work, stand_in)
+
+    async def _as_a_task(self, held: HeldCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:
+        """The call became a task while its questions were being gathered: the task asks them, and the call goes on."""
+        asking = [asyncio.ensure_future(_hand_over(stand_in, *asked)) for asked in held.asked.values()]
+        held.asked.clear()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+
+    def _suspend(self, held: HeldCall) -> InputRequired:
+        held.request = None
+        held.news.clear()
+        self._held[held.id] = held
+        held.expiry = asyncio.get_running_loop().call_later(HOLD_S, self._give_up, held)
+        requests = {key: Raw(wire.encode(_embedded(question))) for key, (question, _) in held.asked.items()}
+        raw = wire.encode({"resultType": "input_required", "inputRequests": requests})
+        return InputRequired(requests, wire.raw(held.id), raw)
+
+    def _give_up(self, held: HeldCall) -> None:
+        """Nobody came back. The server gets an answer, so that it can end its work properly."""
+        if self._held.pop(held.id, None) is None:
+            return
+        for _question, future in held.asked.values():
+            if not future.done():
+                future.set_result(CANCELLED)
+        if held.work is not None:
+            held.work.add_done_callback(_consume)
+
+    async def close(self) -> None:
+        for held in list(self._held.values()):
+            if held.expiry is not None:
+                held.expiry.cancel()
+            if held.work is not None:
+                held.work.cancel()
+        works = [held.work for held in self._held.values() if held.work is not None]
+        self._held.clear()
+        await asyncio.gather(*works, return_exceptions=True)
+
+
+async def _hand_over(stand_in: StandIn, question: Question, answer: asyncio.Future[Answer]) -> None:
+    given = await stand_in.ask(question)
+    if not answer.done():
+        answer.set_result(given)
+
+
+def _embedded(question: Question) -> dict[str, object]:
+    return {"method": question.method, "params": bare_params(question.params, drop=("elicitationId",))}
+
+
+def _consume(work: asyncio.Task[Reply]) -> None:
+    if not work.cancelled():
+        work.exception()

@@ -1,0 +1,1 @@
+"""One request of a caller, its session, and what bounds how many there are."""

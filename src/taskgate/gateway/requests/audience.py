@@ -1,0 +1,15 @@
+"""As whom a caller is shown lists."""
+
+from __future__ import annotations
+
+from taskgate.core.catalog.audience import STATELESS_AUDIENCE, Audience
+from taskgate.core.generations import Generation
+from taskgate.core.generations.stateful_2025 import speaks_tasks
+from taskgate.gateway.requests.request import Request
+
+
+def audience_of(request: Request) -> Audience:
+    session = request.session
+    if session is None:
+        return STATELESS_AUDIENCE
+    return Audience(Generation.STATEFUL, speaks_tasks(session.version), session.task_aware)

@@ -1,0 +1,278 @@
+"""Sessions of stateful callers: what they declared, what they have in flight, and what we have asked them.
+
+A session is bound to the principal that opened it. It ends by DELETE, by thirty idle minutes without an open call, or with the
+gateway; closing a stream does not end it. How messages reach the caller is the door's business: it gives the session an outlet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.caller import Caller
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.generations import Generation
+from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, speaks_tasks
+from taskgate.core.questions import Answer
+from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.wire import Kind, Message, Raw
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan
+from taskgate.ports.cancel_note import CancelNote
+from taskgate.ports.outlet import Outlet, SessionOutlet
+from taskgate.ports.upstream import CallerFace, LinkKey
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+QUESTION_TIMEOUT_S: Final = 600.0
+MAX_IN_FLIGHT: Final = 1000
+MAX_ASKS: Final = 100
+UNUSED_S: Final = 10.0
+"""A session in which nothing was said for so long after it was opened may make room for another."""
+
+
+class Session:
+    def __init__(self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest) -> None:
+        self.id = session_id
+        self.key = f"session:{session_id}"
+        """Under which name an anonymous caller's lists, limits and events are kept."""
+        self.caller = caller
+        self.version = opening.version
+        self.capabilities: Mapping[str, Any] = opening.capabilities
+        self.client_info: Mapping[str, Any] = opening.client_info
+        self.narrowing = narrowing
+        self.task_aware = speaks_tasks(opening.version) and declares_tasks(opening.capabilities)
+        self.used_tasks = False
+        """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
+        self.log_level: str | None = None
+        self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id, place=caller.place)
+        self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
+        self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
+        self.subscriptions: dict[str, str] = {}
+        self.watched: set[str] = set()
+        """Those of its subscriptions that are kept on a link shared with others, and must be let go by name."""
+        self.url_elicitations: dict[tuple[str, str], float] = {}
+        """Addresses that this caller was given to open, by server and id, and until when they are good."""
+        self.cancelled: deque[bytes] = deque(maxlen=100)
+        self.outlet: SessionOutlet | None = None
+        self.last_used = 0.0
+        self.used = False
+        """Whether anything was said in it after it was opened."""
+        self.open_requests = 0
+        self.closed = False
+        self._numbers = itertools.count(1)
+        self._asks: dict[bytes, asyncio.Future[Answer]] = {}
+
+    def set_log_level(self, level: str) -> None:
+        if level not in LOG_LEVELS:
+            raise CallerError("invalid_params", f"The log level must be one of {', '.join(LOG_LEVELS)}.")
+        self.log_level = level
+        self.face = msgspec.structs.replace(self.face, log_level=level)
+
+    def wants_log(self, level: str) -> bool:
+        return passes_log_level(level, self.log_level)
+
+    def begin(self, message_id: bytes, carrier: asyncio.Task[Any]) -> None:
+        """Remember a request so that it can be cancelled; an id in use may not be used again."""
+        if message_id in self.in_flight:
+            raise CallerError("invalid_request", "A request with this id is still being answered.")
+        if len(self.in_flight) >= MAX_IN_FLIGHT:
+            raise GatewayFault("overloaded", "This session has too many requests open; wait for some to end.")
+        self.in_flight[message_id] = carrier
+        self.used = True
+
+    def end(self, message_id: bytes) -> None:
+        self.in_flight.pop(message_id, None)
+
+    def cancel(self, message_id: bytes, why: CancelNote) -> bool:
+        """Cancel what is in flight under that id; unknown or finished ids are ignored (basic/utilities/cancellation)."""
+        task = self.in_flight.pop(message_id, None)
+        return task.cancel(why) if task is not None else False
+
+    def touch(self, now: float) -> None:
+        self.last_used = now
+        self.used = True
+
+    def begin_life(self, now: float) -> None:
+        """It was opened just now, and nothing was said in it yet."""
+        self.last_used = now
+
+    def attach(self, outlet: SessionOutlet) -> None:
+        """How its caller is reached outside any request."""
+        self.outlet = outlet
+
+    def stream_opened(self) -> None:
+        """A long-lived stream of its caller keeps it from being idle."""
+        self.open_requests += 1
+
+    def stream_closed(self) -> None:
+        self.open_requests -= 1
+
+    def use_inbox(self) -> None:
+        """Questions that its caller cannot be asked may wait for it."""
+        self.face = msgspec.structs.replace(self.face, inbox=True)
+
+    def uses_tasks(self) -> None:
+        """Its caller has called something as a task: it can hear how tasks fare. What it is shown follows what it declared."""
+        self.used_tasks = True
+
+    def close(self) -> None:
+        """Nothing goes to its caller any more, and what it has in flight is cancelled."""
+        self.closed = True
+        for task in list(self.in_flight.values()):
+            task.cancel()
+
+    def remember_cancelled(self, message_id: bytes) -> None:
+        """So that asking for the same cancel again gets the same answer."""
+        if message_id not in self.cancelled:
+            self.cancelled.append(message_id)
+
+    async def ask(
+        self, method: str, params: bytes | None, outlet: Outlet | None = None, timeout_s: float = QUESTION_TIMEOUT_S
+    ) -> Answer:
+        """Send the caller a request and wait for its answer. Raises TimeoutError; tells the caller when given up."""
+        target = outlet or self.outlet
+        if target is None or self.closed or len(self._asks) >= MAX_ASKS:
+            return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked at the moment."}))
+        key = b"%d" % next(self._numbers)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asks[key] = answer
+        try:
+            target.send(wire.request(key, wire.encode(method), params))
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except (asyncio.CancelledError, TimeoutError):
+            reason = wire.encode({"requestId": int(key), "reason": "No answer is needed any more."})
+            target.send(wire.notification("notifications/cancelled", reason))
+            raise
+        finally:
+            del self._asks[key]
+
+    def answered(self, message: Message) -> bool:
+        """A response from the caller. One to nothing that we asked is ignored."""
+        assert message.kind is Kind.RESPONSE
+        future = self._asks.get(message.id) if message.id is not None else None
+        if future is None or future.done():
+            return False
+        result, error = message.raw_result, message.raw_error
+        future.set_result(
+            Answer(
+                bytes(result) if result is not None else None,
+                bytes(error) if error is not None else None,
+            )
+        )
+        return True
+
+    def unused(self, now: float) -> bool:
+        """Opened some time ago, and nothing was ever said in it."""
+        idle = not self.in_flight and not self.open_requests
+        return idle and not self.used and now - self.last_used > UNUSED_S
+
+    def notify(self, method: str, params: bytes | None) -> None:
+        if self.outlet is not None and not self.closed:
+            self.outlet.send(wire.notification(method, params))
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """A limit that is reached: what to say, and which sessions count towards it."""
+
+    said: str
+    counts: Callable[[Session], bool]
+
+
+class SessionTable:
+    """All sessions of a gateway, within limits: in all, of one caller, and of all callers without an identity."""
+
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self._sessions: dict[str, Session] = {}
+        self._of_caller: Counter[str] = Counter()
+        self._anonymous = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._sessions.values()))
+
+    def open(self, caller: Caller, opening: Opening, narrowing: SessionRequest, now: float) -> Session:
+        full = self._full_for(caller)
+        if full is not None:
+            raise GatewayFault("overloaded", f"{full.said}; end some, or try again later.", retry_after_s=30)
+        session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
+        session.begin_life(now)
+        self._sessions[session.id] = session
+        self._of_caller[caller.limit_key] += 1
+        self._anonymous += caller.anonymous
+        return session
+
+    def replaceable(self, caller: Caller, now: float) -> Session | None:
+        """Where there is no room for another session of this caller: the oldest that was opened and never used, if there is one.
+
+        A client that gave up, or one that only opens sessions, leaves such ones behind; nobody misses them.
+        """
+        full = self._full_for(caller)
+        if full is None:
+            return None
+        return next(
+            (session for session in self._sessions.values() if full.counts(session) and session.unused(now)), None
+        )
+
+    def _full_for(self, caller: Caller) -> _Full | None:
+        limits, key = self._plan.value.limits, caller.limit_key
+        if len(self._sessions) >= limits.sessions:
+            return _Full("The gateway has too many sessions", lambda _session: True)
+        if self._of_caller[key] >= limits.sessions_per_caller:
+            return _Full("You have too many sessions", lambda session: session.caller.limit_key == key)
+        if caller.anonymous and self._anonymous >= limits.anonymous_sessions:
+            return _Full("Callers without a token have too many sessions", lambda session: session.caller.anonymous)
+        return None
+
+    def find(self, session_id: str, caller: Caller, now: float) -> Session | None:
+        """The session, if it is this caller's; a foreign one looks like one that does not exist."""
+        session = self._sessions.get(session_id)
+        if session is None or session.caller.principal != caller.principal or session.caller.scope != caller.scope:
+            return None
+        session.touch(now)
+        return session
+
+    def get(self, session_id: str) -> Session | None:
+        return self._sessions.get(session_id)
+
+    def remove(self, session: Session) -> bool:
+        """Close a session; False if it is closed already. What goes with it is the business of `session_ends`."""
+        if self._sessions.pop(session.id, None) is None:
+            return False
+        self._forget(session.caller)
+        session.close()
+        return True
+
+    def _forget(self, caller: Caller) -> None:
+        self._anonymous -= caller.anonymous
+        self._of_caller[caller.limit_key] -= 1
+        if not self._of_caller[caller.limit_key]:
+            del self._of_caller[caller.limit_key]
+
+    def idle(self, now: float) -> list[Session]:
+        """Those not used for too long. An open call or stream keeps a session alive however long it takes."""
+        idle_s = self._plan.value.limits.session_idle_s
+        return [
+            session
+            for session in self._sessions.values()
+            if not session.in_flight and not session.open_requests and now - session.last_used > idle_s
+        ]
+
+
+def passes_log_level(level: str, least: str | None) -> bool:
+    """Is a message of this level wanted by someone who asked for at least that one? Without a wish, everything is."""
+    if least is None or level not in LOG_LEVELS:
+        return True
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)

@@ -1,0 +1,228 @@
+"""The task desk: makes calls durable, moves them on, and finds them again for whoever may see them.
+
+Every move goes through here to the store, and its news to the board. Who may see a task is decided here too: tasks belong to
+principals, and an anonymous caller's tasks to whoever knows their unguessable id.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.audit import Entry
+from taskgate.core.errors import CallerError, Executed, GatewayFault
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS, complete
+from taskgate.core.meta import with_meta
+from taskgate.core.tasks import expiry, ids, stateless_face
+from taskgate.core.tasks.birth import AlreadySent
+from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.happening import Happening
+from taskgate.core.tasks.poll_interval import poll_interval_ms
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Plan, pending_limits
+from taskgate.gateway.requests.caller_keys import (
+    arguments_digest,
+    caller_key,
+    may_see,
+    unknown_task,
+)
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.task_events import TaskBoard
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
+from taskgate.ports.task_store import AcceptLimits
+from taskgate.telemetry.logs import log
+
+Written = TypeVar("Written")
+
+STORE_PATIENCE_S: Final = 600.0
+STORE_PAUSE_S: Final = 0.5
+_NOT_KEPT = frozenset({"arguments", "name", "task", "requestState", "inputResponses"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call about to become a task."""
+
+    server: str
+    tool: str
+    wire_name: str
+    params: Members
+    tool_class: ToolClass
+    definition_digest: str
+    policy_revision: str
+    budget_ms: int
+    ttl_ms: int
+    run_on: RunOn = RunOn.ONCE_ALLOWED
+    message: str | None = None
+    scope_revision: str = ""
+    keep_result_ms: int = 300_000
+
+
+class TaskDesk:
+    def __init__(self, store: Store, board: TaskBoard, plan: Live[Plan]) -> None:
+        self.store = store
+        self.board = board
+        self.open_tasks = 0
+        self._plan = plan
+
+    async def accept(
+        self,
+        request: Request,
+        call: NewCall,
+        *,
+        sent: AlreadySent | None = None,
+        approval: ApprovalRequest | None = None,
+        key: str | None = None,
+        task_id: str | None = None,
+        audit: Entry | None = None,
+        limited: bool = True,
+    ) -> tuple[Task, bool]:
+        """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
+        draft = self._draft(request, call, task_id or self.new_id())
+        limits = self._limits() if limited else AcceptLimits()
+        accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
+        match accepted:
+            case Change(task):
+                self.board.changed(task)
+                self.open_tasks += 1
+                return task, True
+            case SameCall(task):
+                return task, False
+            case KeyTaken():
+                raise CallerError(
+                    "idempotency_conflict",
+                    "This idempotency key was used before with other arguments. Use a new key for a new call.",
+                )
+            case ResultGone(executed=executed):
+                raise CallerError(
+                    "result_expired",
+                    "The call with this idempotency key was handled, but its result is no longer kept.",
+                    executed=Executed.YES if executed is Executed.YES else executed,
+                )
+            case TooManyOpen(what, limit):
+                raise GatewayFault(
+                    "overloaded",
+                    f"You have {limit} {what} already, which is the limit. Wait for some to end, or cancel some.",
+                    retry_after_s=15,
+                )
+            case StaleOwner():
+                raise GatewayFault("store_unavailable", "Another process has taken over the store.")
+            case _:
+                raise GatewayFault("internal", "The task could not be made; please try again.")
+
+    def _limits(self) -> AcceptLimits:
+        limits = self._plan.value.limits
+        return AcceptLimits(limits.open_tasks_per_caller, pending_limits(limits))
+
+    def recount(self, open_tasks: int) -> None:
+        """How many tasks are open, by the store's own count."""
+        self.open_tasks = open_tasks
+
+    def new_id(self) -> str:
+        return ids.task_id(self.store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
+
+    def _draft(self, request: Request, call: NewCall, task_id: str) -> Task:
+        rest = {key: value for key, value in call.params.items() if key not in _NOT_KEPT}
+        rest = with_meta(rest, {}, drop=(PROGRESS_TOKEN, *ENVELOPE_KEYS))
+        arguments = bytes(call.params.get("arguments", Raw(b"{}")))
+        return Task(
+            id=task_id,
+            principal=request.caller.principal,
+            caller=caller_key(request),
+            limited_as=request.caller.limit_key,
+            scope=request.caller.scope,
+            place=request.caller.place,
+            server=call.server,
+            tool=call.tool,
+            wire_name=call.wire_name,
+            arguments=arguments,
+            params_rest=wire.join(rest),
+            digest=arguments_digest(arguments),
+            definition_digest=call.definition_digest,
+            policy_revision=call.policy_revision,
+            scope_revision=call.scope_revision,
+            tool_class=call.tool_class,
+            generation=request.generation,
+            run_on=call.run_on,
+            status_message=call.message,
+            ttl_ms=call.ttl_ms,
+            keep_result_ms=call.keep_result_ms,
+            vendor_id=request.vendor_id,
+            execution_budget_ms=call.budget_ms,
+        )
+
+    async def advance(self, task_id: str, happening: Happening, **more: Any) -> Task | None:
+        """Move a task on; None when it could not be moved (it is over, or no longer ours)."""
+        changed = await self.store.advance(task_id, happening, **more)
+        if isinstance(changed, Change):
+            self.moved(changed.task)
+            return changed.task
+        return None
+
+    async def conclude(self, task_id: str, happening: Happening) -> Task | None:
+        """Write an ending. What a tool answered must not be lost because the disk was full at that moment."""
+        return await self.patiently(lambda: self.advance(task_id, happening))
+
+    async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
+        """A write of ours that nobody waits for: a store in trouble is tried again until it recovers."""
+        end = clock.monotonic() + STORE_PATIENCE_S
+        while True:
+            try:
+                return await write()
+            except GatewayFault as fault:
+                if fault.error_type != "store_unavailable" or clock.monotonic() > end:
+                    raise
+                log.warning("store in trouble; a write of a task waits for it", why=fault.message)
+            await clock.sleep(STORE_PAUSE_S)
+
+    def moved(self, task: Task) -> None:
+        """Spread the news of a change that the store has made."""
+        if task.state.is_terminal:
+            self.open_tasks = max(0, self.open_tasks - 1)
+        self.board.changed(task)
+
+    async def find(self, request: Request, task_id: Any) -> Task:
+        """The task, if this caller may see it. Unknown, foreign and forgotten look the same."""
+        if type(task_id) is not str:
+            raise CallerError("invalid_params", '"taskId" must be a string.')
+        task = await self.store.get(task_id) if ids.is_task_id(task_id) else None
+        if task is None or expiry.is_gone(task, self.store.now_ms()) or not may_see(request, task):
+            raise unknown_task()
+        return task
+
+    def poll_ms(self, task: Task) -> int:
+        calls = self._plan.value.calls
+        return poll_interval_ms(task.state, self.open_tasks, calls.poll_ms, calls.approval_poll_ms)
+
+    async def result_bytes(self, task: Task) -> bytes | None:
+        if task.outcome is None:
+            return None
+        if task.outcome.body is not None:
+            return task.outcome.body
+        return await self.store.result_bytes(task.id)
+
+    async def detailed(self, task: Task) -> dict[str, Any]:
+        """The task as `tasks/get` of the stateless generation shows it: with its outcome or its open questions."""
+        outcome = await self.result_bytes(task) if task.state.is_terminal else None
+        if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
+            outcome = complete(outcome)
+        questions = {}
+        if task.state is TaskState.INPUT_REQUIRED:
+            questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}
+        return stateless_face.get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
+
+
+def sent_params(task: Task) -> Members:
+    """The params of the call as they go upstream: exactly what was judged, and what travelled with it."""
+    rest = wire.members_of(task.params_rest)
+    return {"name": wire.raw(task.tool), "arguments": Raw(task.arguments), **rest}
