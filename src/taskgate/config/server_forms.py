@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from taskgate.config.problems import Problem, problem_at
+from taskgate.config.record_forms import record_in_our_form
 from taskgate.config.servers import Server
 from taskgate.config.shape import keys_of
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, is_nothing, text_of
@@ -133,6 +134,7 @@ def in_our_form(server: Mapping) -> Mapping:
         nested = server.get(part)
         if isinstance(nested, Mapping):
             server = server.without(part).with_entries(*nested)
+    server = record_in_our_form(server)
     if "transport" not in server.entries and "type" in server.entries:
         server = _renamed(server, "type", "transport")
     for old, new in _RENAMED.items():

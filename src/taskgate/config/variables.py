@@ -1,4 +1,4 @@
-"""`${VAR}`, `${VAR:-default}` and `${env:VAR}` in the values of a tree.
+"""`${VAR}`, `${VAR:-default}`, `${env:VAR}` and `${ENV:VAR}` in the values of a tree.
 
 `$${` stands for a literal `${`. Keys are never expanded. What an unset variable means is for the caller to say:
 inside one server it takes that server out, anywhere else it is an error. Expanded text is marked as secret, so that
@@ -19,7 +19,7 @@ from taskgate.config.tree import Entry, Mapping, Node, Path, Scalar, Sequence
 
 MAX_EXPANDED = 1 << 20
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}")
-_NAME = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
+_NAME = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
