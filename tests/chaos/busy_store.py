@@ -20,8 +20,9 @@ from taskgate.core.tasks import ids
 from taskgate.core.tasks.happening import ResultCame
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.sqlite import checkpointer, spill_files, task_side
+from taskgate.store.sqlite import checkpointer, spill_files
 from taskgate.store.sqlite.store import SqliteStore, open_store
+from taskgate.store.views import tasks as task_view
 
 AT_ONCE = 4
 SPILL_OVER = 20_000
@@ -61,7 +62,7 @@ async def live(store: SqliteStore, number: int) -> None:
 
 async def main(path: Path, lives: int, broken: str) -> None:
     # Small figures, so that a short run spills and checkpoints often.
-    task_side.SPILL_OVER = SPILL_OVER  # type: ignore[misc]
+    task_view.LARGE_RESULT = SPILL_OVER  # type: ignore[misc]
     checkpointer.COMMITS_BETWEEN = 12  # type: ignore[misc]
     if broken == "no-file-sync":
         spill_files.os.fsync = lambda fd: None  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ from taskgate.core.tasks.happening import ContactLost, ErrorCame, ResultCame, Up
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.sqlite.task_side import TaskSide
+from taskgate.store.views.tasks import TaskView
 
 FINISH = (ResultCame, ErrorCame, ContactLost)
 STOPPED = "stopped at"
@@ -60,10 +60,10 @@ def doomed(name: str, write: Callable[..., Awaitable[Any]], task_in: Callable[..
 
 
 def prepare(end: Callable[[str], Awaitable[None]]) -> None:
-    TaskSide.accept = doomed("accept", TaskSide.accept, _noted, end)  # type: ignore[method-assign]
-    TaskSide.intend = doomed("intend", TaskSide.intend, lambda task_id: task_id, end)  # type: ignore[method-assign]
+    TaskView.accept = doomed("accept", TaskView.accept, _noted, end)  # type: ignore[method-assign]
+    TaskView.intend = doomed("intend", TaskView.intend, lambda task_id: task_id, end)  # type: ignore[method-assign]
     for name, kinds in (("handle", UpstreamTaskKnown), ("finish", FINISH)):
-        TaskSide.advance = doomed(name, TaskSide.advance, _where(kinds), end)  # type: ignore[method-assign]
+        TaskView.advance = doomed(name, TaskView.advance, _where(kinds), end)  # type: ignore[method-assign]
 
 
 def _noted(draft: Task) -> str:
@@ -102,15 +102,15 @@ def travel(seconds: int) -> None:
 
 CALLS: dict[str, str] = {}
 LATE: list[asyncio.Task[None]] = []
-REAL_INTEND = TaskSide.intend
-REAL_ACCEPT = TaskSide.accept
+REAL_INTEND = TaskView.intend
+REAL_ACCEPT = TaskView.accept
 
 if __name__ == "__main__":
     wanted = sys.argv[1]
     if wanted == "no-intent":
-        TaskSide.intend = intend_without_writing  # type: ignore[method-assign]
+        TaskView.intend = intend_without_writing  # type: ignore[method-assign]
     elif wanted == "early-reply":
-        TaskSide.accept = accept_before_writing  # type: ignore[method-assign]
+        TaskView.accept = accept_before_writing  # type: ignore[method-assign]
     elif wanted.startswith("clock+"):
         travel(int(wanted.removeprefix("clock+")))
     else:

@@ -49,7 +49,7 @@ async def lost(moment: Moment, folder: Path) -> list[str]:
         file.write_bytes(content)
     store = open_store(folder / "store.db")
     try:
-        assert store._reader._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert store.engine._reading.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert isinstance(verify(await store.audit_rows(limit=10_000)), Whole)
         missing = []
         for line in moment.acknowledged:

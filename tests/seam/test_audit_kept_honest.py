@@ -13,7 +13,7 @@ from tests.harness.commands import command
 from tests.seam import Call, Gateway, Upstream, seam
 
 from taskgate.core.audit import Entry, chain
-from taskgate.store.sqlite import rows
+from taskgate.store.operations import rows
 
 
 def _upstream() -> Upstream:

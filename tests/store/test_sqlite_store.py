@@ -29,8 +29,9 @@ from taskgate.core.tasks import ids
 from taskgate.core.tasks.happening import Dispatched, Noted, ResultCame
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change
-from taskgate.store.sqlite import checkpointer, connection, rows, writer
-from taskgate.store.sqlite.batch import RideAlong
+from taskgate.store.batch import RideAlong
+from taskgate.store.operations import rows
+from taskgate.store.sqlite import checkpointer, connection, writer
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate
 from taskgate.store.sqlite.named_queries import SQL, migrations
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -138,8 +139,8 @@ def test_a_store_of_the_first_version_is_brought_up_to_date_with_what_is_in_it(t
 def test_every_query_is_valid_sql_and_is_used(tmp_path: Path) -> None:
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
-    folder = Path(taskgate.store.sqlite.__file__).parent
-    source = "".join(file.read_text() for file in folder.glob("*.py"))
+    folder = Path(taskgate.store.sqlite.__file__).parent.parent
+    source = "".join(file.read_text() for file in folder.rglob("*.py"))
     for name, text in SQL.items():
         values = dict.fromkeys(re.findall(r":(\w+)", text))
         writing.execute(f"EXPLAIN {text}", values)
@@ -196,7 +197,7 @@ async def test_a_full_database_acknowledges_nothing_and_recovers_when_there_is_r
     await asyncio.gather(*(store.accept(call) for call in kept))
 
     def pages(limit: int) -> None:
-        writing = store._writer._connection
+        writing = store.engine.writer._connection
         writing.execute(f"PRAGMA max_page_count={limit}")
 
     await in_writer(store, lambda: pages(1))
@@ -223,7 +224,7 @@ async def in_writer(store: SqliteStore, change: Callable[[], None]) -> None:
         change()
         done.set()
 
-    store._writer.ride_along(RideAlong(lambda tx: None, committed))
+    store.engine.writer.ride_along(RideAlong(lambda tx: None, committed))
     async with asyncio.timeout(DEADLINE_S):
         await done.wait()
 
@@ -233,8 +234,8 @@ class SlowDisk:
 
     def __init__(self, store: SqliteStore) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
-        self._commit = store._writer._commit
-        store._writer._commit = self._slowly  # type: ignore[method-assign]
+        self._commit = store.engine.writer._commit
+        store.engine.writer._commit = self._slowly  # type: ignore[method-assign]
 
     def _slowly(self) -> str | None:
         self.reached.set()
@@ -315,7 +316,7 @@ async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) ->
         for _ in range(checkpointer.COMMITS_BETWEEN + 1):
             await store.accept(a_call())
         async with asyncio.timeout(DEADLINE_S):
-            while store._writer._checkpointer._wanted.is_set():
+            while store.engine.writer._checkpointer._wanted.is_set():
                 await asyncio.sleep(0.01)
         sizes.append((tmp_path / "store.db-wal").stat().st_size)
     assert sizes[-1] < 4 * sizes[0]
@@ -353,8 +354,8 @@ async def test_a_task_that_was_written_when_nobody_waited_any_more_never_runs(
         if how == "cancelled":
             accepting.cancel()
         if how == "cancelled as the answer came":
-            over = store._writer._over
-            store._writer._over = lambda *told: (over(*told), accepting.cancel())[0]  # type: ignore[method-assign]
+            over = store.engine.writer._over
+            store.engine.writer._over = lambda *told: (over(*told), accepting.cancel())[0]  # type: ignore[method-assign]
             disk.go_on.set()
         with pytest.raises(asyncio.CancelledError if how != "timed out" else GatewayFault):
             await accepting

@@ -182,20 +182,23 @@ def _anchored(config: str | None) -> Marks:
 def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
     """The rows in the database, also while a gateway has it open."""
     from taskgate.assembly.stores import store_path
+    from taskgate.store.operations.kept_events import KeptEvents
+    from taskgate.store.operations.reader import Reader
     from taskgate.store.sqlite.connection import connect_reader
-    from taskgate.store.sqlite.reader import Reader
+    from taskgate.store.sqlite.engine import statements_of
 
     path = store_path(loaded_or_exit(config))
     if not path.exists():
         say.note(f"There is no database at {path}; has the gateway been started with this configuration?")
         raise typer.Exit(ExitCode.NOT_FOUND)
-    reader = Reader(connect_reader(path))
+    connection = connect_reader(path)
+    reader = Reader(statements_of(connection), KeptEvents())
     try:
         while rows := reader.audit_rows(after, _PAGE):
             yield from rows
             after = rows[-1].number
     finally:
-        reader.close()
+        connection.close()
 
 
 def _exported(file: Path) -> Iterator[Row]:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-SPILL_OVER: Final = 1 << 20
 _ORPHAN_AGE_S: Final = 600
 
 

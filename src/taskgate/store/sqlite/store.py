@@ -14,8 +14,8 @@ from pathlib import Path
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.sqlite.approval_side import ApprovalSide
-from taskgate.store.sqlite.catalog_side import CatalogSide
+from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.transaction import Transaction
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
     SYNCHRONOUS,
@@ -25,17 +25,17 @@ from taskgate.store.sqlite.connection import (
     never_wait,
     start_log_over,
 )
+from taskgate.store.sqlite.engine import SqliteEngine
 from taskgate.store.sqlite.file_lock import FileLock
-from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.last_known import LastKnown
-from taskgate.store.sqlite.log_side import LogSide
 from taskgate.store.sqlite.named_queries import SQL
-from taskgate.store.sqlite.reader import Reader
-from taskgate.store.sqlite.scope_side import ScopeSide
 from taskgate.store.sqlite.spill_files import SpillFiles
-from taskgate.store.sqlite.task_side import TaskSide
-from taskgate.store.sqlite.transaction import Transaction
 from taskgate.store.sqlite.writer import Writer
+from taskgate.store.views.approvals import ApprovalView
+from taskgate.store.views.catalogs import CatalogView
+from taskgate.store.views.logs import LogView
+from taskgate.store.views.scopes import ScopeView
+from taskgate.store.views.tasks import TaskView
 
 DEFAULT_OWNER = "taskgate"
 
@@ -44,24 +44,42 @@ def system_clock() -> int:
     return clock.wall_ms()
 
 
-class SqliteStore(TaskSide, ApprovalSide, LogSide, CatalogSide, ScopeSide):
+class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
     """One open store. Made by `open_store`, ended by `close`."""
 
-    _lock: FileLock | None = None
+    def __init__(self, engine: SqliteEngine, lock: FileLock | None) -> None:
+        super().__init__(engine)
+        self.engine = engine
+        self._lock = lock
 
-    async def keep(self, name: str, value: bytes) -> bytes:
-        def operation(tx: Transaction) -> bytes:
-            tx.run("keep", name=name, value=value)
-            kept: bytes = tx.run("kept", name=name).fetchone()[0]
-            return kept
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be written just now: the disk refuses, or the store belongs to somebody else."""
+        return self.engine.trouble
 
-        return await self._write_or_fault(operation)
+    @property
+    def is_restored(self) -> bool:
+        """The database is older than what this installation last wrote: it was put back from a backup."""
+        return self.engine.last_known.is_ahead
+
+    async def accept_restored(self) -> None:
+        def last_row(tx: Transaction) -> int:
+            found = tx.run("last_audit").fetchone()
+            return found[0] if found is not None else 0
+
+        self.engine.last_known.start_over(await self._write_or_fault(last_row))
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit is on its way to the disk."""
+        return self.engine.writer.is_committing
+
+    def audit_head(self) -> tuple[int, str]:
+        return self.engine.reader.audit_head()
 
     async def close(self) -> None:
         """Write what waits, then let go of the file."""
-        await self._writer.stop()
-        self._last_known.close()
-        self._reader.close()
+        await self.engine.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -98,10 +116,9 @@ def open_store(
     kept = KeptEvents()
     checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"))
     writer = Writer(writing, checkpointer, clock, ownership, kept, last_known)
-    store = SqliteStore(writer, Reader(reading, kept), SpillFiles(path), clock, ownership, kept, last_known)
-    store._lock = lock
+    engine = SqliteEngine(writer, reading, SpillFiles(path), clock, ownership, kept, last_known)
     writer.start()
-    return store
+    return SqliteStore(engine, lock)
 
 
 def _connect_all(path: Path, synchronous: str) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:

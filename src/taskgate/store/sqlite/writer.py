@@ -30,11 +30,12 @@ from typing import Final, TypeVar
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.sqlite.batch import Batch, Operation, RideAlong, TakeBack, Waiting
+from taskgate.store.batch import Batch, Operation, RideAlong, TakeBack, Waiting
+from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.transaction import Transaction
 from taskgate.store.sqlite.checkpointer import Checkpointer
-from taskgate.store.sqlite.kept_events import KeptEvents
 from taskgate.store.sqlite.last_known import LastKnown
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.sqlite.transaction import SqliteTransaction
 
 T = TypeVar("T")
 
@@ -231,7 +232,7 @@ class Writer:
             self._to_commit.put(batch)
 
     def _transaction(self) -> Transaction:
-        transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
+        transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._kept_events)
         if self._trouble is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
         self._present = transaction
@@ -311,7 +312,7 @@ class Writer:
         try:
             if refused is not None:
                 raise refused
-            transaction = Transaction(self._connection, self._clock(), self._ownership, self._kept_events)
+            transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._kept_events)
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -1,10 +1,9 @@
-"""The part of the SQLite store that keeps tasks (`ports.task_store`)."""
+"""The view of a store that keeps tasks (`ports.task_store`)."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -27,20 +26,21 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
-from taskgate.store.sqlite import task_operations, upkeep_operations
-from taskgate.store.sqlite.foundation import Foundation
-from taskgate.store.sqlite.latest_wins import LatestWins
-from taskgate.store.sqlite.spill_files import SPILL_OVER
-from taskgate.store.sqlite.writer import unavailable
+from taskgate.store.operations import tasks, upkeep
+from taskgate.store.operations.locks import Locks
+from taskgate.store.views.base import Engine, StoreView
+from taskgate.store.views.latest_wins import LatestWins
 
 _COUNT_GOOD_S: Final = 1.0
+LARGE_RESULT: Final = 1 << 20
+"""Longer results are kept outside of the rows."""
 
 
-class TaskSide(Foundation):
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
+class TaskView(StoreView):
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
         # Progress that has not been written yet, by task; readers see it through `get`.
-        self._notes: LatestWins[Noted] = LatestWins(self._ride_along, task_operations.write_note)
+        self._notes: LatestWins[Noted] = LatestWins(self._defer, tasks.write_note, _of_task)
         self._open_count = (0, float("-inf"))
 
     async def accept(
@@ -56,12 +56,9 @@ class TaskSide(Foundation):
         if sent is not None and approval is not None:
             raise ValueError("a call that is already out cannot wait for an approval")
         return await self._write(
-            lambda tx: task_operations.accept(
-                tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit
-            ),
-            lambda answer: (
-                (lambda tx: task_operations.take_back(tx, draft, key)) if isinstance(answer, Change) else None
-            ),
+            lambda tx: tasks.accept(tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit),
+            _of_draft(draft, approval, key),
+            lambda answer: (lambda tx: tasks.take_back(tx, draft, key)) if isinstance(answer, Change) else None,
         )
 
     async def intend(
@@ -75,9 +72,10 @@ class TaskSide(Foundation):
         audit: Entry | None = None,
     ) -> Intending:
         return await self._write(
-            lambda tx: task_operations.intend(
+            lambda tx: tasks.intend(
                 tx, task_id, byte_hash=byte_hash, upstream=upstream, message=message, look=look, audit=audit
-            )
+            ),
+            _of_task(task_id),
         )
 
     async def advance(
@@ -92,24 +90,22 @@ class TaskSide(Foundation):
         if isinstance(happening, Dispatched):
             raise ValueError("a dispatch is written by `intend`, with its last look")
         spill = await self._spilled(task_id, happening)
-        # If this wait is broken off, the commit may still come, so the file stays; if none comes, the sweep removes it.
+        # If this wait is broken off, the commit may still come, so the bytes stay; if none comes, the sweep removes them.
         answer = await self._write(
-            lambda tx: task_operations.advance(
+            lambda tx: tasks.advance(
                 tx, task_id, happening, questions=questions, answers=answers, audit=audit, spill=spill
-            )
+            ),
+            _of_task(task_id),
         )
         if spill is not None and not isinstance(answer, Change):
-            await asyncio.to_thread(self._spill_files.remove, [spill])
+            await self._engine.large_results.remove([spill])
         return answer
 
     async def _spilled(self, task_id: str, happening: Happening) -> str | None:
-        """Large result bytes become a synced file before the transaction that names it begins."""
-        if not isinstance(happening, ResultCame) or len(happening.body) <= SPILL_OVER:
+        """Large result bytes are durable before the transaction that names them begins."""
+        if not isinstance(happening, ResultCame) or len(happening.body) <= LARGE_RESULT:
             return None
-        try:
-            return await asyncio.to_thread(self._spill_files.write, task_id, happening.body)
-        except OSError as error:
-            raise unavailable(error.strerror or "a result file could not be written") from error
+        return await self._engine.large_results.write(task_id, happening.body)
 
     def note(self, task_id: str, noted: Noted) -> None:
         before = self._notes.peek(task_id) or noted
@@ -121,11 +117,11 @@ class TaskSide(Foundation):
         self._notes.put(task_id, merged)
 
     async def told_upstream(self, task_id: str) -> None:
-        await self._write(lambda tx: task_operations.told_upstream(tx, task_id))
+        await self._write(lambda tx: tasks.told_upstream(tx, task_id), _of_task(task_id))
 
     async def get(self, task_id: str, *, also_gone: bool = False) -> Task | None:
         now = self.now_ms()
-        task = self._reader.task(task_id, now, also_gone=also_gone)
+        task = await self._read(lambda reader: reader.task(task_id, now, also_gone=also_gone))
         noted = self._notes.peek(task_id)
         if task is None or noted is None:
             return task
@@ -133,11 +129,12 @@ class TaskSide(Foundation):
         return replace(shown, revision=task.revision) if isinstance(shown, Task) else task
 
     async def result_bytes(self, task_id: str) -> bytes | None:
-        found = self._reader.outcome(task_id, self.now_ms())
+        now = self.now_ms()
+        found = await self._read(lambda reader: reader.outcome(task_id, now))
         if found is None:
             return None
         body, spill = found
-        return body if spill is None else await asyncio.to_thread(self._spill_files.read, spill)
+        return body if spill is None else await self._engine.large_results.read(spill)
 
     async def page(
         self,
@@ -150,48 +147,68 @@ class TaskSide(Foundation):
         also_gone: bool = False,
         arguments_up_to: int = 0,
     ) -> TaskPage:
-        return self._reader.page(
-            caller,
-            after=after,
-            limit=limit,
-            server=server,
-            states=states,
-            also_gone=also_gone,
-            arguments_up_to=arguments_up_to,
-            now_ms=self.now_ms(),
+        now = self.now_ms()
+        return await self._read(
+            lambda reader: reader.page(
+                caller,
+                after=after,
+                limit=limit,
+                server=server,
+                states=states,
+                also_gone=also_gone,
+                arguments_up_to=arguments_up_to,
+                now_ms=now,
+            )
         )
 
     async def task_of_key(self, principal: str, key: str) -> str | None:
-        return self._reader.task_of_key(principal, key, self.now_ms() - task_operations.KEY_GOOD_MS)
+        since = self.now_ms() - tasks.KEY_GOOD_MS
+        return await self._read(lambda reader: reader.task_of_key(principal, key, since))
 
     async def open_count(self, caller: str | None = None) -> int:
         if caller is not None:
-            return self._reader.open_count(caller)
+            return await self._read(lambda reader: reader.open_count(caller))
         # Asked for with every poll to set the pace of polling; a second old is good enough for that.
         count, at = self._open_count
         if clock.monotonic() - at > _COUNT_GOOD_S:
-            count = self._reader.open_count(None)
+            count = await self._read(lambda reader: reader.open_count(None))
             self._open_count = (count, clock.monotonic())
         return count
 
     async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
-        return self._reader.questions(task_id, answered=answered)
+        return await self._read(lambda reader: reader.questions(task_id, answered=answered))
 
     async def open_questions(self, caller: str | None = None, limit: int = 200) -> tuple[tuple[str, TaskQuestion], ...]:
-        return self._reader.open_questions(caller, limit)
+        return await self._read(lambda reader: reader.open_questions(caller, limit))
 
     async def due(self, limit: int = 500) -> Due:
-        return self._reader.due(self.now_ms(), limit)
+        now = self.now_ms()
+        return await self._read(lambda reader: reader.due(now, limit))
 
     async def sweep(self) -> Swept:
-        swept, spills = await self._write_or_fault(upkeep_operations.sweep)
-        named = self._reader.spill_names()
-        removed = await asyncio.to_thread(self._spill_files.remove, spills)
-        removed += await asyncio.to_thread(self._spill_files.remove_orphans, named, clock.wall())
+        swept, spills = await self._write_or_fault(upkeep.sweep)
+        large = self._engine.large_results
+        removed = await large.remove(spills) + await large.remove_orphans()
         return replace(swept, files=removed)
 
     async def claim(self) -> int:
-        return await self._write_or_fault(upkeep_operations.claim)
+        return await self._write_or_fault(upkeep.claim)
 
     async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
-        return self._reader.claimed(self.ownership, after, limit)
+        ours = self.ownership
+        return await self._read(lambda reader: reader.claimed(ours, after, limit))
+
+    async def keep(self, name: str, value: bytes) -> bytes:
+        return await self._write_or_fault(lambda tx: upkeep.keep(tx, name, value), Locks(names=(f"keep:{name}",)))
+
+
+def _of_task(task_id: str) -> Locks:
+    return Locks(tasks=(task_id,))
+
+
+def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None) -> Locks:
+    limits: tuple[str, ...] = (draft.limited_as or draft.caller,)
+    if approval is not None and approval.counted_as not in limits:
+        limits += (approval.counted_as,)
+    names = (f"key:{draft.principal}\n{key}",) if key is not None else ()
+    return Locks(tasks=(draft.id,), callers=(draft.caller,), limits=limits, names=names)

@@ -1,17 +1,11 @@
-"""The reading side. Point reads take some tens of microseconds, less than a hop to a thread would, so they run in
-place.
+"""The reading side, over named statements that an adapter runs. Readers see the last commit and never wait for the writer.
 
-Readers see the last commit and never wait for the writer. Whatever may be large (result files, exports) is read in a
-thread by the store, not here.
+Whatever may be large (long results, exports) is read by the store in a thread, not here.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any
-
 from taskgate.core.audit import GENESIS, Row
-from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
@@ -21,27 +15,17 @@ from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.scope_store import KeptScope
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
-from taskgate.store.sqlite import rows
-from taskgate.store.sqlite.kept_events import KeptEvents
-from taskgate.store.sqlite.named_queries import SQL
+from taskgate.store.operations import rows
+from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.transaction import Statements
 
 
 class Reader:
     """Questions to the database. Every method is quick and does not change anything."""
 
-    def __init__(self, connection: sqlite3.Connection, kept_events: KeptEvents | None = None) -> None:
-        self._connection = connection
-        self._kept_events = kept_events or KeptEvents()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def _run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(SQL[name], values)
-        except sqlite3.OperationalError as error:
-            # Readers wait for nobody in ordinary life; where they would, the event loop must not.
-            raise GatewayFault("store_unavailable", f"The store cannot be read: {error}. Try again soon.") from error
+    def __init__(self, run: Statements, kept_events: KeptEvents) -> None:
+        self._run = run
+        self._kept_events = kept_events
 
     def task(self, task_id: str, now_ms: int, *, also_gone: bool = False) -> Task | None:
         row = self._run("find_task", id=task_id).fetchone()

@@ -8,18 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from taskgate.store.sqlite.batch import RideAlong
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.batch import RideAlong
+from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Transaction
 
 V = TypeVar("V")
 
 
 class LatestWins(Generic[V]):
-    """`queue` hands a ride-along to the writer; `write` writes one value."""
+    """`queue` hands a ride-along to the writer; `write` writes one value, and `locks` says what of."""
 
-    def __init__(self, queue: Callable[[RideAlong], None], write: Callable[[Transaction, str, V], None]) -> None:
+    def __init__(
+        self,
+        queue: Callable[[RideAlong], None],
+        write: Callable[[Transaction, str, V], None],
+        locks: Callable[[str], Locks],
+    ) -> None:
         self._queue = queue
         self._write = write
+        self._locks = locks
         self._waiting: dict[str, V] = {}
 
     def peek(self, key: str) -> V | None:
@@ -44,4 +51,4 @@ class LatestWins(Generic[V]):
             else:
                 self._queue(self._ride(key))
 
-        return RideAlong(write, committed)
+        return RideAlong(write, committed, self._locks(key))

@@ -10,9 +10,10 @@ from taskgate.core.tasks.events import TaskEvent, event_data
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Swept
-from taskgate.store.sqlite import rows
-from taskgate.store.sqlite.task_operations import KEY_GOOD_MS
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.operations import rows
+from taskgate.store.operations.events import tell
+from taskgate.store.operations.tasks import KEY_GOOD_MS
+from taskgate.store.operations.transaction import Transaction
 
 # Few at once: a sweep runs between the calls of the event loop.
 SWEEP_AT_ONCE: Final = 200
@@ -58,7 +59,7 @@ def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
         tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + expiry.SHOWN_AS_EXPIRED_MS)
     for task in tasks:
         if task.state is not TaskState.EXPIRED:
-            tx.tell(task.caller, TaskEvent.EXPIRED.value, task.server, event_data(task))
+            tell(tx, task.caller, TaskEvent.EXPIRED.value, task.server, event_data(task))
     return tasks, [spill for *_, spill in found if spill is not None]
 
 
@@ -69,3 +70,10 @@ def _forget_tasks(tx: Transaction) -> int:
         for part in ("forget_tasks", "forget_calls"):
             tx.run(part, ids=gone)
     return len(found)
+
+
+def keep(tx: Transaction, name: str, value: bytes) -> bytes:
+    """Whoever keeps a secret first wins, and everybody gets that value."""
+    tx.run("keep", name=name, value=value)
+    kept: bytes = tx.run("kept", name=name).fetchone()[0]
+    return kept

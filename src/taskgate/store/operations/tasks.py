@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from taskgate.core.audit import Entry
 from taskgate.core.errors import Executed
-from taskgate.core.governance import approval as approvals
+from taskgate.core.governance import approval as law
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.birth import AlreadySent, AskingFirst, Birth, born
 from taskgate.core.tasks.happening import Cancelled, Dispatched, Happening, InputSettled, Noted
@@ -35,8 +35,8 @@ from taskgate.ports.store_answers import (
     TooManyOpen,
 )
 from taskgate.ports.task_store import AcceptLimits, LastLook
-from taskgate.store.sqlite import approval_operations, rows
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.operations import approvals, rows, task_rows
+from taskgate.store.operations.transaction import Transaction
 
 KEY_GOOD_MS: Final = 24 * 3_600_000
 
@@ -58,14 +58,14 @@ def accept(
     if approval is not None:
         how = AskingFirst(approval.id, approval.workflow.timeout_ms)
     task = born(draft, how, now_ms=tx.now_ms, owner=tx.ownership.owner, fence=tx.ownership.fence)
-    held = None if approval is None else approval_operations.asked(tx, approval, task.id)
+    held = None if approval is None else approvals.asked(tx, approval, task.id)
     if held is not None:
         task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
-    event = tx.put_new(task, audit)
+    event = task_rows.put_new(tx, task, audit)
     if event is None:
         return IdTaken(task.id)
     if held is not None:
-        approval_operations.put_new(tx, held)
+        approvals.put_new(tx, held)
     if key is not None:
         tx.run("put_key", principal=task.principal, key=key, call=_call(task), task_id=task.id, created_ms=tx.now_ms)
     return Change(task, event)
@@ -82,7 +82,7 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     if found is None or tx.now_ms >= found[2] + KEY_GOOD_MS:
         return None
     call, task_id, _, executed = found
-    task = tx.load(task_id)
+    task = task_rows.load(tx, task_id)
     said = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
     kept = task is not None and not expiry.is_gone(task, tx.now_ms)
     if said is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
@@ -107,7 +107,7 @@ def _over_limit(
         found = tx.run("count_open_of_caller", limited_as=limited_as, limit=limits.open_tasks).fetchone()[0]
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)
-    return None if approval is None else approval_operations.over_limit(tx, approval.counted_as, limits.pending)
+    return None if approval is None else approvals.over_limit(tx, approval.counted_as, limits.pending)
 
 
 def intend(
@@ -120,12 +120,12 @@ def intend(
     look: LastLook,
     audit: Entry | None,
 ) -> Intending:
-    task = tx.load_ours(task_id)
+    task = task_rows.load_ours(tx, task_id)
     if not isinstance(task, Task):
         return task
     if task.state.is_terminal:
         return AlreadyOver(task.state)
-    held = None if task.approval_id is None else approval_operations.find(tx, task.approval_id)
+    held = None if task.approval_id is None else approvals.find(tx, task.approval_id)
     verdict = look(task, None if held is None else held.approval, tx.now_ms)
     if verdict is not None:
         stopped = advance(tx, task_id, verdict)
@@ -135,12 +135,12 @@ def intend(
         return after
     # An approval is spent by the first attempt; later attempts of the same run need no second one.
     if held is not None and task.state is TaskState.APPROVED:
-        workflow = approvals.Workflow(held.approval.workflow)
-        used = approvals.apply(held.approval, workflow, approvals.Dispatched(tx.now_ms))
-        if isinstance(used, approvals.Refused):
+        workflow = law.Workflow(held.approval.workflow)
+        used = law.apply(held.approval, workflow, law.Dispatched(tx.now_ms))
+        if isinstance(used, law.Refused):
             return ApprovalSpent(used.approval)
-        approval_operations.put(tx, replace(held, approval=used.approval))
-    return Intended(after, tx.move(task, after, audit))
+        approvals.put(tx, replace(held, approval=used.approval))
+    return Intended(after, task_rows.move(tx, task, after, audit))
 
 
 def advance(
@@ -153,7 +153,7 @@ def advance(
     audit: Entry | None = None,
     spill: str | None = None,
 ) -> Advancing:
-    task = tx.load_ours(task_id)
+    task = task_rows.load_ours(tx, task_id)
     if not isinstance(task, Task):
         return task
     after = apply(task, happening, tx.now_ms)
@@ -166,8 +166,8 @@ def advance(
     if isinstance(happening, InputSettled):
         _settle(tx, task_id, happening.keys, answers or {})
     if after.state.is_terminal and after.approval_id is not None:
-        approval_operations.withdraw(tx, after.approval_id)
-    return Change(after, tx.move(task, after, audit, spill))
+        approvals.withdraw(tx, after.approval_id)
+    return Change(after, task_rows.move(tx, task, after, audit, spill))
 
 
 def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping[str, bytes]) -> None:
@@ -179,15 +179,15 @@ def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping
 
 
 def told_upstream(tx: Transaction, task_id: str) -> None:
-    task = tx.load_ours(task_id)
+    task = task_rows.load_ours(tx, task_id)
     if isinstance(task, Task) and task.cancel_owed:
-        tx.move(task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
+        task_rows.move(tx, task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
 
 
 def write_note(tx: Transaction, task_id: str, noted: Noted) -> None:
     """Progress that rides along: no event, no audit, and nothing at all if the task has moved on."""
-    task = tx.load_ours(task_id)
+    task = task_rows.load_ours(tx, task_id)
     if isinstance(task, Task):
         after = apply(task, noted, tx.now_ms)
         if isinstance(after, Task):
-            tx.move(task, after, None)
+            task_rows.move(tx, task, after, None)

@@ -1,5 +1,5 @@
-"""What shares one commit: operations that somebody waits for, and ride-alongs that nobody waits for. Used by the
-writer."""
+"""What shares one commit: operations that somebody waits for, and ride-alongs that nobody waits for. Used by the writers of
+the adapters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.operations.locks import NO_LOCKS, Locks
+from taskgate.store.operations.transaction import Transaction
 
 T = TypeVar("T")
 Operation = Callable[[Transaction], T]
@@ -19,19 +20,25 @@ class RideAlong(NamedTuple):
 
     write: Callable[[Transaction], None]
     committed: Callable[[], None] | None = None
+    locks: Locks = NO_LOCKS
 
 
 class Waiting:
     """An operation and the future of whoever waits for it."""
 
-    __slots__ = ("failure", "future", "is_committed", "is_given_up", "operation", "take_back", "value")
+    __slots__ = ("failure", "future", "is_committed", "is_given_up", "locks", "operation", "take_back", "value")
 
     def __init__(
-        self, operation: Operation[Any], future: asyncio.Future[Any], take_back: TakeBack | None = None
+        self,
+        operation: Operation[Any],
+        future: asyncio.Future[Any],
+        take_back: TakeBack | None = None,
+        locks: Locks = NO_LOCKS,
     ) -> None:
         self.operation = operation
         self.future = future
         self.take_back = take_back
+        self.locks = locks
         self.is_committed = False
         self.is_given_up = False
         self.value: Any = None

@@ -1,14 +1,14 @@
-"""The part of the SQLite store that keeps the servers' last known lists (`ports.catalog_store`)."""
+"""The view of a store that keeps the servers' last known lists (`ports.catalog_store`)."""
 
 from __future__ import annotations
 
 from taskgate.ports.catalog_store import KeptCatalog
-from taskgate.store.sqlite.batch import RideAlong
-from taskgate.store.sqlite.foundation import Foundation
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.batch import RideAlong
+from taskgate.store.operations.transaction import Transaction
+from taskgate.store.views.base import StoreView
 
 
-class CatalogSide(Foundation):
+class CatalogView(StoreView):
     def keep_catalog(self, catalog: KeptCatalog) -> None:
         def write(tx: Transaction) -> None:
             tx.run(
@@ -19,19 +19,19 @@ class CatalogSide(Foundation):
                 body=catalog.body,
             )
 
-        self._ride_along(RideAlong(write))
+        self._defer(RideAlong(write))
 
     def catalog_confirmed(self, server: str, listed_ms: int) -> None:
         def write(tx: Transaction) -> None:
             tx.run("confirm_catalog", server=server, listed_ms=listed_ms)
 
-        self._ride_along(RideAlong(write))
+        self._defer(RideAlong(write))
 
     async def kept_catalogs(self) -> tuple[KeptCatalog, ...]:
-        return self._reader.catalogs()
+        return await self._read(lambda reader: reader.catalogs())
 
     def forget_catalog(self, server: str) -> None:
         def write(tx: Transaction) -> None:
             tx.run("forget_catalog", server=server)
 
-        self._ride_along(RideAlong(write))
+        self._defer(RideAlong(write))

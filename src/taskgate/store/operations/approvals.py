@@ -19,11 +19,13 @@ from taskgate.ports.approval_store import (
     Decided,
     HeldCall,
     PendingLimits,
+    StoredReceipt,
     UnknownApproval,
 )
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
-from taskgate.store.sqlite import rows
-from taskgate.store.sqlite.transaction import Transaction
+from taskgate.store.operations import rows, task_rows
+from taskgate.store.operations.audit import record
+from taskgate.store.operations.transaction import Transaction
 
 
 def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
@@ -66,12 +68,12 @@ def hold(
         return refused
     held = asked(tx, request, None)
     put_new(tx, held)
-    tx.record(audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
+    record(tx, audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
     return held
 
 
 def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: Entry | None) -> Advancing:
-    task = tx.load_ours(task_id)
+    task = task_rows.load_ours(tx, task_id)
     if not isinstance(task, Task):
         return task
     deadline = tx.now_ms + request.workflow.timeout_ms
@@ -83,7 +85,7 @@ def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: En
     held = asked(tx, request, task_id)
     put_new(tx, held)
     after = replace(after, approval_deadline_ms=held.approval.binding.expires_at_ms)
-    return Change(after, tx.move(task, after, audit))
+    return Change(after, task_rows.move(tx, task, after, audit))
 
 
 def withdraw(tx: Transaction, approval_id: str) -> None:
@@ -96,7 +98,7 @@ def withdraw(tx: Transaction, approval_id: str) -> None:
     if outcome.approval is not held.approval:
         moved = replace(held, approval=outcome.approval)
         put(tx, moved)
-        tx.record(entry_of(moved, _event(held, moved), tx.now_ms))
+        record(tx, entry_of(moved, _event(held, moved), tx.now_ms))
 
 
 def change_held(
@@ -115,7 +117,7 @@ def change_held(
         return Decided(outcome, held)
     moved = replace(held, approval=outcome.approval)
     put(tx, moved)
-    tx.record(audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
+    record(tx, audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
     if moved.approval.state is held.approval.state:
         return Decided(outcome, moved)
     return Decided(outcome, moved, _consequence(tx, moved, then))
@@ -125,14 +127,14 @@ def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change |
     """What it means for the task, unless the task has moved on or waits for a newer approval."""
     if held.task_id is None:
         return None
-    task = tx.load_ours(held.task_id)
+    task = task_rows.load_ours(tx, held.task_id)
     if not isinstance(task, Task) or task.approval_id != held.approval.id:
         return None
     happening = then(task, held.approval)
     if happening is None:
         return None
     after = apply(task, happening, tx.now_ms)
-    return Change(after, tx.move(task, after, None)) if isinstance(after, Task) else None
+    return Change(after, task_rows.move(tx, task, after, None)) if isinstance(after, Task) else None
 
 
 def _event(before: HeldCall, after: HeldCall) -> str:
@@ -160,3 +162,12 @@ def entry_of(held: HeldCall, event: str, at_ms: int) -> Entry:
         reason=approval.reason,
         task_id=held.task_id or "",
     )
+
+
+def put_receipt(tx: Transaction, receipt: StoredReceipt) -> None:
+    values = {name: getattr(receipt, name) for name in receipt.__struct_fields__}
+    tx.run("put_receipt", **values)
+
+
+def drop_receipt(tx: Transaction, approval_id: str, place: str) -> None:
+    tx.run("drop_receipt", approval_id=approval_id, place=place)

@@ -1,0 +1,1 @@
+"""What the store does, written once for every database: each operation is a plain function over a `Transaction`."""

@@ -1,0 +1,18 @@
+"""What the store does to scopes handed over at run time: a change and the audit row that proves it, in one transaction."""
+
+from __future__ import annotations
+
+from taskgate.core.audit import Entry
+from taskgate.ports.scope_store import KeptScope
+from taskgate.store.operations.audit import record
+from taskgate.store.operations.transaction import Transaction
+
+
+def keep(tx: Transaction, scope: KeptScope, entry: Entry) -> None:
+    tx.run("keep_scope", name=scope.name, expires_ms=scope.expires_ms, body=scope.body)
+    record(tx, entry)
+
+
+def forget(tx: Transaction, name: str, entry: Entry) -> None:
+    tx.run("forget_scope", name=name)
+    record(tx, entry)

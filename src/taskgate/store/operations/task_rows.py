@@ -1,0 +1,65 @@
+"""Tasks as rows: found, written anew, moved on. Every change writes its event and its audit row beside it."""
+
+from __future__ import annotations
+
+from taskgate.core.audit import Entry
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.audit_entry import entry_of
+from taskgate.core.tasks.events import event_data, event_of
+from taskgate.core.tasks.task import Task
+from taskgate.ports.event_outbox import StoredEvent
+from taskgate.ports.store_answers import StaleOwner, UnknownTask
+from taskgate.store.operations import rows
+from taskgate.store.operations.audit import record
+from taskgate.store.operations.events import tell
+from taskgate.store.operations.transaction import Transaction
+
+
+def load(tx: Transaction, task_id: str) -> Task | None:
+    row = tx.run("find_task", id=task_id).fetchone()
+    return None if row is None else rows.task_from(*row)
+
+
+def load_ours(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
+    """The task, if it is still kept and if its fence is ours."""
+    task = load(tx, task_id)
+    if task is None or expiry.is_gone(task, tx.now_ms):
+        return UnknownTask(task_id)
+    if task.fence != tx.ownership.fence or task.owner != tx.ownership.owner:
+        return StaleOwner(tx.ownership)
+    return task
+
+
+def put_new(tx: Transaction, task: Task, audit: Entry | None) -> StoredEvent | None:
+    """Write a new task and tell of it; None if its id is taken."""
+    if tx.run("insert_task", **rows.task_columns(task)).rowcount != 1:
+        return None
+    tx.run("insert_call", task_id=task.id, arguments=task.arguments, params_rest=task.params_rest)
+    if task.last_attempt is not None:
+        tx.run("put_attempt", **rows.attempt_columns(task.id, task.last_attempt))
+    return _tell(tx, None, task, audit)
+
+
+def move(
+    tx: Transaction, before: Task, after: Task, audit: Entry | None, spill: str | None = None
+) -> StoredEvent | None:
+    """Write the next value of a task. The caller has checked that the fence is ours."""
+    if after.outcome is not None and before.outcome is None:
+        body = None if spill is not None else after.outcome.body
+        tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)
+    changed = tx.run("update_task", **rows.task_columns(after)).rowcount
+    if changed != 1:
+        raise RuntimeError(f"task {after.id} changed under our hands")
+    if after.last_attempt is not None and after.last_attempt != before.last_attempt:
+        tx.run("put_attempt", **rows.attempt_columns(after.id, after.last_attempt))
+    if after.state.is_terminal:
+        tx.run("withdraw_questions", task_id=after.id)
+    return _tell(tx, before, after, audit)
+
+
+def _tell(tx: Transaction, before: Task | None, after: Task, audit: Entry | None) -> StoredEvent | None:
+    entry = audit if audit is not None else entry_of(before, after, tx.now_ms)
+    if entry is not None:
+        record(tx, entry)
+    kind = event_of(before, after)
+    return None if kind is None else tell(tx, after.caller, kind.value, after.server, event_data(after))

@@ -1,0 +1,68 @@
+"""One write transaction as the operations see it: named statements, the time, and in whose name.
+
+Each adapter has its own, made once per group commit. The time is read once, so everything in it happened at the same moment.
+Statements are known by name and take their values by name; every adapter has the same names with the same meaning, in its own SQL.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.operations.kept_events import KeptEvents
+
+
+class Rows(Protocol):
+    """What a statement answers."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+        ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Statements(Protocol):
+    """Runs a named statement."""
+
+    def __call__(self, name: str, /, **values: Any) -> Rows: ...
+
+
+class Transaction(ABC):
+    """What an operation may do. Lives only inside one BEGIN and COMMIT."""
+
+    __slots__ = ("_stale", "audit_head", "kept_events", "now_ms", "ownership")
+
+    def __init__(self, now_ms: int, ownership: Ownership, kept_events: KeptEvents) -> None:
+        self.now_ms = now_ms
+        self.ownership = ownership
+        self.kept_events = kept_events
+        self.audit_head: tuple[int, str] | None = None
+        """Number and hash of the last audit row, once this transaction has looked; see `operations.audit`."""
+        self._stale: bool | None = None
+
+    @abstractmethod
+    def run(self, name: str, /, **values: Any) -> Rows: ...
+
+    def is_stale(self) -> bool:
+        """Whether another owner has taken over since we started."""
+        if self._stale is None:
+            found = self.run("find_owner", owner=self.ownership.owner).fetchone()
+            self._stale = found is None or found[0] != self.ownership.fence or bool(found[1])
+        return self._stale
+
+    @property
+    def audit_number(self) -> int:
+        """The number of the last audit row, if this transaction has written one; else 0."""
+        return self.audit_head[0] if self.audit_head is not None else 0
+
+    def forget_head(self) -> None:
+        """After a rollback to a savepoint the remembered end of the audit chain may never have been written."""
+        self.audit_head = None
