@@ -12,8 +12,7 @@ from pathlib import Path
 import taskgate
 import taskgate.config
 from taskgate.config.words import Section
-from taskgate.gateway import plan
-from taskgate.gateway.plan.plan import features
+from taskgate.gateway.plan import features, plan
 
 ROOT = Path(taskgate.__file__).parent
 READ_WHILE_LOADING = {
