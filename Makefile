@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations clients lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench   compare with a direct connection and with other proxies"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
+	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make faults  every HTTP status, body and break beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -78,6 +79,11 @@ quick: check
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run
+
+# Real clients and agent frameworks through the gateway; installs what only this needs.
+clients: $(STAMP)
+	$(BIN)/python tools/peers.py --clients
+	$(BIN)/python -m tests.clients.run
 
 conversations: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations

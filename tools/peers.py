@@ -1,13 +1,14 @@
 """Installs the real MCP peers that the tests and the benchmark talk to, each in its own environment under `.peers/`.
 
-Run by `make test` before pytest and by `make bench`; it is idempotent and returns at once when everything is there. It
-uses the ordinary `pip` and `npm` clients with whatever indexes the machine has configured, and the pins live here. What
-cannot be installed is printed with the reason and recorded in `.peers/absent.json`; the tests read that file and name
-the absent peers at the end of their run. It installs nothing of Taskgate itself, and the exit code is 0 even when a
-peer is absent: a machine without npm can still run the rest.
+Run by `make test` before pytest, by `make bench` and by `make clients`; it is idempotent and returns at once when everything
+is there. It uses the ordinary `pip` and `npm` clients with whatever indexes the machine has configured, and the pins live
+here. What cannot be installed is printed with the reason and recorded in `.peers/absent.json`; the tests read that file and
+name the absent peers at the end of their run. It installs nothing of Taskgate itself, and the exit code is 0 even when a peer
+is absent: a machine without npm can still run the rest.
 
     python tools/peers.py              # everything the tests need
     python tools/peers.py --bench      # also the proxies that only the benchmark compares with
+    python tools/peers.py --clients    # also the agent frameworks and servers that only `make clients` talks to
     python tools/peers.py --only ts1   # one environment
 """
 
@@ -29,6 +30,7 @@ HOME = Path(__file__).resolve().parent.parent / ".peers"
 OLDEST_NODE = (22, 19)
 NODE_PIN = "22"
 INSTALL_DEADLINE = 600
+BENCH, CLIENTS = "bench", "clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class PythonPeer:
 
     name: str
     requirements: tuple[str, ...]
-    bench_only: bool = False
+    only_for: str | None = None
     example: Example | None = None
 
 
@@ -56,7 +58,7 @@ class NodePeer:
 
     name: str
     packages: tuple[str, ...]
-    bench_only: bool = False
+    only_for: str | None = None
 
 
 PYTHON_PEERS = (
@@ -69,7 +71,17 @@ PYTHON_PEERS = (
         example=Example("mcp==2.3.0", "mcp-everything-server", "examples/servers/everything-server"),
     ),
     PythonPeer("fastmcp", ("fastmcp==4.1.*", "fastmcp-tasks==4.1.*")),
-    PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), bench_only=True),
+    PythonPeer(
+        "servers-python", ("mcp-server-fetch==2026.10.24", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")
+    ),
+    PythonPeer("fastmcp214", ("fastmcp==2.14.7",), only_for=CLIENTS),
+    PythonPeer("pydantic-ai", ("pydantic-ai-slim[mcp]==2.62.0",), only_for=CLIENTS),
+    PythonPeer("openai-agents", ("openai-agents==0.24.0",), only_for=CLIENTS),
+    PythonPeer("langchain", ("langchain-mcp-adapters==0.3.2",), only_for=CLIENTS),
+    PythonPeer("llama-index", ("llama-index-tools-mcp==0.6.0",), only_for=CLIENTS),
+    # mcpadapt imports what `mcp` 2 no longer has.
+    PythonPeer("smolagents", ("smolagents[mcp]==1.26.0", "mcpadapt==0.1.19", "mcp==1.30.*"), only_for=CLIENTS),
+    PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), only_for=BENCH),
 )
 NODE_PEERS = (
     NodePeer("ts1", ("@modelcontextprotocol/sdk@1.32.2", "zod@4.6.7", "express@5.2.1")),
@@ -87,6 +99,15 @@ NODE_PEERS = (
     NodePeer("conformance", ("@modelcontextprotocol/conformance@0.2.0-alpha.12",)),
     NodePeer("everything", ("@modelcontextprotocol/server-everything@2026.8.31",)),
     NodePeer("inspector", ("@modelcontextprotocol/inspector@2.12.0",)),
+    NodePeer(
+        "servers-npm",
+        (
+            "@modelcontextprotocol/server-filesystem@2026.8.31",
+            "@modelcontextprotocol/server-memory@2026.8.31",
+            "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
+        ),
+    ),
+    NodePeer("playwright", ("@playwright/mcp@0.0.83",), only_for=CLIENTS),
     # Ten servers as people have them, for measuring how much of a catalog a scope saves.
     NodePeer(
         "catalog",
@@ -102,7 +123,7 @@ NODE_PEERS = (
             "@modelcontextprotocol/server-google-maps@0.6.2",
             "@modelcontextprotocol/server-everart@0.6.2",
         ),
-        bench_only=True,
+        only_for=BENCH,
     ),
 )
 
@@ -114,13 +135,15 @@ class CannotInstall(Exception):
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--bench", action="store_true", help="also install what only the benchmark needs")
+    parser.add_argument("--clients", action="store_true", help="also install what only `make clients` needs")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="install only this environment")
     options = parser.parse_args()
     HOME.mkdir(exist_ok=True)
+    uses = {None, *([BENCH] if options.bench else []), *([CLIENTS] if options.clients else [])}
     wanted = [
         peer
         for peer in (*PYTHON_PEERS, *NODE_PEERS)
-        if (peer.name in options.only if options.only else options.bench or not peer.bench_only)
+        if (peer.name in options.only if options.only else peer.only_for in uses)
     ]
     absent = read_absent()
     node: Path | CannotInstall | None = None

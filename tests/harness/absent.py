@@ -12,7 +12,20 @@ import shutil
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent.parent / ".peers"
-KNOWN = ("mcp130", "mcp23", "fastmcp", "ts1", "ts2", "conformance", "everything", "inspector", "browser")
+KNOWN = (
+    "mcp130",
+    "mcp23",
+    "fastmcp",
+    "ts1",
+    "ts2",
+    "conformance",
+    "everything",
+    "inspector",
+    "browser",
+    "official23",
+    "servers-python",
+    "servers-npm",
+)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRIVERS = ("chromedriver", "chromium.chromedriver", "/usr/lib/chromium/chromedriver")
 PLAYWRIGHT = ("chromium-*/chrome-linux*/chrome", "chromium_headless_shell-*/chrome-linux*/headless_shell")

@@ -1,0 +1,56 @@
+"""The clients of the matrix: which environment each needs, its program, and how it is started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.harness.peers import interpreter
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One library in one version, in the generation that it speaks."""
+
+    name: str
+    peer: str
+    program: str
+    generation: str = "2025"
+    in_tests: bool = False
+    can_be_asked: bool = True
+    """Whether the library has a handler for questions of servers."""
+    tells_when_it_gives_up: bool = True
+    """Whether the library tells the server when its caller gives a call up."""
+    side_by_side: bool = True
+    """Whether the library sends a second call while a first one is open."""
+
+    def command(self, *, url: str | None = None, server: Sequence[str] = ()) -> list[str]:
+        where = ["--url", url] if url else ["--command", json.dumps(list(server))]
+        # The Inspector is a program of its own; what drives it is ours.
+        python = sys.executable if self.peer == "inspector" else str(interpreter(self.peer))
+        program = [python, str(PROGRAMS / self.program)]
+        return [*program, *where, "--generation", self.generation]
+
+
+CLIENTS = (
+    Client("TypeScript SDK 1.32", "ts1", "ts1.mjs", in_tests=True),
+    Client("TypeScript SDK 2.4 as 2025", "ts2", "ts2.mjs", in_tests=True),
+    Client("TypeScript SDK 2.4 as 2026", "ts2", "ts2.mjs", "2026", in_tests=True),
+    Client("mcp 1.30", "mcp130", "mcp130.py", in_tests=True, tells_when_it_gives_up=False),
+    Client("mcp 2.3 as 2025", "mcp23", "mcp23.py", in_tests=True),
+    Client("mcp 2.3 as 2026", "mcp23", "mcp23.py", "2026", in_tests=True),
+    Client("FastMCP 2.14", "fastmcp214", "fastmcp_client.py", tells_when_it_gives_up=False),
+    Client("FastMCP 4.1 as 2025", "fastmcp", "fastmcp_client.py", in_tests=True),
+    Client("FastMCP 4.1 as 2026", "fastmcp", "fastmcp_client.py", "2026", in_tests=True),
+    Client("Inspector CLI", "inspector", "inspector_cli.py", can_be_asked=False, tells_when_it_gives_up=False),
+    Client("pydantic-ai", "pydantic-ai", "pydantic_ai_client.py"),
+    Client("openai-agents", "openai-agents", "openai_agents_client.py", can_be_asked=False, side_by_side=False),
+    Client("langchain", "langchain", "langchain_client.py"),
+    Client("llama-index", "llama-index", "llama_index_client.py", can_be_asked=False),
+    Client("smolagents", "smolagents", "smolagents_client.py", can_be_asked=False, tells_when_it_gives_up=False),
+)

@@ -1,0 +1,53 @@
+"""`make clients`: every client of the matrix plays every scene through Taskgate, as a table.
+
+python -m tests.clients.run                     # all
+python -m tests.clients.run --only smolagents   # those whose name has this in it
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from tests.clients.matrix import CLIENTS, Client
+from tests.clients.scenes import SCENES, Play
+from tests.clients.stage import Stage, a_stage
+from tests.harness.absent import reason_for
+
+
+async def play(client: Client, scene: str, stage: Stage) -> tuple[bool, str]:
+    """Whether the scene went well, and what is to be said of it."""
+    key = f"{client.name}-{scene}".replace(" ", "-")
+    try:
+        return True, await SCENES[scene](Play(client, stage, key, controls=True))
+    except (AssertionError, TimeoutError) as problem:
+        return False, f"NO: {problem}"
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="clients whose name has this in it")
+    parser.add_argument("--scene", action="append", choices=SCENES)
+    chosen = parser.parse_args()
+    wrong = absent = 0
+    with tempfile.TemporaryDirectory(prefix="clients-") as folder:
+        async with a_stage(Path(folder)) as stage:
+            for client in CLIENTS:
+                if chosen.only not in client.name:
+                    continue
+                if reason := reason_for(client.peer):
+                    absent += 1
+                    print(f"{client.name}: ABSENT: {reason}", flush=True)
+                    continue
+                for scene in chosen.scene or SCENES:
+                    right, words = await play(client, scene, stage)
+                    wrong += not right
+                    print(f"{client.name:28} {scene:10} {words}", flush=True)
+    print(f"{wrong} wrong, {absent} clients absent")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main()))

@@ -1,0 +1,168 @@
+"""What every client must be able to do with a typed tool: the scenes of the matrix.
+
+A scene plays with a running client and a stage, and says what it saw. It fails with an `AssertionError` that names the reply. What
+a client cannot do by itself is shown by doing it directly, without a gateway; then the scene goes the way that Taskgate offers
+instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+
+from tests.clients.client import Reply, RunningClient, running_client
+from tests.clients.matrix import Client
+from tests.clients.stage import Stage
+
+TASK_ID = re.compile(r"tg_[0-9A-Za-z]{20,40}")
+REQUEST_ID = re.compile(r"""request_id\W+([A-Za-z0-9_-]{6,60})""")
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One client and the stage it plays on; everything it does is known to the server by the key."""
+
+    client: Client
+    stage: Stage
+    key: str
+    controls: bool
+    """Whether what the client can do is first shown without a gateway."""
+
+    def open(self, url: str) -> AbstractAsyncContextManager[RunningClient]:
+        return running_client(self.client.command(url=url))
+
+
+Scene = Callable[[Play], Awaitable[str]]
+
+
+def handle_in(reply: Reply) -> str:
+    """The task id that a reader of the reply finds."""
+    assert reply.error is None, f"the client threw the reply away: {reply.error[:600]}"
+    found = TASK_ID.search(reply.text)
+    assert found, f"no task id is readable in {reply.text[:600]}"
+    return found.group()
+
+
+async def result_of(client: RunningClient, task_id: str, label: str) -> None:
+    """Fetched with the handle, however often it takes."""
+    for _ in range(20):
+        reply = await client.call("get_task_result", task_id=task_id)
+        assert reply.error is None, f"get_task_result failed: {reply.error[:600]}"
+        if label in reply.text:
+            return
+        assert "still" in reply.text, f"wanted {label!r} in {reply.text[:600]}"
+    raise AssertionError(f"the result with {label!r} never came")
+
+
+async def promoted(play: Play) -> str:
+    """A call that takes long is answered with a handle, and its result is fetched with it."""
+    async with play.open(play.stage.hasty.url) as client:
+        await client.tools()
+        task_id = handle_in(await client.call("report", key=play.key))
+        await client.call("release", key=play.key)
+        await result_of(client, task_id, "reported")
+    assert play.stage.happened(play.key) == ["began", "finished"]
+    return "yes"
+
+
+async def held(play: Play) -> str:
+    """A call that a person must agree to is answered with a handle; approved, it runs, and its result is fetched."""
+    async with play.open(play.stage.hasty.url) as client:
+        await client.tools()
+        task_id = handle_in(await client.call("pay", key=play.key))
+        assert play.stage.happened(play.key) == []
+        await play.stage.approve(play.key)
+        await result_of(client, task_id, "paid")
+    assert play.stage.happened(play.key) == ["paid"]
+    return "yes"
+
+
+async def asked(play: Play) -> str:
+    """A question of the server reaches the client's handler; a client without one answers with tools."""
+    why = await asked_directly(play) if play.controls else ""
+    if not play.client.can_be_asked:
+        return await asked_in_the_inbox(play, why)
+    async with play.open(play.stage.patient.url) as client:
+        await client.tools()
+        reply = await client.call("paint", key=play.key)
+    assert reply.error is None, f"the client threw the reply away: {reply.error[:600]}"
+    assert "blue" in reply.text, f"wanted the answer in {reply.text[:600]}"
+    assert reply.questions == ("Which colour?",), f"wanted one question, saw {reply.questions}"
+    assert play.stage.happened(play.key) == ["painted blue"]
+    return "yes, by its handler"
+
+
+async def asked_directly(play: Play) -> str:
+    async with play.open(play.stage.direct) as client:
+        await client.tools()
+        reply = await client.call("paint", key=f"{play.key}-direct")
+    assert ("blue" in reply.text) == play.client.can_be_asked, f"directly, without a gateway: {reply}"
+    return reply.error or reply.text
+
+
+async def asked_in_the_inbox(play: Play, why: str) -> str:
+    """The reply says that a question waits; the task shows it to whoever knows the task's id."""
+    async with play.open(f"{play.stage.hasty.url}/both") as client:
+        await client.tools()
+        task_id = handle_in(await client.call("paint", key=play.key))
+        shown = await client.call("get_task", task_id=task_id)
+        question = REQUEST_ID.search(shown.text)
+        assert question, f"no question to answer in {shown.error or shown.text[:900]}"
+        answer = {"request_id": question.group(1), "action": "accept", "content": {"colour": "blue"}}
+        reply = await client.call("respond_to_elicitation", **answer)
+        assert reply.error is None, f"the answer was not taken: {reply.error[:300]}"
+        await result_of(client, task_id, "blue")
+    assert play.stage.happened(play.key) == ["painted blue"]
+    return f"yes, with tools (directly: {' '.join(why.split())[:160]})"
+
+
+async def cancelled(play: Play) -> str:
+    """Giving a call up reaches the server as it does directly; cancelling by the handle always does."""
+    if play.controls:
+        await given_up(play, play.stage.direct, f"{play.key}-direct")
+    await given_up(play, play.stage.patient.url, play.key)
+    await cancelled_by_handle(play, f"{play.key}-handle")
+    if play.client.tells_when_it_gives_up:
+        return "yes"
+    return "yes, by the handle (the client tells nobody when it gives a call up, directly either)"
+
+
+async def given_up(play: Play, url: str, key: str) -> None:
+    """Of two calls one is given up, which the server hears where the client says it; the other one goes on."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(play.open(url))
+        another = client if play.client.side_by_side else await stack.enter_async_context(play.open(url))
+        await client.tools()
+        await another.tools()
+        first, second = client.start("report", key=key), another.start("report", key=f"{key}-other")
+        await play.stage.until(key, "began")
+        await play.stage.until(f"{key}-other", "began")
+        client.cancel(first)
+        reply = await client.reply_to(first)
+        assert reply.cancelled or reply.error, f"the call was given up, and answered with {reply.text[:300]}"
+        if play.client.tells_when_it_gives_up:
+            await play.stage.until(key, "cancelled")
+        await client.call("release", key=f"{key}-other")
+        other = await another.reply_to(second)
+        assert "reported" in other.text, f"the other call was disturbed: {other.error or other.text[:300]}"
+        heard = "cancelled" in play.stage.happened(key)
+        assert heard == play.client.tells_when_it_gives_up, f"the server noted {play.stage.happened(key)}"
+    assert play.stage.happened(f"{key}-other") == ["began", "finished"]
+
+
+async def cancelled_by_handle(play: Play, key: str) -> None:
+    async with play.open(play.stage.hasty.url) as client:
+        await client.tools()
+        task_id = handle_in(await client.call("report", key=key))
+        other_id = handle_in(await client.call("report", key=f"{key}-other"))
+        reply = await client.call("cancel_task", task_id=task_id)
+        assert reply.error is None, f"cancel_task failed: {reply.error[:300]}"
+        await play.stage.until(key, "cancelled")
+        await client.call("release", key=f"{key}-other")
+        await result_of(client, other_id, "reported")
+    assert play.stage.happened(key) == ["began", "cancelled"]
+
+
+SCENES: dict[str, Scene] = {"promoted": promoted, "held": held, "asked": asked, "cancelled": cancelled}

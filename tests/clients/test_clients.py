@@ -1,0 +1,31 @@
+"""The SDKs among the clients of the matrix play every scene; `make clients` has all clients, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.clients.matrix import CLIENTS, Client
+from tests.clients.scenes import SCENES, Play
+from tests.clients.stage import Stage, a_stage
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.peers("mcp23")]
+SDKS = [
+    pytest.param(client, id=client.name, marks=pytest.mark.peers(client.peer)) for client in CLIENTS if client.in_tests
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with a_stage(tmp_path_factory.mktemp("clients")) as one:
+        yield one
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("client", SDKS)
+async def test_a_client_is_promoted_held_asked_and_cancelled_with_a_typed_tool(
+    stage: Stage, client: Client, scene: str
+) -> None:
+    key = f"{client.name}-{scene}".replace(" ", "-")
+    await SCENES[scene](Play(client, stage, key, controls=False))
