@@ -42,7 +42,6 @@ from taskgate.gateway.plan.public_address import PublicAddress
 from taskgate.gateway.plan.scope_record import facts_of, scope_hint
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
-from taskgate.gateway.questions.asker import session_key
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.server_elicitations import ServerElicitations
 from taskgate.gateway.relay.suspended import SuspendedCalls
@@ -154,7 +153,7 @@ class Gateway:
         if callable_families(scope):
             session.use_inbox()
         if scope.mode in FACADE_MODES:
-            self.activity.open(session_key(session), caller.scope)
+            self.activity.open(session.conversation, caller.scope)
         log.info(
             "session opened", principal=caller.principal, client=opening.client_info.get("name"), **facts_of(subset)
         )

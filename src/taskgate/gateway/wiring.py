@@ -56,6 +56,7 @@ from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.reload import Configured, Reload
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import Seal
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.attempts import Attempts
@@ -144,6 +145,7 @@ def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tra
     live = Live(plan)
     budgets = Budgets(plan)
     metrics.show(*budgets.gauges())
+    sessions = SessionTable(live)
     return Foundation(
         plan=live,
         upstreams=Live({}),
@@ -155,7 +157,8 @@ def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tra
         waterfall=Waterfall(),
         address=PublicAddress(live),
         budgets=budgets,
-        sessions=SessionTable(live),
+        sessions=sessions,
+        conversations=OpenConversations(sessions),
         subscriptions=Subscriptions(),
     )
 
@@ -180,7 +183,7 @@ def _lists(base: Foundation) -> Lists:
 
 
 def _asking(base: Foundation) -> Asking:
-    activity = Activity(base.store, base.plan, base.upstreams, base.address, base.events)
+    activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, base.events)
     models = Models(base.plan, shown_to_operator(activity.inbox), base.store.record)
     urls = UrlElicitations(base.plan, base.store.record)
     pages = ElicitationPages()
@@ -215,7 +218,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) 
     events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation, lists.handed_out)
     desk = TaskDesk(base.store, TaskBoard(events), base.plan)
     conversations = Conversations(events)
-    followers = Followers(desk, base.sessions, urls, base.subscriptions.following, events)
+    followers = Followers(desk, base.sessions, base.conversations, urls, base.subscriptions.following, events)
     task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, desk, conversations)
     questions = TaskQuestions(
         desk, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.patience
@@ -281,7 +284,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
             recheck,
             running.task_inbox.adopt,
         ),
-        methods=TaskMethods(desk, runs, questions, foreign, followers, base.seal),
+        methods=TaskMethods(desk, runs, questions, foreign, followers, base.conversations, base.seal),
         recovery=Recovery(desk, runs, approvals.time_passed),
         followers=followers,
         audit_approval=audit_approval,

@@ -30,6 +30,7 @@ from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import Seal
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
@@ -74,6 +75,7 @@ class Foundation:
     address: PublicAddress
     budgets: Budgets
     sessions: SessionTable
+    conversations: OpenConversations
     subscriptions: Subscriptions
 
 

@@ -1,6 +1,7 @@
 """Events that must outlive the process: what happened to a caller's tasks, in order, each with its own id.
 
-Within one caller events are numbered without gaps, in the order in which they were committed. So a reader that
+A caller with an identity has a stream of events for each of its conversations (`core.conversation_key`); here `caller` is the
+name of such a stream. Within one events are numbered without gaps, in the order in which they were committed. So a reader that
 remembers one number misses nothing and sees nothing twice, and can tell exactly how many events it came too late
 for. How many of them are kept per caller, and how long, is set by `keep_events`. Events of sessions that need not
 survive are not the store's business.
@@ -50,6 +51,10 @@ class EventOutbox(Protocol):
 
     async def events_after(self, caller: str, number: int, limit: int | None = None) -> EventPage:
         """At most `limit` of them; without it, all that are kept."""
+        ...
+
+    async def streams_of(self, caller: str) -> tuple[str, ...]:
+        """The names of all streams of a caller's conversations that are remembered."""
         ...
 
     async def event_number(self, caller: str, event_id: str) -> int | None:

@@ -1,4 +1,4 @@
-"""One caller's events, and which of them it has been handed: each exactly once while it is kept.
+"""One conversation's events, and which of them it has been handed: each exactly once while it is kept.
 
 Handing over takes three steps. `take` gives everything new to one reply; `confirm` follows when that reply has reached the
 transport; `undo` when it has not, and then the same events, under the same ids, go into the next reply. What has been handed
@@ -8,7 +8,7 @@ counted, so that a caller can be told.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
@@ -55,8 +55,8 @@ class EventLog:
         self._kept = kept
         self._kept_ms = kept_ms
         self._entries: deque[_Entry] = deque()
-        self._durable: deque[_Entry] = deque()
-        """Durable ones that were not all handed over yet, so that the position is found without a search."""
+        self._durable: defaultdict[str, deque[_Entry]] = defaultdict(deque)
+        """By stream, durable ones that were not all handed over yet: so that the position is found without a search."""
         self._new = 0
         self._count = 0
 
@@ -86,7 +86,7 @@ class EventLog:
         entry = _Entry(event, _Place.DONE if handed_over else _Place.NEW)
         self._entries.append(entry)
         if event.number:
-            self._durable.append(entry)
+            self._durable[event.stream].append(entry)
         self._new += not handed_over
         self._count += 1
         while len(self._entries) > self._kept:
@@ -100,8 +100,9 @@ class EventLog:
 
     def _forget_oldest(self) -> None:
         entry = self._entries.popleft()
-        if self._durable and self._durable[0] is entry:
-            self._durable.popleft()
+        durable = self._durable.get(entry.event.stream)
+        if durable and durable[0] is entry:
+            durable.popleft()
         if entry.place is _Place.NEW:
             self._new -= 1
             self.lost += 1
@@ -154,13 +155,17 @@ class EventLog:
         self.lost = 0
         return batch
 
-    def confirm(self, batch: Batch) -> int:
-        """It arrived. Returns the number up to which every durable event has been handed over, or 0."""
+    def confirm(self, batch: Batch) -> dict[str, int]:
+        """It arrived. Returns for each stream the number up to which every event has now been handed over, if that moved."""
         for entry in batch._entries:
             entry.place = _Place.DONE
-        done = 0
-        while self._durable and self._durable[0].place is _Place.DONE:
-            done = self._durable.popleft().event.number
+        done: dict[str, int] = {}
+        for stream in {entry.event.stream for entry in batch._entries if entry.event.number}:
+            durable = self._durable[stream]
+            while durable and durable[0].place is _Place.DONE:
+                done[stream] = durable.popleft().event.number
+            if not durable:
+                del self._durable[stream]
         return done
 
     def undo(self, batch: Batch) -> None:

@@ -46,7 +46,7 @@ SHOWN: Final = frozenset(kind.value for kind in EventKind)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `number` is its place in the caller's durable outbox, or 0 if it lives in memory only."""
+    """One event. `number` is its place in the durable `stream` that it came from, or 0 if it lives in memory only."""
 
     id: str
     kind: str
@@ -54,6 +54,7 @@ class Event(msgspec.Struct, frozen=True):
     at_ms: int
     data: Mapping[str, Any]
     number: int = 0
+    stream: str = ""
 
     def shown(self) -> dict[str, Any]:
         return {

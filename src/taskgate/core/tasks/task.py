@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks.classes import ToolClass
@@ -81,6 +82,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     # Under which name lists and events are kept: the principal, or for anonymous callers their conversation.
     caller: str
+    # Which of the principal's conversations asked for it, and is told of it while it lasts.
+    conversation: str = ""
     # Under which name limits are kept: the principal, or for anonymous callers their address; empty means the same as `caller`.
     limited_as: str = ""
     scope: str
@@ -133,6 +136,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     fence: int = 0
     revision: int = 0
+
+    @property
+    def asked_in(self) -> ConversationKey:
+        return ConversationKey(self.caller, self.conversation)
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing has happened to it yet."""
+        return self.updated_ms == self.created_ms and not self.state.is_terminal
 
     @property
     def attempts(self) -> int:

@@ -9,6 +9,7 @@ from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.conversation_key import EVERY, ConversationKey, conversation_of
 from taskgate.core.errors import TaskgateError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.request import SessionRequest
@@ -21,7 +22,7 @@ from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscr
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.asker import Asker, session_key
+from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.server_elicitations import ServerElicitations
 from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.requests.sessions import Session, SessionTable
@@ -119,15 +120,17 @@ class UpstreamNews:
             return self._pages.answer(link, question)
         own = self._sessions.get(link.key.session) if link.key.session else None
         if own is not None:
-            return await self._asker.ask_undecided(session_key(own), [own], question)
-        callers = link.askers or {session_key(session) for session in self._sessions_on(link)}
-        if not callers:
+            return await self._asker.ask_undecided(own.conversation, [own], question)
+        asking = {conversation_of(stream) for stream in link.askers}
+        asking = asking or {session.conversation for session in self._sessions_on(link)}
+        if not asking:
             return not_supported(question.method)
+        callers = {key.caller for key in asking}
         if len(callers) > 1:
             return await self._asker.ask_operator(question)
-        caller = next(iter(callers))
-        sessions = [session for session in self._sessions if session.in_flight and session_key(session) == caller]
-        return await self._asker.ask_undecided(caller, sessions, question)
+        sessions = [one for one in self._sessions if one.in_flight and one.conversation in asking]
+        whose = next(iter(asking)) if len(asking) == 1 else ConversationKey(callers.pop(), EVERY)
+        return await self._asker.ask_undecided(whose, sessions, question)
 
     def on_closed(self, link: Link, reason: TaskgateError | None) -> None:
         if reason is not None:

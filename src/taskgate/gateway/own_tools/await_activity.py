@@ -19,7 +19,7 @@ from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool, patience_s
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
-from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.caller_keys import conversation_key
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.heartbeat import Heartbeat
 
@@ -64,14 +64,14 @@ async def _wait(context: Context, request: Request, feed: Feed, timeout_ms: int)
 
 
 def _pending_client(context: Context, request: Request) -> dict[str, Any]:
-    inbox, caller = context.activity.inbox, caller_key(request)
+    inbox, who = context.activity.inbox, conversation_key(request)
     return {
         "elicitations": [
             {"requestId": waiting.id, "server": waiting.server, "message": waiting.message}
-            for waiting in inbox.of(caller, FORMS)[:MAX_SHOWN]
+            for waiting in inbox.of(who, FORMS)[:MAX_SHOWN]
         ],
         "sampling_requests": [
-            {"requestId": waiting.id, "server": waiting.server} for waiting in inbox.of(caller, (SAMPLE,))[:MAX_SHOWN]
+            {"requestId": waiting.id, "server": waiting.server} for waiting in inbox.of(who, (SAMPLE,))[:MAX_SHOWN]
         ],
     }
 

@@ -14,9 +14,10 @@ from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
 from taskgate.gateway.own_tools.tool import OwnTool, patience_s
-from taskgate.gateway.requests.caller_keys import caller_key, may_see
+from taskgate.gateway.requests.caller_keys import caller_key, conversation_key, may_see
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.ports.upstream import RelayedError
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ async def tasks_of(
     found: list[Task] = []
     after: str | None = None
     while len(found) < MAX_LISTED:
-        page = await context.tasks.store.page(
-            caller_key(request),
+        page = await own_tasks(
+            context.tasks.store,
+            context.activity.conversations,
+            conversation_key(request),
             after=after,
             limit=200,
             server=server,
@@ -84,7 +87,7 @@ async def get_task(context: Context, request: Request, given: dict[str, Any]) ->
     task = await find(context, request, given["task_id"])
     context.tasks.methods.wanted(task)
     shown = tool_face.task_object(task, context.tasks.store.now_ms())
-    waiting = context.activity.inbox.elicitations(request, task.server)
+    waiting = context.activity.inbox.elicitations(request, task.server, task.id)
     return saying({"task": shown, "pending_elicitations_for_server": waiting})
 
 

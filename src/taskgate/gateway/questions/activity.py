@@ -14,6 +14,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.event_log import EventLog
 from taskgate.core.activity.events import EventKind
+from taskgate.core.conversation_key import EVERY, ConversationKey, conversation_of
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.wire import Raw
@@ -24,7 +25,8 @@ from taskgate.gateway.plan.plan import Limits, Plan
 from taskgate.gateway.plan.public_address import PublicAddress
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
-from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.caller_keys import conversation_key
+from taskgate.gateway.requests.open_conversations import IDLE_S, OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.store import Store
@@ -32,7 +34,6 @@ from taskgate.ports.upstream import LinkKey, Upstream
 from taskgate.telemetry.logs import log
 
 MAX_FEEDS: Final = 10_000
-IDLE_S: Final = 1800.0
 LOG: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
 
@@ -44,14 +45,17 @@ class Activity:
         plan: Live[Plan],
         upstreams: Live[Mapping[str, Upstream]],
         address: PublicAddress,
+        conversations: OpenConversations,
         events: EventHub,
     ) -> None:
-        self.inbox = Inbox(self.tell, plan, address)
+        self.inbox = Inbox(self.tell, plan, address, conversations)
+        self.conversations = conversations
         self._store = store
         self._upstreams = upstreams
         self._closing = False
-        self._feeds: dict[str, Feed] = {}
-        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._feeds: dict[ConversationKey, Feed] = {}
+        self._of_caller: dict[str, dict[ConversationKey, Feed]] = {}
+        self._loading: dict[ConversationKey, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self.adopt(plan.value.limits)
         events.subscribe(TaskChanged, self._task_changed)
@@ -70,58 +74,72 @@ class Activity:
         return len(self._feeds)
 
     async def feed(self, request: Request) -> Feed:
-        """The caller's feed, with everything the store knows about it."""
-        return await self._ready(caller_key(request), request.caller.scope)
-
-    async def _ready(self, caller: str, scope: str) -> Feed:
-        feed = self.open(caller, scope)
-        loading = self._loading.get(caller)
+        """The feed of the caller's conversation, with everything the store knows about it."""
+        key = conversation_key(request)
+        self._heard(key)
+        feed = self.open(key, request.caller.scope)
+        loading = self._loading.get(key)
         if loading is not None:
             await asyncio.shield(loading)
         feed.touch(clock.monotonic())
         return feed
 
-    def open(self, caller: str, scope: str) -> Feed:
-        """Begin to listen for a caller now; what the store knows is fetched beside."""
-        feed = self._feeds.get(caller)
+    def _heard(self, key: ConversationKey) -> None:
+        """A stateless client is there: what it causes is its own again."""
+        if self.conversations.heard(key):
+            for feed in self._of_caller.get(key.caller, {}).values():
+                feed.unfollow(key.stream)
+
+    def open(self, key: ConversationKey, scope: str) -> Feed:
+        """Begin to listen for a conversation now; what the store knows is fetched beside."""
+        feed = self._feeds.get(key)
         if feed is None:
             if len(self._feeds) >= MAX_FEEDS:
                 self._make_room()
             events = EventLog(self._limits.events_per_caller, int(self._limits.events_age_s * 1000))
-            feed = self._feeds[caller] = Feed(caller, scope, self._store, events)
+            feed = self._feeds[key] = Feed(key, scope, self._store, events)
+            self._of_caller.setdefault(key.caller, {})[key] = feed
             feed.touch(clock.monotonic())
-            loading = self._loading[caller] = asyncio.get_running_loop().create_task(feed.load())
-            loading.add_done_callback(lambda _: self._loading.pop(caller, None))
+            loading = self._loading[key] = asyncio.get_running_loop().create_task(self._load(feed))
+            loading.add_done_callback(lambda _: self._loading.pop(key, None))
         return feed
+
+    async def _load(self, feed: Feed) -> None:
+        """Its own stream, and what the caller's conversations that have ended left."""
+        streams = await self._store.streams_of(feed.key.caller)
+        await feed.load(stream for stream in streams if self.conversations.may_hear(feed.key, conversation_of(stream)))
 
     def _make_room(self) -> None:
         """Names of stateless callers cost nothing to invent: whoever was not heard of for longest makes room."""
         idle = [feed for feed in self._feeds.values() if not feed.has_waiters]
         if not idle:
             raise GatewayFault("overloaded", "Too many callers wait for events; try again later.", retry_after_s=30)
-        self._drop(min(idle, key=lambda feed: feed.last_used).caller)
+        self._drop(min(idle, key=lambda feed: feed.last_used).key)
 
-    def find(self, caller: str) -> Feed | None:
-        return self._feeds.get(caller)
+    def hearing(self, key: ConversationKey) -> list[Feed]:
+        """Who listens now and is told what this conversation causes."""
+        feeds = self._of_caller.get(key.caller, {}).values()
+        return [feed for feed in feeds if self.conversations.may_hear(feed.key, key)]
 
     def of_session(self, session: Session) -> Feed | None:
-        principal = session.caller.principal
-        return self._feeds.get(f"session:{session.id}" if session.caller.anonymous else principal)
+        return self._feeds.get(session.conversation)
 
-    def tell(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+    def tell(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """What concerns a task outlives us, like the task; everything else is told to who listens now."""
-        if "task_id" in data:
-            self.spawn(self._tell_durably(caller, kind, server, data))
+        if "task_id" in data and key.name != EVERY:
+            self.spawn(self._tell_durably(key, kind, server, data))
             return
-        feed = self._feeds.get(caller)
-        if feed is not None:
+        for feed in self.hearing(key):
             feed.tell(kind, server, data)
 
-    async def _tell_durably(self, caller: str, kind: EventKind, server: str, data: dict[str, Any]) -> None:
-        await self._store.append_event(caller, kind.value, server, data)
-        feed = self._feeds.get(caller)
-        if feed is not None:
-            feed.sync_soon()
+    async def _tell_durably(self, key: ConversationKey, kind: EventKind, server: str, data: dict[str, Any]) -> None:
+        await self._store.append_event(key.stream, kind.value, server, data)
+        self._sync(key)
+
+    def _sync(self, key: ConversationKey) -> None:
+        for feed in self.hearing(key):
+            feed.follow(key.stream)
+            feed.sync_soon(key.stream)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Work beside a request; awaited when the gateway closes."""
@@ -158,27 +176,39 @@ class Activity:
                 self.heard(feed, server, "notifications/resources/updated", bytes(params or b"{}"))
 
     def _task_expired(self, event: TaskExpired) -> None:
-        feed = self._feeds.get(event.task.caller)
-        if feed is not None:
-            feed.sync_soon()
+        self._sync(event.task.asked_in)
 
     def _task_changed(self, event: TaskChanged) -> None:
-        feed = self._feeds.get(event.task.caller)
-        if feed is not None:
+        key = event.task.asked_in
+        if event.task.is_new:
+            self._heard(key)
+        for feed in self.hearing(key):
+            feed.follow(key.stream)
             feed.task_changed(event.task)
 
     def feeds(self) -> Iterable[Feed]:
         return list(self._feeds.values())
 
     def _forget_session(self, session: Session) -> None:
-        """What belonged to a session only goes with it; what belongs to a principal stays."""
+        """What belonged to a session only goes with it; what a principal's session leaves goes to its others."""
+        key = session.conversation
+        self._drop(key)
         if session.caller.anonymous:
-            self._drop(f"session:{session.id}")
-            self.inbox.forget_caller(f"session:{session.id}")
+            self.inbox.forget_caller(key.caller)
+        elif not self._closing:
+            self._ended(key)
 
-    def _drop(self, caller: str) -> None:
-        feed = self._feeds.pop(caller, None)
+    def _ended(self, key: ConversationKey) -> None:
+        for feed in self.hearing(key):
+            feed.follow(key.stream)
+        self.inbox.tell_again(key)
+
+    def _drop(self, key: ConversationKey) -> None:
+        feed = self._feeds.pop(key, None)
         if feed is not None:
+            del self._of_caller[key.caller][key]
+            if not self._of_caller[key.caller]:
+                del self._of_caller[key.caller]
             feed.close()
             for uri, server in feed.watched.items() if not self._closing else ():
                 self.spawn(self._unwatch(server, uri, feed.watched_over[uri]))
@@ -190,17 +220,19 @@ class Activity:
 
     def reap(self, now: float) -> None:
         """Feeds that nobody has used for long go; their durable events stay in the store."""
-        for caller, feed in list(self._feeds.items()):
+        for key, feed in list(self._feeds.items()):
             if now - feed.last_used > IDLE_S and not feed.has_waiters and not feed.timers:
-                self._drop(caller)
+                self._drop(key)
+        for key in self.conversations.idle(now):
+            self._ended(key)
 
     async def close(self) -> None:
         self._closing = True
         self.inbox.close()
         under_way = [*self._loading.values(), *self._background]
         await asyncio.gather(*under_way, return_exceptions=True)
-        for caller in list(self._feeds):
-            self._drop(caller)
+        for key in list(self._feeds):
+            self._drop(key)
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:

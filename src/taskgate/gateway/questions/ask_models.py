@@ -16,6 +16,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import Entry
 from taskgate.core.caller import OPERATOR
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
@@ -181,6 +182,6 @@ def shown_to_operator(inbox: Inbox) -> Review:
     async def review(server: str, text: str) -> bool:
         schema = {"type": "object", "properties": {}}
         params = wire.raw({"message": text, "requestedSchema": schema})
-        return accepted(await inbox.ask(OPERATOR, Question(ELICIT, params, server)))
+        return accepted(await inbox.ask(ConversationKey(OPERATOR), Question(ELICIT, params, server)))
 
     return review

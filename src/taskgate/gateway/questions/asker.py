@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
@@ -13,11 +14,11 @@ from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.inbox import ANSWERABLE
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.asking import ask_session
-from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.caller_keys import conversation_key
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 
-OPERATOR: Final = "(operator)"
+OPERATOR: Final = ConversationKey("(operator)")
 """Whose inbox holds the questions that nobody else may answer; no principal is called so."""
 
 
@@ -40,15 +41,15 @@ class Asker:
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
         """The caller cannot be asked natively."""
-        caller, waits = caller_key(request), request.inbox and self.may_wait(question)
-        if self._models.answer_for(question) and not (waits and self.attended(caller)):
+        whose, waits = conversation_key(request), request.inbox and self.may_wait(question)
+        if self._models.answer_for(question) and not (waits and self.attended(whose)):
             return await self._models.answer(question, request.caller.principal)
         if not waits:
             return not_supported(question.method)
         refused = self._urls.refusal(request.caller.principal, question)
-        return refused or await self._inbox.ask(caller, question, request)
+        return refused or await self._inbox.ask(whose, question, request)
 
-    async def ask_undecided(self, caller: str, sessions: list[Session], question: Question) -> Answer:
+    async def ask_undecided(self, whose: ConversationKey, sessions: list[Session], question: Question) -> Answer:
         """A question that may belong to any call of one caller, or to none: put to all its sessions that can answer, of which
         the first counts, or into its inbox. It is shown as the server's, and names no call and no task.
         """
@@ -58,8 +59,8 @@ class Asker:
         if able:
             return self._url_refusal(able[0], question) or await self._first_answer(able, question)
         if self.may_wait(question) and all(session.face.inbox for session in sessions):
-            principal = sessions[0].caller.principal if sessions else caller
-            return self._urls.refusal(principal, question) or await self._inbox.ask(caller, question)
+            principal = sessions[0].caller.principal if sessions else whose.caller
+            return self._urls.refusal(principal, question) or await self._inbox.ask(whose, question)
         return await self.ask_operator(question)
 
     async def _first_answer(self, sessions: list[Session], question: Question) -> Answer:
@@ -85,14 +86,14 @@ class Asker:
         """
         if self._models.answer_for(question) or not self.may_wait(question):
             return not_supported(question.method)
-        return self._urls.refusal(OPERATOR, question) or await self._inbox.ask(OPERATOR, question)
+        return self._urls.refusal(OPERATOR.caller, question) or await self._inbox.ask(OPERATOR, question)
 
     def _url_refusal(self, session: Session, question: Question) -> Answer | None:
         return self._urls.refusal(session.caller.principal, question, session)
 
-    def attended(self, caller: str) -> bool:
+    def attended(self, whose: ConversationKey) -> bool:
         """Whether somebody looks into this inbox: a caller that never asked for news does not."""
-        return self._activity.find(caller) is not None
+        return bool(self._activity.hearing(whose))
 
     def patience(self, question: Question) -> float:
         """An address is good for a shorter time than a form."""
@@ -113,7 +114,3 @@ class Asker:
 def _can_be_asked(session: Session, question: Question) -> bool:
     followed = session.outlet is not None and session.outlet.followed
     return followed and can_answer(session.capabilities, question.method, question.decoded())
-
-
-def session_key(session: Session) -> str:
-    return f"session:{session.id}" if session.caller.anonymous else session.caller.principal

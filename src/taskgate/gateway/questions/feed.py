@@ -1,7 +1,8 @@
-"""What one caller is to be told: its events in one order, its open tasks, who waits for news, and its session-only things.
+"""What one conversation is to be told: its events in one order, its open tasks, who waits for news, and what it alone has.
 
-Events of tasks come from the store and survive us; all others are added here and do not. A feed is made when its caller first
-uses a tool that tells events, and costs nothing before.
+Events of tasks come from the store and survive us; all others are added here and do not. A feed is made when its client first
+uses a tool that tells events, and costs nothing before. It reads the stored stream of its own conversation, and follows those of
+the same caller's conversations that have ended.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.activity.event_log import Batch, EventLog
 from taskgate.core.activity.events import ENDED, SHOWN, Event, EventKind
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task
@@ -30,11 +33,11 @@ class Feed:
     __slots__ = (
         "_dirty",
         "_ended",
+        "_positions",
         "_store",
         "_syncing",
         "_waiting",
-        "caller",
-        "durable_last",
+        "key",
         "last_used",
         "log",
         "logs",
@@ -46,11 +49,10 @@ class Feed:
         "watched_over",
     )
 
-    def __init__(self, caller: str, scope: str, store: Store, log: EventLog | None = None) -> None:
-        self.caller = caller
+    def __init__(self, key: ConversationKey, scope: str, store: Store, log: EventLog | None = None) -> None:
+        self.key = key
         self.scope = scope
         self.log = log or EventLog()
-        self.durable_last = 0
         self.last_used = 0.0
         self.open_tasks: dict[str, Task] = {}
         self.notifications: deque[dict[str, Any]] = deque(maxlen=MAX_NOTIFICATIONS)
@@ -62,7 +64,9 @@ class Feed:
         self._store = store
         self._waiting: list[asyncio.Future[None]] = []
         self._syncing: asyncio.Task[None] | None = None
-        self._dirty = False
+        self._positions: dict[str, int | None] = {key.stream: None}
+        """Up to which number each stream that is followed was read; None before the first time."""
+        self._dirty: set[str] = set()
         # News of one task may overtake each other on the way here: what has ended does not begin again.
         self._ended: deque[str] = deque(maxlen=100)
 
@@ -73,30 +77,50 @@ class Feed:
     def touch(self, now: float) -> None:
         self.last_used = now
 
-    async def load(self) -> None:
+    async def load(self, ended: Iterable[str]) -> None:
         """What the store knows: events still to be told, events told before that may be asked for, and open tasks."""
-        store = self._store
-        cursor = await store.cursor(self.caller)
-        self.log.missed((await store.events_after(self.caller, cursor)).lost)
-        page = await store.events_after(self.caller, 0)
-        for event in page.events:
-            self._take_in(event, handed_over=event.number <= cursor)
-        self.durable_last = max(page.last, cursor, self.durable_last)
-        for task in (await store.page(self.caller, limit=MAX_OPEN_SHOWN, states=OPEN)).tasks:
-            if task.id not in self._ended:
+        self._positions.update(dict.fromkeys(ended))
+        self._dirty.update(self._positions)
+        self._sync_soon()
+        await self.settled()
+
+    async def _begin(self, streams: list[str]) -> None:
+        """Read streams for the first time. What of another conversation's was handed over to anybody is not told again."""
+        found: list[tuple[StoredEvent, bool]] = []
+        for stream in streams:
+            cursor = await self._store.cursor(stream)
+            if stream == self.key.stream:
+                self.log.missed((await self._store.events_after(stream, cursor)).lost)
+            page = await self._store.events_after(stream, 0)
+            self._positions[stream] = max(page.last, cursor)
+            found += [(event, event.number <= cursor) for event in page.events]
+        found.sort(key=lambda one: (one[0].at_ms, one[0].number))
+        for event, handed_over in found:
+            self._take_in(event, handed_over)
+        for task in (await self._store.page(self.key.caller, limit=MAX_OPEN_SHOWN, states=OPEN)).tasks:
+            if task.asked_in.stream in streams and task.id not in self._ended:
                 self.open_tasks.setdefault(task.id, task)
 
-    def _take_in(self, stored: StoredEvent, handed_over: bool = False) -> None:
-        if stored.number <= self.durable_last:
-            return
-        self.durable_last = stored.number
+    def _take_in(self, stored: StoredEvent, handed_over: bool) -> None:
         if stored.kind in ENDED:
             self._forget_task(str(stored.data.get("task_id")))
         if stored.kind in SHOWN:
-            self.log.add(
-                Event(stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number),
-                handed_over=handed_over,
-            )
+            told = (stored.id, stored.kind, stored.server, stored.at_ms, stored.data, stored.number, stored.caller)
+            self.log.add(Event(*told), handed_over=handed_over)
+
+    def follow(self, stream: str) -> None:
+        """Another conversation of the same caller has ended: what it left, and what its tasks still cause, is told here too."""
+        if stream not in self._positions:
+            self._positions[stream] = None
+            self.sync_soon(stream)
+
+    def unfollow(self, stream: str) -> None:
+        """That conversation goes on after all."""
+        if stream != self.key.stream:
+            self._positions.pop(stream, None)
+            gone = [task.id for task in self.open_tasks.values() if task.asked_in.stream == stream]
+            for task_id in gone:
+                del self.open_tasks[task_id]
 
     def tell(self, kind: EventKind, server: str, data: dict[str, Any]) -> None:
         """An event that need not outlive the process."""
@@ -118,28 +142,40 @@ class Feed:
             self.open_tasks[task.id] = task if task.revision > known.revision else known
         elif task.id not in self._ended and len(self.open_tasks) < MAX_OPEN_SHOWN:
             self.open_tasks[task.id] = task
-        self.sync_soon()
+        self.sync_soon(task.asked_in.stream)
 
     def _forget_task(self, task_id: str) -> None:
         """It has ended. The store's event may tell so before the one who ended it does."""
         self.open_tasks.pop(task_id, None)
         self._ended.append(task_id)
 
-    def sync_soon(self) -> None:
+    def sync_soon(self, stream: str) -> None:
         """Something durable happened: fetch it. Changes that come while we fetch are fetched in one more round."""
-        self._dirty = True
+        self._dirty.add(stream)
+        self._sync_soon()
+
+    def _sync_soon(self) -> None:
         if self._syncing is None or self._syncing.done():
             self._syncing = asyncio.get_running_loop().create_task(self._sync())
 
     async def _sync(self) -> None:
         while self._dirty:
-            self._dirty = False
+            dirty, self._dirty = self._dirty & self._positions.keys(), set()
             before = self.log.count
-            page = await self._store.events_after(self.caller, self.durable_last)
-            for event in page.events:
-                self._take_in(event)
+            fresh = [stream for stream in dirty if self._positions[stream] is None]
+            if fresh:
+                await self._begin(fresh)
+            for stream in dirty.difference(fresh):
+                await self._go_on(stream)
             if self.log.count > before:
                 self._wake()
+
+    async def _go_on(self, stream: str) -> None:
+        position = self._positions.get(stream)
+        page = await self._store.events_after(stream, position) if position is not None else None
+        for event in page.events if page is not None else ():
+            self._positions[stream] = event.number
+            self._take_in(event, handed_over=False)
 
     async def settled(self) -> None:
         """Wait for a fetch that is under way, so that a reply tells what its own call caused."""
@@ -175,9 +211,8 @@ class Feed:
             self.log.undo(batch)
             self._wake()
             return
-        done = self.log.confirm(batch)
-        if done:
-            self._store.move_cursor(self.caller, done)
+        for stream, number in self.log.confirm(batch).items():
+            self._store.move_cursor(stream, number)
 
     def close(self) -> None:
         for timer in self.timers.values():

@@ -1,7 +1,8 @@
 """The inbox: questions of servers that wait for an answer because their caller cannot be asked natively.
 
-A question belongs to one caller and waits until it is answered, declined, cancelled, expired, or withdrawn because its server or
-its call is gone. The first answer wins. The caller's tools, the dashboard and the command line all answer through here.
+A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it
+is answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The caller's
+tools, the dashboard and the command line all answer through here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from taskgate.core.activity.answers import elicitation_answer, sampling_answer, 
 from taskgate.core.activity.events import EventKind
 from taskgate.core.activity.question_states import BY_ACTION, Ending
 from taskgate.core.activity.roots_form import roots_answer, roots_form
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
@@ -27,7 +29,8 @@ from taskgate.core.tasks.outcome_text import iso
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.plan.public_address import PublicAddress
-from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 
 MAX_PER_CALLER: Final = 500
@@ -36,7 +39,7 @@ FORMS: Final = (ELICIT, ROOTS)
 """What is asked, shown and answered as an elicitation; roots have a form of ours."""
 ANSWERABLE: Final = (*FORMS, SAMPLE)
 
-Tell = Callable[[str, EventKind, str, dict[str, Any]], None]
+Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +47,7 @@ class Waiting:
     """One question in one caller's inbox."""
 
     id: str
-    caller: str
+    whose: ConversationKey
     server: str
     method: str
     params: Mapping[str, Any]
@@ -59,6 +62,8 @@ class Waiting:
     """The name under which a stateless server asked it."""
     page: str | None = None
     """Where a person can see what an address is about before opening it."""
+    told_durably: bool = False
+    """Its event is in the store, where the caller's other conversations find it."""
 
     def shown(self) -> dict[str, Any]:
         """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
@@ -94,6 +99,10 @@ class Waiting:
             f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it.{page}"
         )
 
+    @property
+    def caller(self) -> str:
+        return self.whose.caller
+
     def now_of_task(self, task_id: str) -> None:
         """The call that asks has become a task."""
         self.task_id = task_id
@@ -110,17 +119,18 @@ class Waiting:
 
 
 class Inbox:
-    def __init__(self, tell: Tell, plan: Live[Plan], address: PublicAddress) -> None:
+    def __init__(self, tell: Tell, plan: Live[Plan], address: PublicAddress, conversations: OpenConversations) -> None:
         self._tell = tell
         self._plan = plan
         self._address = address
+        self._conversations = conversations
         self._waiting: dict[str, dict[str, Waiting]] = {}
         self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(len(own) for own in self._waiting.values())
 
-    async def ask(self, caller: str, question: Question, request: Request | None = None) -> Answer:
+    async def ask(self, whose: ConversationKey, question: Question, request: Request | None = None) -> Answer:
         """Let a question wait for its answer. Whoever stops waiting (a lost server, a cancelled call) withdraws it."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -130,7 +140,7 @@ class Inbox:
             future.set_result(answer)
             return True
 
-        waiting = self.put(caller, question, answered, request=request)
+        waiting = self.put(whose, question, answered, request=request)
         if waiting is None:
             return _too_many(question)
         try:
@@ -140,7 +150,7 @@ class Inbox:
 
     def put(
         self,
-        caller: str,
+        whose: ConversationKey,
         question: Question,
         answered: Callable[[Answer], bool],
         *,
@@ -148,11 +158,11 @@ class Inbox:
         task_id: str | None = None,
     ) -> Waiting | None:
         """Put a question into an inbox; None if that server has asked too much already."""
-        own = self._waiting.setdefault(caller, {})
+        own = self._waiting.setdefault(whose.caller, {})
         of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
         if of_server >= self._plan.value.limits.questions_per_server or len(own) >= MAX_PER_CALLER:
             if not own:
-                del self._waiting[caller]
+                del self._waiting[whose.caller]
             return None
         now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
@@ -160,7 +170,7 @@ class Inbox:
         asked = bytes(bare_params(question.params, drop))
         waiting = Waiting(
             question.shown_as or _new_id(now, task_id, question.key, asked),
-            caller,
+            whose,
             question.server,
             question.method,
             wire.parse_strictly(asked),
@@ -177,10 +187,20 @@ class Inbox:
         if request is not None:
             request.waits_for(waiting.sentence)
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
-        kind = EventKind.ELICITATION_REQUEST if question.method in FORMS else EventKind.SAMPLING_REQUEST
         if not question.restored:
-            self._tell(caller, kind, waiting.server, _told(waiting))
+            self._tell_of(waiting)
         return waiting
+
+    def _tell_of(self, waiting: Waiting) -> None:
+        kind = EventKind.ELICITATION_REQUEST if waiting.method in FORMS else EventKind.SAMPLING_REQUEST
+        waiting.told_durably = waiting.task_id is not None
+        self._tell(waiting.whose, kind, waiting.server, _told(waiting))
+
+    def tell_again(self, ended: ConversationKey) -> None:
+        """A conversation has ended: the caller's others hear of what it was asked. Stored events reach them anyway."""
+        for waiting in self._waiting.get(ended.caller, {}).values():
+            if waiting.whose == ended and not waiting.told_durably:
+                self._tell_of(waiting)
 
     def _expiry_s(self, question: Question) -> float:
         """An address is good for a shorter time than a form."""
@@ -207,14 +227,19 @@ class Inbox:
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
         kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
-        self._tell(waiting.caller, kind, waiting.server, _told(waiting))
+        self._tell(waiting.whose, kind, waiting.server, _told(waiting))
         waiting.answered(_EXPIRED)
 
-    def of(self, caller: str, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None) -> list[Waiting]:
+    def of(
+        self, who: ConversationKey, methods: tuple[str, ...] = ANSWERABLE, server: str | None = None
+    ) -> list[Waiting]:
+        """What this conversation is shown."""
         return [
             waiting
-            for waiting in self._waiting.get(caller, {}).values()
-            if waiting.method in methods and (server is None or waiting.server == server)
+            for waiting in self._waiting.get(who.caller, {}).values()
+            if waiting.method in methods
+            and (server is None or waiting.server == server)
+            and self._conversations.may_hear(who, waiting.whose)
         ]
 
     def all(self) -> list[Waiting]:
@@ -222,16 +247,22 @@ class Inbox:
         return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: w.asked_ms)
 
     def of_request(self, request: Request) -> list[Waiting]:
-        return [w for w in self.of(caller_key(request)) if w.request is request]
+        return [w for w in self._waiting.get(caller_key(request), {}).values() if w.request is request]
 
-    def elicitations(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
-        return [waiting.shown() for waiting in self.of(caller_key(request), FORMS, server)]
+    def elicitations(
+        self, request: Request, server: str | None = None, task_id: str | None = None
+    ) -> list[dict[str, Any]]:
+        """With a task's id also what that task asks, in whichever conversation it was begun."""
+        found = self.of(conversation_key(request), FORMS, server)
+        own = self._waiting.get(caller_key(request), {}).values() if task_id is not None else ()
+        found += [w for w in own if w.task_id == task_id and w.method in FORMS and w not in found]
+        return [waiting.shown() for waiting in found]
 
     def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
-        return [waiting.shown() for waiting in self.of(caller_key(request), (SAMPLE,), server)]
+        return [waiting.shown() for waiting in self.of(conversation_key(request), (SAMPLE,), server)]
 
     def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
-        """The question, if it is this caller's. Unknown and foreign ids look the same.
+        """The question, if it is this caller's, in whichever conversation it was asked. Unknown and foreign ids look the same.
 
         A caller without a conversation has only the unguessable id, which is proof enough for questions of such calls.
         """
@@ -287,7 +318,7 @@ class Inbox:
 
     def forget_caller(self, caller: str) -> None:
         """A session ended: nobody will answer what it was asked."""
-        for waiting in self.of(caller):
+        for waiting in list(self._waiting.get(caller, {}).values()):
             self.withdraw(waiting)
             waiting.answered(_EXPIRED)
 

@@ -26,7 +26,7 @@ from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, q
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import carry_traced
 from taskgate.gateway.relay.upstream_call import Errand
-from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.caller_keys import asking_stream
 from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import Seal, text_of
@@ -137,7 +137,7 @@ class Relay:
             wants_progress=request.progress_token is not None,
             keep_envelope=request.generation is Generation.STATELESS,
             headers=errand.headers,
-            asker=caller_key(request),
+            asker=asking_stream(request),
             trace=errand.trace,
             send_log=request,
             on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from taskgate.core.caller import ANONYMOUS
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
 from taskgate.core.meta import meta_of
@@ -33,7 +34,7 @@ def may_see(request: Request, task: Task) -> bool:
 
 
 def caller_key(request: Request) -> str:
-    """Under which name lists, events and inboxes are kept: the principal, or for anonymous callers their conversation.
+    """Whose lists, events and inboxes these are: the principal's, or for anonymous callers their conversation's.
 
     An anonymous stateless caller that does not say which client it is has no conversation: what it starts is found by its
     unguessable id alone, and nobody else is told of it.
@@ -42,8 +43,27 @@ def caller_key(request: Request) -> str:
         return request.caller.principal
     if request.session is not None:
         return request.session.key
+    return _client_name(request) or request.own_key
+
+
+def conversation_key(request: Request) -> ConversationKey:
+    """Which conversation of its caller a request belongs to: what that causes is told there while it goes on."""
+    if request.session is not None:
+        return request.session.conversation
+    name = _client_name(request) if request.caller.principal != ANONYMOUS else ""
+    return ConversationKey(caller_key(request), name)
+
+
+def asking_stream(request: Request) -> str:
+    """The name of the caller's conversation, for links to remember who has calls open on them."""
+    return request.session.stream if request.session is not None else conversation_key(request).stream
+
+
+def _client_name(request: Request) -> str:
+    """What a stateless client calls itself, or nothing."""
     client = meta_of(request.params).get(CLIENT_META)
-    return f"client:{client[:200]}" if type(client) is str and client else request.own_key
+    name = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
+    return f"client:{name}" if name else ""
 
 
 def fair_key(request: Request) -> str:

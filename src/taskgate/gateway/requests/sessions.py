@@ -18,6 +18,7 @@ import msgspec
 
 from taskgate.core import wire
 from taskgate.core.caller import Caller
+from taskgate.core.conversation_key import SESSION, ConversationKey
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, speaks_tasks
@@ -41,8 +42,11 @@ UNUSED_S: Final = 10.0
 class Session:
     def __init__(self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest) -> None:
         self.id = session_id
-        self.key = f"session:{session_id}"
+        self.key = f"{SESSION}{session_id}"
         """Under which name an anonymous caller's lists, limits and events are kept."""
+        whole = ConversationKey(self.key) if caller.anonymous else ConversationKey(caller.principal, self.key)
+        self.conversation = whole
+        self.stream = whole.stream
         self.caller = caller
         self.version = opening.version
         self.capabilities: Mapping[str, Any] = opening.capabilities

@@ -253,7 +253,7 @@ class Attempts:
             lambda question: self._questions.ask(task.id, question),
             name=task.tool,
             wants_progress=True,
-            asker=task.caller,
+            asker=task.asked_in.stream,
             trace=trace,
             send_log=sends,
         )

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
+from taskgate.core.conversation_key import SESSION
 from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.meta import with_meta
@@ -24,6 +25,7 @@ from taskgate.gateway.events.events import ProgressMade, ResultAwaited, TaskChan
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.asking import ask_session
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.progress import PacedProgress
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session, SessionTable
@@ -42,12 +44,14 @@ class Followers:
         self,
         desk: TaskDesk,
         sessions: SessionTable,
+        conversations: OpenConversations,
         urls: UrlElicitations,
         listens: Callable[[str], Sequence[Listening]],
         events: EventHub,
     ) -> None:
         self._desk = desk
         self._sessions = sessions
+        self._conversations = conversations
         self._urls = urls
         self._listens = listens
         self._events = events
@@ -95,10 +99,12 @@ class Followers:
             del self._waiting[task_id]
 
     def _sessions_of(self, task: Task) -> list[Session]:
-        if task.principal != ANONYMOUS:
-            return [session for session in self._sessions if session.caller.principal == task.principal]
-        own = self._sessions.get(task.caller.removeprefix("session:"))
-        return [own] if own is not None else []
+        """The one whose task it is; once that has ended, all others of the same principal."""
+        if task.principal == ANONYMOUS:
+            own = self._sessions.get(task.caller.removeprefix(SESSION))
+            return [own] if own is not None else []
+        mine = [session for session in self._sessions if session.caller.principal == task.principal]
+        return [one for one in mine if self._conversations.may_hear(one.conversation, task.asked_in)]
 
     def push(self, task: Task, question: Question) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""

@@ -15,10 +15,12 @@ from taskgate.core.tasks import stateful_face
 from taskgate.core.tasks.happening import Cancelled
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
-from taskgate.gateway.requests.caller_keys import caller_key
+from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
+from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import Seal
 from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskDesk
@@ -43,6 +45,7 @@ class TaskMethods:
         questions: TaskQuestions,
         foreign: ForeignTasks,
         followers: Followers,
+        conversations: OpenConversations,
         seal: Seal,
     ) -> None:
         self.draining = False
@@ -52,6 +55,7 @@ class TaskMethods:
         self._questions = questions
         self._foreign = foreign
         self._followers = followers
+        self._conversations = conversations
         self._seal = seal
         self._polls: dict[str, tuple[float, float, int]] = {}
 
@@ -196,7 +200,8 @@ class TaskMethods:
         server, after = self._position(request)
         rows: list[dict[str, Any]] = []
         if not server:
-            page = await self._desk.store.page(caller_key(request), after=after or None, limit=limit)
+            key = conversation_key(request)
+            page = await own_tasks(self._desk.store, self._conversations, key, after=after or None, limit=limit)
             rows = [stateful_face.list_row(task, self._desk.poll_ms(task)) for task in page.tasks]
             if page.after is not None:
                 return wire.encode({"tasks": rows, "nextCursor": self._cursor(request, "", page.after)})

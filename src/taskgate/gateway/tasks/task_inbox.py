@@ -37,13 +37,13 @@ class TaskInbox:
         if _sees_it_natively(task, declared, question):
             return _nothing
         waits = self._asker.may_wait(question)
-        if self._models.answer_for(question) and not (waits and self._asker.attended(task.caller)):
+        if self._models.answer_for(question) and not (waits and self._asker.attended(task.asked_in)):
             self._activity.spawn(self._by_model(task, question, answered))
             return _nothing
         if not waits:
             return _nothing
         inbox = self._activity.inbox
-        waiting = inbox.put(task.caller, question, answered, task_id=task.id)
+        waiting = inbox.put(task.asked_in, question, answered, task_id=task.id)
         return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
 
     async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:

@@ -31,6 +31,7 @@ from taskgate.gateway.plan.plan import Plan, pending_limits
 from taskgate.gateway.requests.caller_keys import (
     arguments_digest,
     caller_key,
+    conversation_key,
     may_see,
     unknown_task,
 )
@@ -139,6 +140,7 @@ class TaskDesk:
             id=task_id,
             principal=request.caller.principal,
             caller=caller_key(request),
+            conversation=conversation_key(request).name,
             limited_as=request.caller.limit_key,
             scope=request.caller.scope,
             place=request.caller.place,

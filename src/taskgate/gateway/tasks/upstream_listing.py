@@ -23,7 +23,7 @@ from taskgate.gateway.events.events import TaskChanged
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.requests.asking import ask_caller
-from taskgate.gateway.requests.caller_keys import caller_key, unknown_task
+from taskgate.gateway.requests.caller_keys import asking_stream, unknown_task
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import Seal
 from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamRequest
@@ -128,7 +128,7 @@ class ForeignTasks:
             timeout_s,
             lambda _method, _params: None,
             lambda question: ask_caller(request, question),
-            asker=caller_key(request),
+            asker=asking_stream(request),
         )
 
     def _alias(self, request: Request, server: str, task_id: str) -> str:

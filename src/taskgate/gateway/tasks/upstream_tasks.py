@@ -217,7 +217,7 @@ class UpstreamTasks:
             lambda heard, params: self._heard(task, heard, params),
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
-            asker=task.caller,
+            asker=task.asked_in.stream,
         )
 
     def _heard(self, task: Task, method: str, params: Raw | None) -> None:

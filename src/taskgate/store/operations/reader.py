@@ -6,6 +6,7 @@ Whatever may be large (long results, exports) is read by the store in a thread, 
 from __future__ import annotations
 
 from taskgate.core.audit import GENESIS, Row
+from taskgate.core.conversation_key import streams_between
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
@@ -145,6 +146,10 @@ class Reader:
         """The last number handed out, and the last one delivered."""
         row = self._run("find_stream", caller=caller).fetchone()
         return (0, 0) if row is None else (row[0], row[1])
+
+    def streams_of(self, caller: str) -> tuple[str, ...]:
+        first, beyond = streams_between(caller)
+        return tuple(row[0] for row in self._run("streams_of_caller", caller=caller, first=first, beyond=beyond))
 
     def catalogs(self) -> tuple[KeptCatalog, ...]:
         return tuple(KeptCatalog(*row) for row in self._run("kept_catalogs"))

@@ -62,4 +62,4 @@ def _tell(tx: Transaction, before: Task | None, after: Task, audit: Entry | None
     if entry is not None:
         record(tx, entry)
     kind = event_of(before, after)
-    return None if kind is None else tell(tx, after.caller, kind.value, after.server, event_data(after))
+    return None if kind is None else tell(tx, after.asked_in.stream, kind.value, after.server, event_data(after))

@@ -59,7 +59,7 @@ def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
         tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + expiry.SHOWN_AS_EXPIRED_MS)
     for task in tasks:
         if task.state is not TaskState.EXPIRED:
-            tell(tx, task.caller, TaskEvent.EXPIRED.value, task.server, event_data(task))
+            tell(tx, task.asked_in.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))
     return tasks, [spill for *_, spill in found if spill is not None]
 
 

@@ -34,6 +34,9 @@ class LogView(StoreView):
         now = self.now_ms()
         return await self._read(lambda reader: reader.events_after(caller, number, limit, now))
 
+    async def streams_of(self, caller: str) -> tuple[str, ...]:
+        return await self._read(lambda reader: reader.streams_of(caller))
+
     async def event_number(self, caller: str, event_id: str) -> int | None:
         return await self._read(lambda reader: reader.event_number(caller, event_id))
 

@@ -1,0 +1,147 @@
+"""Two windows of one person use one token: each is told of its own work, and of what a closed one left behind."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tests.seam import Call, Caller, Gateway, Upstream, seam
+
+TOKEN = "agent-token-0123456789abcdef"
+CONFIG: dict[str, Any] = {
+    "scopes": {"default": {"default_servers": ["*"], "mode": "facade"}},
+    "tokens": [{"id": "agent", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
+}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def server() -> Upstream:
+    notes = Upstream("2025")
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(100)
+        return "done"
+
+    @notes.tool("ask")
+    async def ask(call: Call) -> str:
+        answer = await call.elicit("Your name?", FORM)
+        return str(answer["content"]["name"])
+
+    return notes
+
+
+async def promoted(caller: Caller, tool: str = "slow", **more: Any) -> str:
+    arguments = {"server": "notes", "tool": tool, "timeout_ms": 1000}
+    reply = await caller.call("execute_tool", arguments, **more)
+    task_id: str = reply.text.split("Promoted to task ")[1].split(".")[0]
+    return task_id
+
+
+def kinds(seen: dict[str, Any]) -> list[str]:
+    return [event["type"] for group in seen["events"] for event in group["events"]]
+
+
+async def news(caller: Caller, **more: Any) -> list[str]:
+    return kinds(await caller.told("await_activity", timeout_ms=10, **more))
+
+
+@seam
+async def test_each_window_hears_of_its_own_task_and_takes_no_event_of_the_other() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
+        await one.told("list_tasks"), await two.told("list_tasks")
+        mine, others = await promoted(one), await promoted(two)
+        assert mine != others
+        await gate.advance(120)
+        for caller, task_id in ((two, others), (one, mine)):
+            seen = await caller.told("await_activity", timeout_ms=10)
+            done = [event for group in seen["events"] for event in group["events"] if event["type"] == "task_completed"]
+            assert [event["data"]["task_id"] for event in done] == [task_id]
+            assert await news(caller) == []
+
+
+@seam
+async def test_each_window_lists_its_own_tasks_and_finds_the_others_by_their_id() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
+        task_id = await promoted(one)
+        assert (await two.told("list_tasks"))["tasks"] == []
+        assert (await two.told("await_activity", timeout_ms=10))["pending_server"] == []
+        assert [task["task_id"] for task in (await one.told("list_tasks"))["tasks"]] == [task_id]
+        assert (await two.told("get_task", task_id=task_id))["task"]["task_id"] == task_id
+        native = [(await caller.request("tasks/list")).result["tasks"] for caller in (one, two)]
+        assert [[row["taskId"] for row in rows] for rows in native] == [[task_id], []]
+
+
+@seam
+async def test_what_a_closed_window_left_goes_to_every_other_once() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        one, two, three = [await gate.caller("2025", token=TOKEN) for _ in range(3)]
+        await two.told("list_tasks"), await three.told("list_tasks")
+        task_id = await promoted(one)
+        await one.close()
+        assert (await two.told("await_activity", timeout_ms=10))["pending_server"][0]["working_tasks"]
+        assert [task["task_id"] for task in (await two.told("list_tasks"))["tasks"]] == [task_id]
+        await gate.advance(120)
+        for caller in (two, three):
+            assert (await news(caller)).count("task_completed") == 1
+            assert await news(caller) == []
+        late = await gate.caller("2025", token=TOKEN)
+        assert await news(late) == []
+
+
+@seam
+async def test_what_was_told_before_a_window_closed_is_not_told_again_after_a_restart() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
+        await one.told("list_tasks"), await two.told("list_tasks")
+        await promoted(one), await promoted(two)
+        await gate.advance(120)
+        assert "task_completed" in await news(one)
+        await gate.restart()
+        again = await gate.caller("2025", token=TOKEN)
+        assert (await news(again)).count("task_completed") == 1
+
+
+@seam
+async def test_a_question_waits_for_the_window_that_caused_it_and_then_for_the_others() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        one, two = [await gate.caller("2025", token=TOKEN) for _ in range(2)]
+        await two.told("list_tasks")
+        task_id = await promoted(one, "ask")
+        assert [row["task_id"] for row in (await one.told("get_elicitations"))["elicitations"]] == [task_id]
+        assert (await two.told("get_elicitations"))["elicitations"] == []
+        assert "elicitation_request" not in await news(two)
+        await one.close()
+        asked = (await two.told("get_elicitations"))["elicitations"]
+        assert [row["task_id"] for row in asked] == [task_id]
+        assert "elicitation_request" in await news(two)
+        answer = {"request_id": asked[0]["request_id"], "action": "accept", "content": {"name": "Ann"}}
+        await two.told("respond_to_elicitation", **answer)
+        assert "Ann" in (await two.call("get_task_result", {"task_id": task_id})).text
+
+
+@seam
+async def test_stateless_clients_of_one_token_are_told_apart_by_the_name_they_give() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", token=TOKEN)
+        mine, other = {"taskgate/client": "mine"}, {"taskgate/client": "other"}
+        task_id = await promoted(caller, _meta=mine)
+        for meta, count in ((other, 0), ({}, 0), (mine, 1)):
+            assert (await caller.call("list_tasks", {}, _meta=meta)).text.count(task_id) == count
+        await gate.advance(120)
+        for meta, count in ((other, 0), ({}, 0), (mine, 1), (mine, 0)):
+            reply = await caller.call("await_activity", {"timeout_ms": 10}, _meta=meta)
+            assert reply.text.count("task_completed") == count, meta
+
+
+@seam
+async def test_a_stateless_client_that_was_not_heard_of_for_long_has_ended() -> None:
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", token=TOKEN)
+        mine, other = {"taskgate/client": "mine"}, {"taskgate/client": "other"}
+        task_id = await promoted(caller, _meta=mine)
+        await gate.advance(45 * 60)
+        heard = await caller.call("list_tasks", {"status": "expired"}, _meta=other)
+        assert task_id in heard.text
