@@ -56,7 +56,12 @@ def conversation_key(request: Request) -> ConversationKey:
 
 def asking_stream(request: Request) -> str:
     """The name of the caller's conversation, for links to remember who has calls open on them."""
-    return request.session.stream if request.session is not None else conversation_key(request).stream
+    if request.session is not None:
+        return request.session.stream
+    if meta_of(request.params).get(CLIENT_META) is not None:
+        return conversation_key(request).stream
+    # The usual plain call, in as few steps as may be.
+    return request.own_key if request.caller.principal == ANONYMOUS else request.caller.principal
 
 
 def _client_name(request: Request) -> str:
