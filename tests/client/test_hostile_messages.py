@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from tests.harness.any_json import any_json, any_object
 
 from taskgate.client import ClientError, Options
-from taskgate.client.generations.param_headers import InvalidParamHeader, param_headers
-from taskgate.client.generations.stateful import Stateful
-from taskgate.client.generations.stateless import Stateless
+from taskgate.client.dialects import Stateful, Stateless
 from taskgate.client.results import Listed, Tool, ToolResult, read_questions
 from taskgate.client.session import Session
-from taskgate.client.wire import decode_messages, encode, is_reply_to
+from taskgate.client.transport import decode_messages, encode, is_reply_to
+from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 
 WORDS = """
     jsonrpc id method params result error code message data task taskId status ttl ttlMs pollInterval _meta name
@@ -41,7 +40,7 @@ MESSAGES = st.builds(message, OBJECTS, st.none() | st.sampled_from(METHODS), IDS
 
 
 class Silent:
-    """A carrier into which answers vanish."""
+    """A transport into which answers vanish."""
 
     closing_cancels = True
 
@@ -74,7 +73,7 @@ def test_no_value_breaks_a_reader(value: Any) -> None:
         lambda raw: Stateful({"protocolVersion": "2025-11-25", "capabilities": raw}).runs_tasks(),
         lambda raw: Stateless(Options(), raw if isinstance(raw, dict) else None).runs_tasks(),
         lambda raw: read_questions(raw) if isinstance(raw, dict) else None,
-        lambda raw: param_headers(raw) if isinstance(raw, dict) else None,
+        lambda raw: param_headers_of(raw) if isinstance(raw, dict) else None,
         lambda raw: Stateful({"protocolVersion": ""}).created_task(raw) if isinstance(raw, dict) else None,
         lambda raw: (
             (ToolResult(raw).text, ToolResult(raw).is_error, ToolResult(raw).meta) if isinstance(raw, dict) else None

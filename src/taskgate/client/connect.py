@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from taskgate.client.dialects import Stateful
 from taskgate.client.errors import CannotConnect, ClientError
-from taskgate.client.generations.stateful import Stateful
 from taskgate.client.negotiate import negotiate
 from taskgate.client.options import Generation, Options
 from taskgate.client.session import Session
-from taskgate.client.transport.carrier import Carrier, Login
-from taskgate.client.transport.stdio import Stdio
-from taskgate.client.transport.streamable import StreamableHttp
+from taskgate.client.stdio import Stdio
+from taskgate.client.streamable_http import StreamableHttp
+from taskgate.client.transport import Login, Transport
 
 
 @asynccontextmanager
@@ -46,41 +46,45 @@ async def connect(
     """
     options = Options(generation=None if generation is None else Generation(generation), **settings)
     session = Session(options)
-    carrier: Carrier | None = None
+    transport: Transport | None = None
     try:
         if isinstance(target, str):
             bearer = {"authorization": f"Bearer {token}"} if token else {}
-            carrier = StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver, tls, auth)
+            transport = StreamableHttp(target, {**bearer, **(headers or {})}, options, session.deliver, tls, auth)
         else:
-            carrier = await _start(target, env, cwd, options, session)
-        dialect = _rejoin(carrier, ticket) if ticket is not None else await negotiate(carrier, options)
-        await session.begin(carrier, dialect)
+            transport = await _start(target, env, cwd, options, session)
+        dialect = _rejoin(transport, ticket) if ticket is not None else await negotiate(transport, options)
+        await session.begin(transport, dialect)
         yield session
     finally:
         await session.close()
-        if carrier is not None:
-            await carrier.close()
+        if transport is not None:
+            await transport.close()
 
 
 async def _start(
     command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, options: Options, session: Session
-) -> Carrier:
+) -> Transport:
     if not command:
         raise CannotConnect("the command is empty")
-    carrier = Stdio(command, env, cwd, options, session.deliver)
+    transport = Stdio(command, env, cwd, options, session.deliver)
     try:
-        await carrier.start()
+        await transport.start()
     except ClientError:
-        await carrier.close()
+        await transport.close()
         raise
-    return carrier
+    return transport
 
 
-def _rejoin(carrier: Carrier, ticket: Mapping[str, Any]) -> Stateful:
+def _rejoin(transport: Transport, ticket: Mapping[str, Any]) -> Stateful:
     """Go on in the session a ticket names, without a handshake."""
     session_id, initialized = ticket.get("session_id"), ticket.get("initialized")
-    if not isinstance(carrier, StreamableHttp) or not isinstance(session_id, str) or not isinstance(initialized, dict):
+    if (
+        not isinstance(transport, StreamableHttp)
+        or not isinstance(session_id, str)
+        or not isinstance(initialized, dict)
+    ):
         raise CannotConnect("this is not a ticket for a session over HTTP")
     dialect = Stateful(initialized)
-    carrier.rejoin(session_id, dialect.version)
+    transport.rejoin(session_id, dialect.version)
     return dialect

@@ -1,7 +1,7 @@
 """Requests and their results, whatever they mean: the part of a session that every question to a server goes
 through.
 
-It numbers requests, has the dialect frame them and the carrier take them, withdraws what was given up, begins a
+It numbers requests, has the dialect frame them and the transport take them, withdraws what was given up, begins a
 forgotten session again, and repeats what is safe to repeat. It owns the receiving side. It does not know what a
 tool or a task is.
 """
@@ -14,17 +14,15 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
+from taskgate.client.dialects import Dialect, Stateful, shake_hands
 from taskgate.client.errors import ConnectionLost, DeadlineExceeded, InvalidReply, ServerError, SessionExpired
-from taskgate.client.generations.dialect import Dialect
-from taskgate.client.generations.stateful import Stateful, shake_hands
 from taskgate.client.inbound import Inbound, Listener
 from taskgate.client.options import Generation, Options
 from taskgate.client.questions import Answering
 from taskgate.client.results import Tool
+from taskgate.client.streamable_http import StreamableHttp
 from taskgate.client.subscriptions import Subscriptions
-from taskgate.client.transport.carrier import Carrier
-from taskgate.client.transport.streamable import StreamableHttp
-from taskgate.client.wire import Message, encode
+from taskgate.client.transport import Message, Transport, encode
 
 NOTICE_TIMEOUT = 5.0
 
@@ -40,21 +38,21 @@ class Conversation:
         # Not from 1: two processes may share a session (see `ticket`), and their requests must not be confused.
         self._ids = itertools.count(random.randrange(1, 2**30))
         self._renewing = asyncio.Lock()
-        self._carrier: Carrier
+        self._transport: Transport
         self.dialect: Dialect
 
     @property
     def generation(self) -> Generation:
         return self.dialect.generation
 
-    async def begin(self, carrier: Carrier, dialect: Dialect) -> None:
-        self._carrier, self.dialect = carrier, dialect
+    async def begin(self, transport: Transport, dialect: Dialect) -> None:
+        self._transport, self.dialect = transport, dialect
         await self._open_listener()
 
     @property
     def ticket(self) -> dict[str, Any] | None:
         """What another process needs to go on in this session; None where there is no session to share."""
-        session_id = getattr(self._carrier, "session_id", None)
+        session_id = getattr(self._transport, "session_id", None)
         if session_id is None or not isinstance(self.dialect, Stateful):
             return None
         return {"session_id": session_id, "initialized": dict(self.dialect.initialized)}
@@ -132,9 +130,9 @@ class Conversation:
         request_id = next(self._ids)
         outgoing = self.dialect.frame(request_id, method, params, tool, long=long)
         try:
-            return await self._carrier.exchange(outgoing, timeout)
+            return await self._transport.exchange(outgoing, timeout)
         except (asyncio.CancelledError, DeadlineExceeded):
-            if not self._carrier.closing_cancels and "task" not in params:
+            if not self._transport.closing_cancels and "task" not in params:
                 notice = {"requestId": request_id, "reason": "the client gave up waiting"}
                 self.spawn(self.notify("notifications/cancelled", notice))
             raise
@@ -144,16 +142,16 @@ class Conversation:
         async with self._renewing:
             if self.dialect is not expired:
                 return
-            await self._carrier.restart()
-            self.dialect = await shake_hands(self._carrier, self.options, self.options.connect_timeout)
+            await self._transport.restart()
+            self.dialect = await shake_hands(self._transport, self.options, self.options.connect_timeout)
             await self._open_listener()
 
     async def _open_listener(self) -> None:
-        if self.generation is Generation.STATEFUL and isinstance(self._carrier, StreamableHttp):
-            await self._carrier.open_listener()
+        if self.generation is Generation.STATEFUL and isinstance(self._transport, StreamableHttp):
+            await self._transport.open_listener()
 
     async def _post(self, body: bytes) -> None:
-        await self._carrier.post(body, NOTICE_TIMEOUT)
+        await self._transport.post(body, NOTICE_TIMEOUT)
 
     async def _listen(self, params: dict[str, Any], timeout: float) -> None:
         await self.request("subscriptions/listen", params, timeout=timeout, long=True)

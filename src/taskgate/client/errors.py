@@ -32,9 +32,11 @@ class ConnectionLost(ClientError):
 
 
 class DeadlineExceeded(ClientError, TimeoutError):
-    """A wait reached its deadline. The server may still be working on it."""
+    """A wait reached its deadline. The server may still be working on it, unless `executed` is `no`."""
 
-    executed = "maybe"
+    def __init__(self, message: str, executed: str = "maybe") -> None:
+        super().__init__(message)
+        self.executed = executed
 
 
 class SessionClosed(ClientError):

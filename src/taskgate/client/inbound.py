@@ -19,7 +19,7 @@ from taskgate.client.options import Options
 from taskgate.client.question import Question
 from taskgate.client.questions import ELICITATION, ROOTS, SAMPLING, Answering
 from taskgate.client.results import RELATED_TASK
-from taskgate.client.wire import Message, encode
+from taskgate.client.transport import Message, encode
 
 MOST_AT_ONCE = 100
 _TASK_METHODS = ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel")

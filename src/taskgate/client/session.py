@@ -1,7 +1,7 @@
 """A conversation with one MCP server: everything a program asks of it.
 
 The session speaks of tools, tasks, prompts and resources; a dialect spells that for the generation in use and a
-carrier takes it there. It owns the poller, the receiving side and everything that runs beside them. Made by
+transport takes it there. It owns the poller, the receiving side and everything that runs beside them. Made by
 `connect`; not thread-safe.
 """
 
@@ -11,20 +11,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from taskgate.client.conversation import Conversation
+from taskgate.client.dialects import HEADER_MISMATCH, Dialect, Stateless
 from taskgate.client.ending import UNKNOWN_TASK
 from taskgate.client.errors import ServerError, TaskNotFound, TasksNotSupported
 from taskgate.client.following import Following
-from taskgate.client.generations.dialect import Dialect
-from taskgate.client.generations.param_headers import InvalidParamHeader, param_headers
-from taskgate.client.generations.stateless import HEADER_MISMATCH, Stateless
 from taskgate.client.inbound import Listener
 from taskgate.client.options import Generation, OnProgress, Options
 from taskgate.client.question import Question
 from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
 from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
-from taskgate.client.transport.carrier import Carrier
-from taskgate.client.wire import Message
+from taskgate.client.transport import Message, Transport
+from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 
 ASK_FOR_TASK = "taskgate/task"
 """In the `_meta` of a stateless call: a Taskgate gateway then answers with a task handle at once."""
@@ -281,8 +279,8 @@ class Session:
     def deliver(self, message: Message) -> None:
         self._conversation.deliver(message)
 
-    async def begin(self, carrier: Carrier, dialect: Dialect) -> None:
-        await self._conversation.begin(carrier, dialect)
+    async def begin(self, transport: Transport, dialect: Dialect) -> None:
+        await self._conversation.begin(transport, dialect)
 
     async def close(self) -> None:
         await self._following.close()
@@ -356,7 +354,7 @@ class Session:
 def _usable(tool: Tool) -> bool:
     """A tool whose `x-mcp-header` breaks the rules must not be used (2026-07-28, transports, custom headers)."""
     try:
-        param_headers(tool.input_schema)
+        param_headers_of(tool.input_schema)
     except InvalidParamHeader:
         return False
     return True

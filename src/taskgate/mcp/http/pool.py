@@ -120,7 +120,7 @@ class OriginPool:
             self._all.add(connection)
         except HttpFailure as failure:
             if clock.monotonic() >= due:
-                raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from None
+                raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from failure
             raise
         finally:
             self._opening -= 1

@@ -50,7 +50,7 @@ class Child:
         on_exit: Callable[[ChildExit], None],
         on_oversize: Callable[[Oversize], None],
         on_stderr: Callable[[str], None] | None,
-        reaper: Reaper,
+        reaper: Reaper | None,
         max_line_bytes: int,
         stderr_lines: int,
     ) -> None:
@@ -84,14 +84,16 @@ class Child:
         on_line: Callable[[bytes], None],
         on_exit: Callable[[ChildExit], None],
         on_oversize: Callable[[Oversize], None],
-        reaper: Reaper,
+        reaper: Reaper | None,
         on_stderr: Callable[[str], None] | None = None,
         max_line_bytes: int = 16 * _MIB + 64 * 1024,
         stderr_lines: int = 200,
     ) -> Child:
         """Start it in a process group of its own, or raise ChildFailure.
 
-        Nothing is waited for, so a start cannot be cancelled half-way.
+        `reaper` is None in programs that are not ours: what it does between fork and exec is safe only where no other
+        thread may hold a lock. There a child outlives us if we are killed and it does not watch its input. Nothing is
+        waited for, so a start cannot be cancelled half-way.
         """
         child = cls(
             spawn(spec, reaper),
@@ -103,7 +105,8 @@ class Child:
             max_line_bytes=max_line_bytes,
             stderr_lines=stderr_lines,
         )
-        reaper.add(child.pid)
+        if reaper is not None:
+            reaper.add(child.pid)
         watch_exit(child._process, child._exited)
         return child
 
@@ -183,7 +186,8 @@ class Child:
         # so its number is still its own.
         self._signal_group(signal.SIGKILL)
         self._code = self._process.wait()
-        self._reaper.remove(self.pid)
+        if self._reaper is not None:
+            self._reaper.remove(self.pid)
         self._cancel_timer()
         if self._open_streams == 0:
             self._finish()

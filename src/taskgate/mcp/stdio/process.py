@@ -23,7 +23,7 @@ from taskgate.mcp.failures import ChildFailure, ChildProblem
 from taskgate.mcp.stdio.reaper import Reaper
 
 _INHERITED = frozenset(
-    {"PATH", "HOME", "LANG", "TERM", "USER", "LOGNAME", "SHELL", "TMPDIR", "VIRTUAL_ENV", "SystemRoot"}
+    {"PATH", "HOME", "LANG", "TERM", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR", "VIRTUAL_ENV", "SystemRoot"}
 )
 
 
@@ -66,7 +66,7 @@ def find_program(spec: ChildSpec, environment: Mapping[str, str]) -> str:
     return found
 
 
-def spawn(spec: ChildSpec, reaper: Reaper) -> subprocess.Popen[bytes]:
+def spawn(spec: ChildSpec, reaper: Reaper | None) -> subprocess.Popen[bytes]:
     """Start it with three pipes in a session of its own, or raise ChildFailure.
 
     This blocks for the few milliseconds of a fork and must stay on the event loop's thread: the kernel ties the child to
@@ -84,10 +84,11 @@ def spawn(spec: ChildSpec, reaper: Reaper) -> subprocess.Popen[bytes]:
             env=environment,
             cwd=spec.cwd,
             start_new_session=True,
-            preexec_fn=reaper.before_exec(),
+            preexec_fn=None if reaper is None else reaper.before_exec(),
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        reaper.look_again()
+        if reaper is not None:
+            reaper.look_again()
         raise ChildFailure(ChildProblem.NOT_STARTED, f"{spec.command!r} could not be started: {error}") from error
 
 

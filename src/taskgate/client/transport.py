@@ -1,14 +1,17 @@
-"""JSON-RPC messages to bytes and back.
+"""JSON-RPC messages as bytes, and what the session needs from a transport, whichever it is.
+
+A transport takes one request and comes back with its response; everything else that arrives (notifications, the
+server's own requests) it hands to `deliver` the moment it comes. It knows how messages travel, not what they mean.
 
 Decoding keeps integers of any size and never turns them into floats. The fast decoder refuses lone surrogates,
-which some servers do send inside otherwise good text, so the standard library's decoder gets a second try. Called
-by the transports.
+which some servers do send inside otherwise good text, so the standard library's decoder gets a second try.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,6 +21,53 @@ _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
 Message = dict[str, Any]
+Deliver = Callable[[Message], None]
+Header = tuple[bytes, bytes]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """One request on its way out. `headers` go with it over HTTP; `long` marks a wait that may take hours."""
+
+    id: int | str
+    method: str
+    body: bytes
+    headers: tuple[Header, ...] = ()
+    long: bool = False
+
+
+class Login(Protocol):
+    """Something that can answer a server's demand for a token."""
+
+    def token(self, url: str) -> str | None: ...
+
+    async def answer(self, url: str, header: str, used: str | None) -> str: ...
+
+
+class Transport(Protocol):
+    """A way to talk to one server."""
+
+    @property
+    def closing_cancels(self) -> bool:
+        """Whether giving up a request closes something the server sees, so that no cancel message is needed."""
+        ...
+
+    async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
+        """Send a request and wait for its response."""
+        ...
+
+    async def post(self, body: bytes, timeout: float) -> None:
+        """Send a notification or a response; nothing comes back."""
+        ...
+
+    def settle(self, protocol_version: str, *, stateful: bool) -> None:
+        """The generation is known now."""
+        ...
+
+    async def restart(self) -> None:
+        """Begin again from nothing, for a server that did not survive being asked for its generation."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 def encode(message: Message) -> bytes:

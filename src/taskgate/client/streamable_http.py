@@ -12,21 +12,17 @@ import contextlib
 import random
 import ssl
 from collections.abc import Mapping
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from taskgate import clock
-from taskgate.client.errors import (
-    CannotConnect,
-    ClientError,
-    ConnectionLost,
-    DeadlineExceeded,
-)
+from taskgate.client.errors import CannotConnect, ClientError, ConnectionLost, DeadlineExceeded, SessionClosed
+from taskgate.client.http_replies import MessageStream, is_event_stream, read_answer, read_failure, refusal
 from taskgate.client.options import Options
-from taskgate.client.transport.carrier import Deliver, Login, Outgoing
-from taskgate.client.transport.connection import HttpReply
-from taskgate.client.transport.http import HttpPool
-from taskgate.client.transport.replies import MessageStream, read_answer, refusal
-from taskgate.client.wire import Message
+from taskgate.client.transport import Deliver, Header, Login, Message, Outgoing
+from taskgate.mcp.failures import HttpFailure, Stage
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.http.reader import HttpReply
+from taskgate.mcp.http.target import Target
 
 # A silent standalone stream is reopened after this long, so that a half-dead connection is noticed.
 STREAM_SECONDS = 3600.0
@@ -34,12 +30,17 @@ STREAM_SECONDS = 3600.0
 LISTENER_SECONDS = 1.0
 # How often one request may lead to a login: once for a token, once more for a wider one.
 MOST_LOGINS = 2
+MOST_WAITING = 65_536
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 _REDIRECTS = (307, 308)
+_FIXED: tuple[Header, ...] = (
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json, text/event-stream"),
+)
 
 
 class StreamableHttp:
-    """A carrier that speaks to `url`."""
+    """A transport that speaks to `url`."""
 
     def __init__(
         self,
@@ -50,27 +51,18 @@ class StreamableHttp:
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CannotConnect(f"{url!r} is not an http or https address")
-        secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
-        self._url, self._options, self._deliver = url, options, deliver
+        self._options, self._deliver = options, deliver
         self._server, self._login, self._token = url, login, login.token(url) if login else None
-        self._common = _common_lines(parts.netloc.rpartition("@")[2], headers)
-        self._set_path(url)
-        self._pool = HttpPool(
-            parts.hostname,
-            port,
-            (tls or ssl.create_default_context()) if secure else None,
-            max_connections=options.max_connections,
-            max_reply_bytes=options.max_reply_bytes,
-            connect_timeout=options.connect_timeout,
-        )
+        self._target = _target(url, headers)
+        self._calls = _client(options, tls, options.max_connections, keep=options.max_connections)
+        # Streams that stay open for hours do not take the place of calls.
+        self._streams = _client(options, tls, MOST_WAITING, keep=0)
         self._stateful = False
-        self._version_line = b""
+        self._version: str | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._closed = False
         self.session_id: str | None = None
+        self._write_headers()
 
     @property
     def closing_cancels(self) -> bool:
@@ -78,8 +70,8 @@ class StreamableHttp:
 
     def settle(self, protocol_version: str, *, stateful: bool) -> None:
         self._stateful = stateful
-        self._version_line = f"mcp-protocol-version: {protocol_version}\r\n".encode()
-        self._write_head()
+        self._version = protocol_version
+        self._write_headers()
 
     async def open_listener(self) -> None:
         """Keep the standalone stream open from now on; a server without one answers 405 and is left alone.
@@ -100,28 +92,30 @@ class StreamableHttp:
         self.settle(protocol_version, stateful=True)
 
     async def restart(self) -> None:
-        self.session_id = None
-        self._version_line = b""
-        self._write_head()
+        self.session_id = self._version = None
+        self._write_headers()
 
     async def exchange(self, outgoing: Outgoing, timeout: float) -> Message:
         deadline = clock.monotonic() + timeout
-        stream = MessageStream(outgoing.id, self._deliver, self._options.max_reply_bytes)
+        stream = MessageStream(outgoing.id, self._deliver)
         in_session = self.session_id is not None
-        reply = await self._post(outgoing.headers, outgoing.body, stream, timeout, pooled=not outgoing.long)
-        if reply.status == 200 and reply.content_type == b"text/event-stream":
-            message = stream.response or await self._resume(stream, deadline)
+        client = self._streams if outgoing.long else self._calls
+        reply = await self._post(client, outgoing.headers, outgoing.body, stream, timeout)
+        if stream.response is not None:
+            message = stream.response
+        elif reply is None or (reply.status == 200 and is_event_stream(reply)):
+            message = await self._resume(stream, deadline)
         else:
             message = read_answer(reply, outgoing.id, self._deliver, in_session=in_session)
-        if outgoing.method == "initialize" and "result" in message:
+        if outgoing.method == "initialize" and reply is not None and "result" in message:
             # Some servers put a session id on the error to the generation probe too; only a handshake makes a session.
             self._adopt_session(reply)
         return message
 
     async def post(self, body: bytes, timeout: float) -> None:
         in_session = self.session_id is not None
-        reply = await self._post(b"", body, None, timeout, pooled=True)
-        if not 200 <= reply.status < 300:
+        reply = await self._post(self._calls, (), body, None, timeout)
+        if reply is not None and not 200 <= reply.status < 300:
             raise refusal(reply, in_session)
 
     async def close(self) -> None:
@@ -131,22 +125,56 @@ class StreamableHttp:
             with contextlib.suppress(asyncio.CancelledError):
                 await listener
         if self.session_id is not None and not self._options.keep_session:
-            with contextlib.suppress(ClientError):
-                await self._pool.send(b"DELETE " + self._head[5:] + b"content-length: 0\r\n\r\n", None, 2.0)
-        await self._pool.close()
+            with contextlib.suppress(HttpFailure, ValueError):
+                await self._calls.exchange(self._target, b"DELETE", self._headers, deadline_s=2.0)
+        self._closed = True
+        await asyncio.gather(self._calls.close(), self._streams.close())
 
     async def _post(
-        self, headers: bytes, body: bytes, stream: MessageStream | None, timeout: float, *, pooled: bool
-    ) -> HttpReply:
-        tail = b"%bcontent-length: %d\r\n\r\n%b" % (headers, len(body), body)
-        reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
-        if reply.status in _REDIRECTS and self._follow(reply):
-            reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
+        self,
+        client: HttpClient,
+        headers: tuple[Header, ...],
+        body: bytes,
+        stream: MessageStream | None,
+        timeout: float,
+    ) -> HttpReply | None:
+        """The reply, after a redirect and logins where they are needed; None where an answer under way broke off."""
+        reply = await self._send(client, b"POST", headers, body, stream, timeout)
+        if reply is not None and reply.status in _REDIRECTS and self._follow(reply):
+            reply = await self._send(client, b"POST", headers, body, stream, timeout)
         for _ in range(MOST_LOGINS):
-            if reply.status not in (401, 403) or not await self._log_in(reply):
+            if reply is None or reply.status not in (401, 403) or not await self._log_in(reply):
                 break
-            reply = await self._pool.send(self._head + tail, stream, timeout, pooled=pooled)
+            reply = await self._send(client, b"POST", headers, body, stream, timeout)
         return reply
+
+    async def _send(
+        self,
+        client: HttpClient,
+        verb: bytes,
+        headers: tuple[Header, ...],
+        body: bytes,
+        stream: MessageStream | None,
+        timeout: float,
+    ) -> HttpReply | None:
+        try:
+            return await client.exchange(
+                self._target,
+                verb,
+                (*self._headers, *headers) if headers else self._headers,
+                body,
+                deadline_s=timeout,
+                on_head=stream.on_head if stream is not None else None,
+                on_event=stream.on_event if stream is not None else None,
+            )
+        except HttpFailure as failure:
+            if self._closed:
+                raise SessionClosed("the session was closed") from failure
+            if stream is not None and stream.has_begun and failure.stage is Stage.READ_BODY:
+                return None
+            raise read_failure(failure, self._target) from failure
+        except ValueError as error:
+            raise CannotConnect(f"the request cannot be sent: {error}") from error
 
     async def _log_in(self, reply: HttpReply) -> bool:
         """Get a better token, where the refusal is about tokens and there is a way to log in."""
@@ -154,14 +182,14 @@ class StreamableHttp:
         if self._login is None or (reply.status == 403 and "insufficient_scope" not in header):
             return False
         self._token = await self._login.answer(self._server, header, self._token)
-        self._write_head()
+        self._write_headers()
         return True
 
     async def _resume(self, stream: MessageStream, deadline: float) -> Message:
         """The stream ended without our response: ask for the rest of it, if the server made that possible."""
         pause = FIRST_PAUSE
-        while stream.reader.last_id is not None and self._stateful:
-            wanted = stream.reader.retry_ms
+        while stream.last_id is not None and self._stateful:
+            wanted = stream.retry_ms
             await clock.sleep(min(pause if wanted is None else wanted / 1000, max(0.0, deadline - clock.monotonic())))
             if clock.monotonic() >= deadline:
                 raise DeadlineExceeded("the server did not answer in time")
@@ -174,14 +202,13 @@ class StreamableHttp:
         raise ConnectionLost("the server ended its stream before it answered")
 
     async def _get(self, stream: MessageStream, timeout: float) -> HttpReply | None:
-        resume = f"last-event-id: {stream.reader.last_id}\r\n".encode() if stream.reader.last_id else b""
-        data = b"GET " + self._head[5:] + resume + b"\r\n"
+        resume = ((b"last-event-id", stream.last_id.encode()),) if stream.last_id else ()
         with contextlib.suppress(ConnectionLost, CannotConnect):
-            return await self._pool.send(data, stream, timeout, pooled=False)
+            return await self._send(self._streams, b"GET", resume, b"", stream, timeout)
         return None
 
     async def _listen(self, opened: asyncio.Event) -> None:
-        stream = MessageStream(None, self._deliver, self._options.max_reply_bytes, opened.set)
+        stream = MessageStream(None, self._deliver, opened)
         pause = FIRST_PAUSE
         while True:
             begun = clock.monotonic()
@@ -193,9 +220,9 @@ class StreamableHttp:
                 continue
             except ClientError:
                 # A stream that sends rubbish is begun afresh: its remembered position is worth nothing.
-                stream = MessageStream(None, self._deliver, self._options.max_reply_bytes)
+                stream = MessageStream(None, self._deliver)
             pause = FIRST_PAUSE if clock.monotonic() - begun > 5 else min(pause * 2, LONGEST_PAUSE)
-            wanted = stream.reader.retry_ms
+            wanted = stream.retry_ms
             await clock.sleep((pause if wanted is None else max(wanted / 1000, 0.05)) * random.uniform(1.0, 1.2))
 
     def _stop_listener(self) -> None:
@@ -206,42 +233,41 @@ class StreamableHttp:
     def _adopt_session(self, reply: HttpReply) -> None:
         value = reply.headers.get(b"mcp-session-id")
         self.session_id = value.decode("latin-1") if value else None
-        self._write_head()
+        self._write_headers()
 
     def _follow(self, reply: HttpReply) -> bool:
         """Take a redirect only within the same origin: credentials must not travel further."""
-        target = urljoin(self._url, reply.headers.get(b"location", b"").decode("latin-1"))
-        old, new = urlsplit(self._url), urlsplit(target)
-        if (old.scheme, old.netloc) != (new.scheme, new.netloc) or target == self._url:
+        try:
+            target = self._target.at(reply.headers.get(b"location", b"").decode("latin-1"))
+        except ValueError:
             return False
-        self._url = target
-        self._set_path(target)
-        return True
+        moved, self._target = target.path != self._target.path, target
+        return moved
 
-    def _set_path(self, url: str) -> None:
-        parts = urlsplit(url)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._path = path.encode("ascii", "strict") if path.isascii() and " " not in path else _quoted(path)
-        self.session_id = getattr(self, "session_id", None)
-        self._version_line = getattr(self, "_version_line", b"")
-        self._write_head()
-
-    def _write_head(self) -> None:
-        session = f"mcp-session-id: {self.session_id}\r\n".encode("latin-1") if self.session_id else b""
-        bearer = f"authorization: Bearer {self._token}\r\n".encode("latin-1") if self._token else b""
-        self._head = b"POST %b HTTP/1.1\r\n%b%b%b%b" % (self._path, self._common, bearer, self._version_line, session)
+    def _write_headers(self) -> None:
+        bearer = ((b"authorization", f"Bearer {self._token}".encode("latin-1")),) if self._token else ()
+        version = ((b"mcp-protocol-version", self._version.encode()),) if self._version else ()
+        session = ((b"mcp-session-id", self.session_id.encode("latin-1")),) if self.session_id else ()
+        self._headers: tuple[Header, ...] = (*_FIXED, *bearer, *version, *session)
 
 
-def _common_lines(host: str, headers: Mapping[str, str]) -> bytes:
-    lines = [f"host: {host}", "content-type: application/json", "accept: application/json, text/event-stream"]
-    for name, value in headers.items():
-        if any(character in name + value for character in "\r\n\0"):
-            raise CannotConnect(f"the header {name!r} contains a line break")
-        lines.append(f"{name}: {value}")
-    return ("\r\n".join(lines) + "\r\n").encode("latin-1")
+def _target(url: str, headers: Mapping[str, str]) -> Target:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise CannotConnect(f"{url!r} is not an http or https address")
+    try:
+        return Target.parse(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), headers)
+    except ValueError as error:
+        raise CannotConnect(f"{url!r} cannot be used: {error}") from error
 
 
-def _quoted(path: str) -> bytes:
-    from urllib.parse import quote
-
-    return quote(path, safe="/?&=%:@!$'()*+,;~-._").encode("ascii")
+def _client(options: Options, tls: ssl.SSLContext | None, most: int, keep: int) -> HttpClient:
+    return HttpClient(
+        connect_timeout_s=options.connect_timeout,
+        max_idle_per_origin=keep,
+        max_connections_per_origin=most,
+        max_waiting_per_origin=MOST_WAITING,
+        max_response_bytes=options.max_reply_bytes,
+        max_event_bytes=options.max_reply_bytes,
+        ssl_context=tls,
+    )

@@ -1,1 +1,0 @@
-"""How messages travel: streamable HTTP and the standard streams of a child process."""
