@@ -1,4 +1,4 @@
-"""Open the house, keep it open, take in a changed configuration, and close without losing an accepted request.
+"""Start the gateway, keep it running, take in a changed configuration, and close without losing an accepted request.
 
 The HTTP server runs in this event loop. SIGTERM and SIGINT drain: no new connection, requests under way may end, then the
 upstreams are closed. SIGHUP and a changed file reload; a bad file changes nothing.
@@ -19,7 +19,7 @@ from typing import Any, Final
 import uvicorn
 
 from taskgate import clock
-from taskgate.assembly.build import House
+from taskgate.assembly.build import App
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.config.completeness import refuse_half_written
 from taskgate.config.load import LoadedConfig, load
@@ -70,31 +70,31 @@ class _QuietServer(uvicorn.Server):
 
 
 class Lifecycle:
-    def __init__(self, house: House, host: str, open_side: OpenSide) -> None:
+    def __init__(self, app: App, host: str, open_side: OpenSide) -> None:
         """`host` is the address that will be listened on; `open_side` makes the door that there is besides HTTP.
 
         Raises ConfigError where strangers would be served unasked.
         """
-        check_exposure(house.loaded.root, host)
+        check_exposure(app.loaded.root, host)
         self._host = host
-        self.house = house
-        self.door = McpDoor(house.gateway, house.guard, house.doorkeeper, house.arrivals, house.intake.reader)
+        self.app = app
+        self.door = McpDoor(app.gateway, app.guard, app.doorkeeper, app.arrivals, app.intake.reader)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
-        report(house.loaded)
+        report(app.loaded)
         self._server: _QuietServer | None = None
-        self._side: Side = open_side(house, self.stop)
+        self._side: Side = open_side(app, self.stop)
 
     async def serve(self, port: int, announce: Callable[[str, int], None]) -> None:
         """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
         host = self._host
-        warn_of_exposure(self.house.loaded.root, host)
+        warn_of_exposure(self.app.loaded.root, host)
         listening = _bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
-        site = Site(self.door, self._state, self.house.metrics.exposition, dashboard)
+        site = Site(self.door, self._state, self.app.metrics.exposition, dashboard)
         config = uvicorn.Config(
             site,
             http=self._connection(),  # type: ignore[arg-type]
@@ -112,10 +112,10 @@ class Lifecycle:
         self._server = _QuietServer(config)
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
-        self.house.open_channels()
-        await self.house.audit.start()
-        await self.house.gateway.start()
-        await self.house.gateway.tasks.recovery.take_over()
+        self.app.open_channels()
+        await self.app.audit.start()
+        await self.app.gateway.start()
+        await self.app.gateway.tasks.recovery.take_over()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
@@ -139,20 +139,20 @@ class Lifecycle:
         return partial(Connection, door.posts.answer, door.gateway.plan, door.arrive, OpenConnections())
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
-        gateway = self.house.gateway
+        gateway = self.app.gateway
         gateway.address.listening_at(_address(host, port))
         self.dashboard = Dashboard(
             gateway,
-            self.house.keys.secret,
-            lambda authorization: holder_at(self.house.doorkeeper, authorization),
-            partial(passphrase_fits, self.house.keys.passphrase) if self.house.keys.passphrase else None,
-            EndedSessions(self.house.loaded.state_dir / ENDED_SESSIONS, clock.wall),
+            self.app.keys.secret,
+            lambda authorization: holder_at(self.app.doorkeeper, authorization),
+            partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
+            EndedSessions(self.app.loaded.state_dir / ENDED_SESSIONS, clock.wall),
         )
         return self.dashboard
 
     def login_url(self) -> str:
         """A link that logs the operator into the pages, once."""
-        operator = self.house.plan.governing.approvers[OPERATOR]
+        operator = self.app.plan.governing.approvers[OPERATOR]
         return self.dashboard.api.login_url(operator)
 
     def stop(self) -> None:
@@ -165,27 +165,27 @@ class Lifecycle:
         """Accepted requests end by themselves; long-lived streams are told, with their final result."""
         self.ready = False
         assert self._server is not None
-        self.house.gateway.tasks.drain()
-        log.info("draining", sessions=len(self.house.gateway.context.sessions))
-        self.house.gateway.subscriptions.end_all()
-        self.house.gateway.session_ends.end_streams()
-        drain_s = self.house.plan.limits.drain_s
+        self.app.gateway.tasks.drain()
+        log.info("draining", sessions=len(self.app.gateway.context.sessions))
+        self.app.gateway.subscriptions.end_all()
+        self.app.gateway.session_ends.end_streams()
+        drain_s = self.app.plan.limits.drain_timeout_s
         self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.leave()
         began = clock.monotonic()
         await self._side.drain(drain_s, self._hurry)
         await serving
-        await _settle_tasks(self.house, began + drain_s - clock.monotonic(), self._hurry)
+        await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
 
     async def close(self) -> None:
         await self._side.close()
-        await self.house.gateway.close()
-        await asyncio.gather(*(server.close() for server in self.house.servers.values()), return_exceptions=True)
-        await self.house.close_retired()
-        await self.house.http.close()
-        await self.house.outbound.close()
-        await self.house.reaper.close()
-        await self.house.close_store()
+        await self.app.gateway.close()
+        await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
+        await self.app.close_retired()
+        await self.app.http.close()
+        await self.app.outbound.close()
+        await self.app.reaper.close()
+        await self.app.close_store()
         self._side.release()
 
     def _catch_signals(self) -> None:
@@ -195,10 +195,10 @@ class Lifecycle:
         loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
 
     def _state(self) -> dict[str, object]:
-        servers = {name: server.status().state.value for name, server in self.house.servers.items()}
-        trouble = self.house.store.trouble
-        sessions = len(self.house.gateway.context.sessions)
-        catalogs = {name: self.house.gateway.context.catalogs.report(name) for name in servers}
+        servers = {name: server.status().state.value for name, server in self.app.servers.items()}
+        trouble = self.app.store.trouble
+        sessions = len(self.app.gateway.context.sessions)
+        catalogs = {name: self.app.gateway.context.catalogs.report(name) for name in servers}
         return {
             "ready": self.ready and trouble is None,
             "store": trouble,
@@ -215,7 +215,7 @@ class Lifecycle:
             rounds += 1
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, clock.monotonic(), self.door.limits())
-            await mind_tasks(self.house, rounds)
+            await mind_tasks(self.app, rounds)
 
     async def _watch_files(self) -> None:
         watching = asyncio.create_task(self._note_changes())
@@ -233,7 +233,7 @@ class Lifecycle:
 
         while True:
             self._watch_anew.clear()
-            wanted, folders = _watched(self.house.loaded)
+            wanted, folders = _watched(self.app.loaded)
             if not folders:
                 await self._watch_anew.wait()
                 continue
@@ -256,26 +256,24 @@ class Lifecycle:
             await clock.sleep(BETWEEN_LOOKS_S)
 
     async def reload(self) -> None:
-        path = self.house.loaded.path
+        path = self.app.loaded.path
         if path is None:
             return
-        before = _watched(self.house.loaded)
+        before = _watched(self.app.loaded)
         try:
             await self._written_whole(path)
             loaded = await asyncio.to_thread(load, path)
-            refuse_half_written(self.house.loaded, loaded)
+            refuse_half_written(self.app.loaded, loaded)
             check_exposure(loaded.root, self._host)
-            self.house.reload(loaded)
+            self.app.reload(loaded)
         except ConfigError as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
             return
         except (TaskgateError, ValueError) as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
             return
-        self.door.adopt(self.house.guard, self.house.doorkeeper, self.house.arrivals)
-        log.info(
-            "configuration reloaded", revision=self.house.plan.revision, registry=self.house.plan.registry.revision
-        )
+        self.door.adopt(self.app.guard, self.app.doorkeeper, self.app.arrivals)
+        log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
         report(loaded)
         warn_of_exposure(loaded.root, self._host)
         if _watched(loaded) != before:
@@ -283,7 +281,7 @@ class Lifecycle:
         asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
 
     def _retire(self) -> None:
-        self._retiring = asyncio.get_running_loop().create_task(self.house.close_retired())
+        self._retiring = asyncio.get_running_loop().create_task(self.app.close_retired())
 
 
 def spare_the_collector() -> None:
@@ -326,9 +324,9 @@ def _bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def _settle_tasks(house: House, left_s: float, hurry: asyncio.Event) -> None:
+async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:
     """Runs of tasks that are out may end in what is left of the time to drain, unless somebody is in a hurry."""
-    settling = asyncio.create_task(house.gateway.tasks.runs.settle(max(0.0, left_s)))
+    settling = asyncio.create_task(app.gateway.tasks.runs.settle(max(0.0, left_s)))
     hurried = asyncio.create_task(hurry.wait())
     await asyncio.wait({settling, hurried}, return_when=asyncio.FIRST_COMPLETED)
     for waited in (settling, hurried):
@@ -336,18 +334,18 @@ async def _settle_tasks(house: House, left_s: float, hurry: asyncio.Event) -> No
     await asyncio.gather(settling, hurried, return_exceptions=True)
 
 
-async def mind_tasks(house: House, rounds: int) -> None:
+async def mind_tasks(app: App, rounds: int) -> None:
     """Around one background loop: a store in trouble must not end the house-keeping."""
-    tasks = house.gateway.tasks
+    tasks = app.gateway.tasks
     try:
-        house.gateway.write_down_calls()
-        await house.tend_audit(rounds)
-        await house.gateway.task_metrics.refresh()
+        app.gateway.write_down_calls()
+        await app.tend_audit(rounds)
+        await app.gateway.task_metrics.refresh()
         await tasks.recovery.enforce_clocks()
-        await house.gateway.temporary_scopes.end_expired()
+        await app.gateway.temporary_scopes.end_expired()
         if rounds % REAP_EVERY == 0:
-            await house.gateway.reap()
-        if rounds % max(1, house.loaded.root.tasks.sweep_interval_ms // 1000) == 0:
+            await app.gateway.reap()
+        if rounds % max(1, app.loaded.root.tasks.sweep_interval_ms // 1000) == 0:
             await tasks.recovery.sweep()
     except Exception as fault:  # one round of a background loop: without the next ones tasks would never expire
         log.error("house-keeping failed; it will be tried again", exc_info=fault)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from taskgate import clock
-from taskgate.assembly.build import House
+from taskgate.assembly.build import App
 from taskgate.bridge.meeting import Meeting
 from taskgate.bridge.starter import READY_VARIABLE
 from taskgate.config.load import LoadedConfig, load
@@ -53,15 +53,15 @@ class Side(Protocol):
         ...
 
 
-OpenSide = Callable[[House, Callable[[], None]], Side]
+OpenSide = Callable[[App, Callable[[], None]], Side]
 """Makes the door for a gateway; it may call the second argument to end the gateway."""
 
 
 class NoSide:
     """HTTP only."""
 
-    def __init__(self, house: House, stop: Callable[[], None]) -> None:
-        del house, stop
+    def __init__(self, app: App, stop: Callable[[], None]) -> None:
+        del app, stop
 
     def open(self, url: str) -> None:
         del url
@@ -79,9 +79,9 @@ class NoSide:
 class OwnStreams:
     """This process's standard input and output; the gateway ends with them."""
 
-    def __init__(self, scope: str | None, house: House, stop: Callable[[], None]) -> None:
-        caller = Caller(local_principal(os.geteuid()), scope=known_scope(house, scope))
-        self._door = StdioDoor(house.gateway, caller, SessionRequest(), house.intake.reader)
+    def __init__(self, scope: str | None, app: App, stop: Callable[[], None]) -> None:
+        caller = Caller(local_principal(os.geteuid()), scope=known_scope(app, scope))
+        self._door = StdioDoor(app.gateway, caller, SessionRequest(), app.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None
 
@@ -103,12 +103,12 @@ class OwnStreams:
         return
 
 
-def known_scope(house: House, asked: str | None) -> str:
+def known_scope(app: App, asked: str | None) -> str:
     """The scope that a client asked for, or the default one. Raises CallerError with what there is instead."""
-    gateway = house.gateway
+    gateway = app.gateway
     scope = asked or gateway.default_scope
     if not gateway.has_scope(scope):
-        path = house.loaded.path
+        path = app.loaded.path
         file = str(path) if path is not None else "none, the bundled demo"
         raise CallerError("scope_refused", f"{gateway.scope_hint(scope)} (configuration: {file})")
     return scope
@@ -117,13 +117,13 @@ def known_scope(house: House, asked: str | None) -> str:
 class LocalGateway:
     """The door for bridges. One that bridges started ends the gateway when nobody needs it any more."""
 
-    def __init__(self, address: LocalAddress, house: House, stop: Callable[[], None]) -> None:
-        self._house = house
+    def __init__(self, address: LocalAddress, app: App, stop: Callable[[], None]) -> None:
+        self._app = app
         self._address = address
         self._stop = stop
         listening = address.bind(os.environ)
         self.door = LocalDoor(
-            house.gateway, house.intake.reader, listening, address.key, self._caller, stop, self._has_work
+            app.gateway, app.intake.reader, listening, address.key, self._caller, stop, self._has_work
         )
         self._watching: asyncio.Task[None] | None = None
 
@@ -148,21 +148,21 @@ class LocalGateway:
 
     async def _caller(self, client: Client) -> Caller:
         """Who a bridge stands for, in the scope that it asked for."""
-        scope = known_scope(self._house, client.scope)
-        gained = self._house.places.gained(client.variables)
+        scope = known_scope(self._app, client.scope)
+        gained = self._app.places.gained(client.variables)
         if gained:
             await self._gain(gained)
-        place = await self._house.places.enter(client.folder, client.variables)
+        place = await self._app.places.enter(client.folder, client.variables)
         return Caller(client.principal, scope=scope, place=place)
 
     async def _gain(self, variables: Mapping[str, str]) -> None:
         """Servers that were left out for want of variables are served once a client has them."""
-        path = self._house.loaded.path
+        path = self._app.loaded.path
         if path is None:
             return
         try:
             loaded = await asyncio.to_thread(load, path, {**os.environ, **variables})
-            self._house.reload(loaded)
+            self._app.reload(loaded)
         except (ConfigError, TaskgateError) as problem:
             log.warning("a client's variables could not be taken over", problem=str(problem))
             return
@@ -171,7 +171,7 @@ class LocalGateway:
 
     async def _has_work(self) -> bool:
         """Is anything under way, or waiting for a person, that would not go on without us?"""
-        return await self._house.store.open_count() > 0
+        return await self._app.store.open_count() > 0
 
     async def _watch(self) -> None:
         """Let go of what was started for clients that have left, and in the end of the gateway itself."""
@@ -195,13 +195,13 @@ class LocalGateway:
                 return
 
     def _end_after_s(self) -> float:
-        return self._house.loaded.root.local.end_after.total_seconds()
+        return self._app.loaded.root.local.end_after.total_seconds()
 
     async def _is_needed(self) -> bool:
-        return bool(len(self.door) or len(self._house.gateway.context.sessions)) or await self._has_work()
+        return bool(len(self.door) or len(self._app.gateway.context.sessions)) or await self._has_work()
 
     async def _let_go(self, present: frozenset[str]) -> None:
-        await asyncio.gather(*(server.keep_places(present) for server in self._house.servers.values()))
+        await asyncio.gather(*(server.keep_places(present) for server in self._app.servers.values()))
 
 
 def tell_starter(text: str) -> None:

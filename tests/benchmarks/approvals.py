@@ -30,7 +30,7 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.governance.evaluate import Asked, judge
+from taskgate.gateway.governance.evaluate import Asked, evaluate
 from taskgate.gateway.plan.plan import Governing, Plan
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_source import PolicyFile
@@ -74,7 +74,7 @@ def governed_call() -> None:
     caller = Caller("agent")
     asked = Asked(caller.principal, caller.roles, caller.scope, "s", "pay_it", b'{"amount": 5, "to": "somebody"}')
     decision = decide(gates, PatternKind.TOOL, "s", "pay_it")
-    cost = cost_us(lambda: judge(plan, asked, decision, (), 0), 2_000)
+    cost = cost_us(lambda: evaluate(plan, asked, decision, (), 0), 2_000)
     report("governed call with a Cedar evaluation", f"{cost:.0f} us", "<= 300 us")
 
 

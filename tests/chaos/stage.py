@@ -113,7 +113,7 @@ def upstream_command(port: int, ledger: LedgerFile, kind: str) -> list[str | Pat
 
 
 def configuration(port: int, **tasks: Any) -> dict[str, Any]:
-    """Short waits, so that every rung of the ladder is climbed within a test."""
+    """Short waits, so that every delivery_mode of the ladder is climbed within a test."""
     return {
         "schema": 1,
         "servers": {"books": {"url": f"http://127.0.0.1:{port}/mcp", "tools": CLASSES}},

@@ -8,12 +8,12 @@ from dataclasses import replace
 from store_under_test import ANN, BOB, OPS, START, SqliteUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import (
     Changed,
+    DecisionRefused,
     Refusal,
-    Refused,
     State,
     TimePassed,
     Verdict,
@@ -23,7 +23,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.grants import grant_from
 from taskgate.core.tasks import expiry
-from taskgate.core.tasks import happening as h
+from taskgate.core.tasks import transition_events as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import NotPossible
@@ -109,7 +109,7 @@ async def test_two_must_agree_and_one_vote_moves_nothing(store: Store) -> None:
     assert first.change is None
     assert len(first.held.approval.votes) == 1
     again = await decided(store, request, YES, TWO_MUST_AGREE)
-    assert isinstance(again.outcome, Refused)
+    assert isinstance(again.outcome, DecisionRefused)
     assert again.outcome.why is Refusal.ALREADY_VOTED
     second = await decided(store, request, replace(YES, by=BOB), TWO_MUST_AGREE)
     assert second.change is not None
@@ -153,7 +153,7 @@ async def test_nobody_deciding_in_time_expires_the_task(adapter: SqliteUnderTest
     adapter.clock.turn(600_000)
     late = await store.change_held(request.id, OPS, YES)
     assert isinstance(late, Decided)
-    assert isinstance(late.outcome, Refused)
+    assert isinstance(late.outcome, DecisionRefused)
     assert late.outcome.why is Refusal.EXPIRED
     found = await store.get(task.id)
     assert found is not None
@@ -168,7 +168,7 @@ async def test_cancelling_the_task_withdraws_the_question_to_the_approvers(store
     assert held is not None
     assert held.approval.state is State.CANCELLED
     late = await decided(store, request, YES)
-    assert isinstance(late.outcome, Refused)
+    assert isinstance(late.outcome, DecisionRefused)
     events = [row.entry.event for row in await store.audit_rows()]
     assert events == ["task_created", "approval_cancelled", "task_cancelled"]
 
@@ -286,13 +286,13 @@ async def test_pins_are_kept_replaced_and_dropped(store: Store) -> None:
     await store.put_pin("reports", "build", first)
     await store.put_pin("files", "read", first)
     accepted = Pin("sha256:2", {"name": "build"})
-    await store.put_pin("reports", "build", accepted, by="ann", audit=Entry(0, "pin_accepted"))
+    await store.put_pin("reports", "build", accepted, by="ann", audit=AuditEntry(0, "pin_accepted"))
     (pin,) = await store.pins("reports")
     assert (pin.pin, pin.by, pin.at_ms) == (accepted, "ann", START)
     assert len(await store.pins()) == 2
     (other,) = await store.pins("files")
     assert other.pin == first
-    await store.drop_pin("reports", "build", audit=Entry(0, "pin_dropped"))
+    await store.drop_pin("reports", "build", audit=AuditEntry(0, "pin_dropped"))
     assert await store.pins("reports") == ()
     await store.drop_pin("files", "read")
     assert [row.entry.event for row in await store.audit_rows()] == ["pin_accepted", "pin_dropped"]

@@ -8,9 +8,9 @@ import pytest
 from store_under_test import START, SqliteUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import Entry, Whole, verify
+from taskgate.core.audit import AuditEntry, Whole, verify
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks import happening as h
+from taskgate.core.tasks import transition_events as h
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, Intended
 
@@ -105,13 +105,13 @@ async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -
     async def live(call_number: int) -> None:
         call = calls[call_number]
         await store.accept(call, approval=asking(call) if call_number % 3 == 0 else None)
-        store.record(Entry(0, "call_forwarded", principal="carol"))
+        store.record(AuditEntry(0, "call_forwarded", principal="carol"))
         await store.accept(a_call(id=call.id))
         await store.intend(call.id, byte_hash="b", upstream="u", look=just_go)
         await store.advance(call.id, h.Cancelled())
 
     await asyncio.gather(*(live(number) for number in range(len(calls))))
-    await store.record_now(Entry(0, "rules_reloaded"))
+    await store.record_now(AuditEntry(0, "rules_reloaded"))
     rows = await store.audit_rows()
     whole = verify(rows)
     assert isinstance(whole, Whole)
@@ -126,7 +126,9 @@ async def test_the_audit_chain_is_whole_whatever_happens_at_once(store: Store) -
 
 async def test_a_use_case_may_say_more_than_the_store_knows(store: Store) -> None:
     call = a_call()
-    await store.accept(call, audit=Entry(0, "task_created", rule="rules[3]", arguments={"year": 2026, "n": 10**40}))
+    await store.accept(
+        call, audit=AuditEntry(0, "task_created", rule="rules[3]", arguments={"year": 2026, "n": 10**40})
+    )
     (row,) = await store.audit_rows()
     assert row.entry.rule == "rules[3]"
     assert isinstance(verify([row]), Whole)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from store_under_test import START, SqliteUnderTest
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.ports.scope_store import KeptScope
 
 ONE = KeptScope("tmp-1", START + 5, b"{}")
 TWO = KeptScope("tmp-2", START + 9, b"\x00\xff not text")
 
 
-def entry(event: str, scope: str) -> Entry:
-    return Entry(0, event, scope=scope, kind="scope")
+def entry(event: str, scope: str) -> AuditEntry:
+    return AuditEntry(0, event, scope=scope, kind="scope")
 
 
 async def test_scopes_survive_a_restart_and_each_change_has_its_audit_row(adapter: SqliteUnderTest) -> None:

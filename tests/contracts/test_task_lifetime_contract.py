@@ -8,9 +8,9 @@ from store_under_test import SqliteUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
-from taskgate.core.tasks import happening as h
+from taskgate.core.tasks import transition_events as h
 from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState
@@ -114,7 +114,7 @@ async def test_a_stale_owners_write_changes_nothing(adapter: SqliteUnderTest) ->
     assert await old.intend(task.id, byte_hash="b", upstream="u", look=just_go) == stale
     assert await old.accept(a_call()) == stale
     old.note(task.id, h.Noted("I am still here"))
-    old.record(Entry(0, "late"))
+    old.record(AuditEntry(0, "late"))
     found = await new.get(task.id)
     assert found is not None
     assert (found.state, found.fence) == (TaskState.RUNNING, new.ownership.fence)

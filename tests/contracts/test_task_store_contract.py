@@ -12,9 +12,9 @@ from tests.harness.unchecked import just_go
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import expiry
-from taskgate.core.tasks import happening as h
-from taskgate.core.tasks.birth import AlreadySent
+from taskgate.core.tasks import transition_events as h
 from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import HappeningKind, TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible
@@ -175,9 +175,9 @@ async def test_the_last_look_happens_inside_the_intent_and_can_stop_it(store: St
     task = await accepted(store)
     seen: list[tuple[str, int]] = []
 
-    def look(stored: Task, approval: object, now_ms: int) -> h.Happening:
+    def look(stored: Task, approval: object, now_ms: int) -> h.TransitionEvent:
         seen.append((stored.id, now_ms))
-        return h.Refused(b'{"code":-32011}', "The policy no longer allows it.")
+        return h.RunRefused(b'{"code":-32011}', "The policy no longer allows it.")
 
     answer = await store.intend(task.id, byte_hash="b", upstream="u", look=look)
     assert isinstance(answer, Stopped)

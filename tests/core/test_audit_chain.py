@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.audit import Broken, Entry, Row, Whole, chain, export_line, from_export, next_row, verify
+from taskgate.core.audit import AuditEntry, Broken, Row, Whole, chain, export_line, from_export, next_row, verify
 
 ENTRIES = [
-    Entry(1, "decided", principal="agent", server="files", name="delete_file", decision="approve", rule="rules[1]"),
-    Entry(2, "approved", approvers=("ann", "bob"), approval_id="ap_1", reason="für Ann 😀"),
-    Entry(3, "finished", outcome="completed", executed="yes", arguments={"token": "[hidden]"}, hidden=("token",)),
-    Entry(4, "decided"),
+    AuditEntry(
+        1, "decided", principal="agent", server="files", name="delete_file", decision="approve", rule="rules[1]"
+    ),
+    AuditEntry(2, "approved", approvers=("ann", "bob"), approval_id="ap_1", reason="für Ann 😀"),
+    AuditEntry(3, "finished", outcome="completed", executed="yes", arguments={"token": "[hidden]"}, hidden=("token",)),
+    AuditEntry(4, "decided"),
 ]
 ROWS = list(chain(None, ENTRIES))
 
@@ -63,8 +65,8 @@ def test_an_export_of_a_later_version_is_refused_instead_of_half_read() -> None:
         from_export(line)
 
 
-@given(st.lists(st.builds(Entry, st.integers(0), st.text(max_size=3)), min_size=1, max_size=8), st.data())
-def test_no_row_can_be_changed_unseen(entries: list[Entry], data: st.DataObject) -> None:
+@given(st.lists(st.builds(AuditEntry, st.integers(0), st.text(max_size=3)), min_size=1, max_size=8), st.data())
+def test_no_row_can_be_changed_unseen(entries: list[AuditEntry], data: st.DataObject) -> None:
     rows = list(chain(None, entries))
     at = data.draw(st.integers(0, len(rows) - 1))
     rows[at] = replace(rows[at], entry=replace(rows[at].entry, outcome="forged"))

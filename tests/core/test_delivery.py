@@ -1,4 +1,4 @@
-"""Which rung of the delivery ladder a request stands on."""
+"""Which delivery_mode of the delivery ladder a request stands on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
 
 
 @pytest.mark.parametrize(
-    ("generation", "wants_tasks", "token", "client", "rung"),
+    ("generation", "wants_tasks", "token", "client", "delivery_mode"),
     [
         (NEW, True, False, "x", Delivery(8.0, False, Form.HANDLE)),
         (NEW, True, True, "x", Delivery(8.0, True, Form.HANDLE)),
@@ -24,11 +24,11 @@ OLD, NEW = Generation.STATEFUL, Generation.STATELESS
     ],
 )
 def test_the_rung_follows_from_what_the_caller_declared(
-    generation: Generation, wants_tasks: bool, token: bool, client: str, rung: Delivery
+    generation: Generation, wants_tasks: bool, token: bool, client: str, delivery_mode: Delivery
 ) -> None:
     settings = DeliverySettings(clients=("my-agent*",))
     found = delivery(settings, generation, wants_tasks=wants_tasks, has_token=token, client=client)
-    assert found == rung
+    assert found == delivery_mode
 
 
 def test_promotion_can_be_switched_off() -> None:

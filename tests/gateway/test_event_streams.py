@@ -8,7 +8,7 @@ import pytest
 
 from taskgate.core import wire
 from taskgate.doors.http.asgi import Headers
-from taskgate.doors.http.event_stream import UNREAD_FACTOR, EventStream, StreamShelf
+from taskgate.doors.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers
 from taskgate.doors.http.streamed_reply import StreamedReply
 from taskgate.gateway.plan.plan import Limits
 from taskgate.mcp.sse import SseParser
@@ -26,7 +26,7 @@ def messages(frames: list[bytes]) -> list[bytes]:
 class PostDouble:
     """The frame around a reply: collects what is written, and takes a frame only while `open_` is set."""
 
-    def __init__(self, shelf: StreamShelf | None) -> None:
+    def __init__(self, shelf: StreamBuffers | None) -> None:
         self.shelf = shelf
         self.primed = False
         self.frames: list[bytes] = []
@@ -51,7 +51,7 @@ class PostDouble:
 @pytest.mark.parametrize("lines", [300, 3_000, 20_000])
 @pytest.mark.parametrize("resumable", [True, False])
 async def test_a_burst_of_log_lines_loses_neither_a_line_nor_the_answer(lines: int, resumable: bool) -> None:
-    post = PostDouble(StreamShelf(lambda: LIMITS) if resumable else None)
+    post = PostDouble(StreamBuffers(lambda: LIMITS) if resumable else None)
     reply = StreamedReply(post, [], None)
     reply.send(NOTE)
     await asyncio.sleep(0)

@@ -112,10 +112,10 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()
         with pytest.raises(TokenNeeded):
-            life.house.doorkeeper.identify(None)
+            life.app.doorkeeper.identify(None)
         file.write_text(json.dumps({**CONFIG, "auth": "none", "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()
-        assert life.house.doorkeeper.identify(None).anonymous
+        assert life.app.doorkeeper.identify(None).anonymous
     finally:
         await life.close()
 

@@ -1,4 +1,4 @@
-"""The whole way of a call that needs a person, for a caller of each rung: ask, wait, decide, run."""
+"""The whole way of a call that needs a person, for a caller of each delivery_mode: ask, wait, decide, run."""
 
 from __future__ import annotations
 

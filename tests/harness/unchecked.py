@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from taskgate.core.governance.approval import Approval
-from taskgate.core.tasks.happening import Happening
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import TransitionEvent
 
 
-def just_go(task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+def just_go(task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
     return None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.governance.gate import Governor
+from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended import SuspendedCalls
@@ -25,7 +25,7 @@ from taskgate.store.sqlite.store import SqliteStore
 GUARDS: list[tuple[Callable[..., Any], str]] = [
     (Attempts, "recheck"),
     (Attempts, "budgets"),
-    (Governor, "recheck"),
+    (CallGate, "recheck"),
     (SqliteStore.intend, "look"),
     (TaskResults, "check_output"),
     (TaskResults, "cut"),

@@ -26,7 +26,7 @@ def test_nothing_is_wired_after_it_was_made() -> None:
 SINS = {
     "gateway.tasks.runs.on_idle = told": "assigns gateway.tasks.runs.on_idle",
     "def wire(relay: Relay) -> None:\n    relay.urls = urls": "assigns relay.urls",
-    "class A:\n    def f(self):\n        self.desk.check = check": "assigns self.desk.check",
+    "class A:\n    def f(self):\n        self.records.check = check": "assigns self.records.check",
     "a.b, (c.d, e) = 1, (2, 3)": "assigns c.d",
     "counter.count += 1": "assigns counter.count",
     "thing.hook: object = None": "assigns thing.hook",

@@ -100,7 +100,7 @@ async def test_it_outlives_a_crash_but_not_its_time() -> None:
         assert await status_of(gate, "/mcp", short["token"]) == 401
         listed = (await gate.operator("GET", "/api/v1/scopes")).json()["scopes"]
         assert [row["scope"] for row in listed if row["temporary"]] == [long["scope"]]
-        rows = await gate.life.house.store.audit_rows()
+        rows = await gate.life.app.store.audit_rows()
         told = [(row.entry.event, row.entry.scope, row.entry.principal) for row in rows if "scope_" in row.entry.event]
         assert told == [
             ("scope_handed_over", long["scope"], "operator"),

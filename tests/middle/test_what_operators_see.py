@@ -50,7 +50,7 @@ def family(sample: str) -> str:
 
 async def denials_in_audit(gate: Gateway) -> list[Any]:
     await gate.advance(2)
-    rows = [row.entry for row in await gate.life.house.store.audit_rows(0, 1000)]
+    rows = [row.entry for row in await gate.life.app.store.audit_rows(0, 1000)]
     return [entry for entry in rows if entry.event in ("denied", "call_denied")]
 
 

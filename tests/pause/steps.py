@@ -30,12 +30,12 @@ from taskgate.core.completion.secrets import looks_secret
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approval, Binding, Workflow
 from taskgate.core.governance.card import Card, card, show_json
+from taskgate.core.governance.confusable_names import first_confusable, fold
 from taskgate.core.governance.difference import difference
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
 from taskgate.core.governance.lookalike import skeleton
 from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.resource_uri import is_ambiguous, normal_form
-from taskgate.core.governance.twins import first_twins, fold
 from taskgate.core.patterns import Glob, PatternSet
 from taskgate.core.peer_url import check_peer_url
 from taskgate.mcp.lines import LineSplitter
@@ -180,7 +180,12 @@ def names_of(kind: str) -> Callable[[int], Step]:
 
     def make(size: int) -> Step:
         name = texts[kind](size)
-        return lambda: (skeleton(name), fold(name), first_twins([name, name + "b"]), NameTable.build([("s", name)]))
+        return lambda: (
+            skeleton(name),
+            fold(name),
+            first_confusable([name, name + "b"]),
+            NameTable.build([("s", name)]),
+        )
 
     return make
 

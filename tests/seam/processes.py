@@ -204,12 +204,12 @@ def new_life(loaded: LoadedConfig, host: str) -> lifecycle.Lifecycle:
 
 def abandon_store(loop: VirtualLoop, life: lifecycle.Lifecycle) -> None:
     """As after a kill: the state directory holds what was committed, and nobody holds a lock on it."""
-    store = life.house.store
+    store = life.app.store
     assert isinstance(store, SqliteStore)
     while store.is_committing and not loop.has_arrivals:
         time.sleep(0.0005)
     loop.abandoned.append(store.close)
-    state = life.house.loaded.state_dir
+    state = life.app.loaded.state_dir
     left = state.rename(next(free for n in itertools.count(1) if not (free := Path(f"{state}-{n}")).exists()))
     shutil.copytree(left, state, ignore=shutil.ignore_patterns("*.db", "*.db-*", "*.lock"))
     for database in left.glob("*.db"):

@@ -12,7 +12,7 @@ import pytest
 from tests.harness.commands import command
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.core.audit import Entry, chain
+from taskgate.core.audit import AuditEntry, chain
 from taskgate.store.operations import rows
 
 
@@ -55,7 +55,7 @@ def _rewrite(database: sqlite3.Connection) -> None:
     """Another history of the same length, in itself a whole chain."""
     count = database.execute("SELECT count(*) FROM audit").fetchone()[0]
     database.execute("DELETE FROM audit")
-    for row in chain(None, (Entry(1, "call", principal="somebody else") for _ in range(count))):
+    for row in chain(None, (AuditEntry(1, "call", principal="somebody else") for _ in range(count))):
         content = rows.audit_content(row.number, row.previous, row.entry)
         database.execute("INSERT INTO audit VALUES (?, ?, ?)", (row.number, row.hash, content))
 

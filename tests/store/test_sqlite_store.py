@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from tests.harness.unchecked import just_go
 
 import taskgate.store.sqlite
-from taskgate.core.audit import Entry, Whole, row_bytes, verify
+from taskgate.core.audit import AuditEntry, Whole, row_bytes, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import ids
-from taskgate.core.tasks.happening import Dispatched, Noted, ResultCame
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import Dispatched, Noted, ResultCame
 from taskgate.ports.store_answers import Change
 from taskgate.store.batch import RideAlong
 from taskgate.store.operations import rows
@@ -249,7 +249,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_sqlite_store import a_call, trouble_is_over
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks.happening import ResultCame
+from taskgate.core.tasks.transition_events import ResultCame
 from taskgate.store.sqlite.store import open_store
 
 def room(limit):
@@ -393,7 +393,7 @@ async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
     with pytest.raises(GatewayFault, match="no more writes"):
         await store.accept(a_call())
     with pytest.raises(GatewayFault, match="waiting to be written"):
-        store.record(Entry(0, "x"))
+        store.record(AuditEntry(0, "x"))
     await store.close()
 
 
@@ -421,7 +421,7 @@ async def test_a_store_locked_by_a_stranger_says_so_and_goes_on_later(
     stranger.execute("BEGIN IMMEDIATE")
     answers = await asyncio.gather(*(store.accept(a_call()) for _ in range(100)), return_exceptions=True)
     assert all(isinstance(answer, GatewayFault) for answer in answers)
-    store.record(Entry(0, "kept for later"))
+    store.record(AuditEntry(0, "kept for later"))
     stranger.execute("ROLLBACK")
     stranger.close()
     await trouble_is_over(store)
@@ -554,7 +554,7 @@ async def test_progress_noted_while_it_is_being_written_is_not_lost(tmp_path: Pa
 
 @given(
     st.builds(
-        Entry,
+        AuditEntry,
         at_ms=st.integers(0, 2**62),
         event=st.text(),
         principal=st.text(),
@@ -563,5 +563,5 @@ async def test_progress_noted_while_it_is_being_written_is_not_lost(tmp_path: Pa
         approvers=st.lists(st.text()).map(tuple),
     )
 )
-def test_the_quick_way_to_write_an_audit_row_gives_the_same_bytes(entry: Entry) -> None:
+def test_the_quick_way_to_write_an_audit_row_gives_the_same_bytes(entry: AuditEntry) -> None:
     assert rows.audit_content(7, "sha256:p", entry) == row_bytes(7, "sha256:p", entry)

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from taskgate.gateway.tasks.shared_timer import Patience
+from taskgate.gateway.tasks.shared_timer import SharedTimers
 
 pytestmark = pytest.mark.virtual_time
 
 
 async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
-    line, told = Patience().line(0.1), dict[str, float]()
+    line, told = SharedTimers().line(0.1), dict[str, float]()
     loop = asyncio.get_running_loop()
     began: dict[str, float] = {}
 
@@ -32,7 +32,7 @@ async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
 
 
 async def test_a_line_that_was_empty_for_a_while_still_rings() -> None:
-    line, told = Patience().line(0.05), list[int]()
+    line, told = SharedTimers().line(0.05), list[int]()
     line.join(1, lambda: told.append(1))
     line.leave(1)
     await asyncio.sleep(0.1)
@@ -42,7 +42,7 @@ async def test_a_line_that_was_empty_for_a_while_still_rings() -> None:
 
 
 async def test_who_may_wait_longer_stands_in_another_line() -> None:
-    patience, told = Patience(), list[str]()
+    patience, told = SharedTimers(), list[str]()
     patience.line(0.2).join("patient", lambda: told.append("patient"))
     patience.line(0.02).join("hasty", lambda: told.append("hasty"))
     assert patience.line(0.2) is patience.line(0.2)
@@ -53,7 +53,7 @@ async def test_who_may_wait_longer_stands_in_another_line() -> None:
 
 
 async def test_one_may_join_again_while_others_are_told() -> None:
-    line, told = Patience().line(0.03), list[str]()
+    line, told = SharedTimers().line(0.03), list[str]()
     line.join("a", lambda: (told.append("a"), line.join("b", lambda: told.append("b"))))
     await asyncio.sleep(0.15)
     assert told == ["a", "b"]

@@ -18,7 +18,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
-from taskgate.ports.upstream import CallerFace, Link, LinkKey
+from taskgate.ports.upstream import ClientProfile, Link, LinkKey
 from taskgate.upstreams import health
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import ServerSpec, Transport
@@ -73,7 +73,7 @@ async def test_a_child_that_answers_no_ping_is_started_again_and_its_helpers_end
     server = Server(spec, heard, http, reaper)
     try:
         async with asyncio.timeout(60):
-            await server.link(LinkKey(Generation.STATEFUL, "ann"), CallerFace({}))
+            await server.link(LinkKey(Generation.STATEFUL, "ann"), ClientProfile({}))
             while len(told.read_text().splitlines()) < 2:
                 await asyncio.sleep(0.05)
             first = [int(pid) for pid in told.read_text().splitlines()[0].split()]

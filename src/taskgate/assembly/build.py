@@ -106,12 +106,12 @@ class Keys:
 
 
 def fresh_keys() -> Keys:
-    """Keys for a house that is never opened, or that lives only as long as its process."""
+    """Keys for a app that is never opened, or that lives only as long as its process."""
     return Keys(secrets.token_urlsafe(32), secrets.token_bytes(32))
 
 
 @dataclass(slots=True)
-class House:
+class App:
     """A whole gateway, ready to be opened."""
 
     loaded: LoadedConfig
@@ -149,7 +149,9 @@ class House:
                 fresh[name] = known
                 known.adopt(spec)
             else:
-                fresh[name] = Server(spec, self.gateway.news, self.http, self.reaper, self.intake, self.places.spec)
+                fresh[name] = Server(
+                    spec, self.gateway.notifications, self.http, self.reaper, self.intake, self.places.spec
+                )
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
@@ -199,7 +201,7 @@ def build(
     tracing: Tracing | None = None,
     local: bool = False,
     store_file: Path | None = None,
-) -> House:
+) -> App:
     """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
     keys = keys or fresh_keys()
     plan = build_plan(loaded)
@@ -211,7 +213,7 @@ def build(
     places = Places(loaded, lambda known: server_specs(known.root, owner), keys.secret)
     factory = ServerFactory(server_specs(loaded.root, owner), http, reaper, intake, places)
     gateway = wire_gateway(plan, factory, store, metrics, seal_key=keys.secret, tracing=tracing, local=local)
-    return House(
+    return App(
         loaded,
         plan,
         gateway,
@@ -314,13 +316,13 @@ def keys_in(state_dir: Path) -> Keys:
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
 
 
-def open_house(loaded: LoadedConfig, *, local: bool = False) -> House:
+def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
     """Build on the configured store. This takes the store's lock: only one process may have it."""
     store = open_store(claimed_store_path(loaded))
     return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=local)
 
 
-def open_stdio_house(loaded: LoadedConfig) -> House:
+def open_stdio_house(loaded: LoadedConfig) -> App:
     """The same for a gateway that a client starts: several may run at once, so each takes the first store that is free."""
     if loaded.root.store is not None:
         return open_house(loaded, local=True)
@@ -351,11 +353,11 @@ def build_for_check(loaded: LoadedConfig) -> int:
             outbound = Outbound()
             try:
                 tracing = build_tracing(loaded.root)
-                house = build(loaded, store, tracing=tracing)
+                app = build(loaded, store, tracing=tracing)
                 build_channels(loaded.root, "http://127.0.0.1", outbound, passphrase_set=False)
                 if tracing is not None:
                     await asyncio.to_thread(tracing.close)
-                return len(house.servers)
+                return len(app.servers)
             finally:
                 await outbound.close()
                 await store.close()

@@ -124,10 +124,10 @@ class _Watch:
 
     def before(self) -> Row | None:
         """The last row that was forgotten on purpose: the chain goes on from it."""
-        from taskgate.core.audit import Entry, Row
+        from taskgate.core.audit import AuditEntry, Row
 
         cut = self._marks.cut if self._marks is not None else None
-        return None if cut is None else Row(cut.number, "", cut.hash, Entry(cut.at_ms, "cut"))
+        return None if cut is None else Row(cut.number, "", cut.hash, AuditEntry(cut.at_ms, "cut"))
 
     def explain(self) -> None:
         began = self._marks.began if self._marks is not None else None

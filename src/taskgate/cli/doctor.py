@@ -149,7 +149,7 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     from taskgate.upstreams.server import Server
 
     limits = build_limits(loaded.root)
-    limits = replace(limits, list_timeout_s=min(limits.list_timeout_s, CONNECT_S))
+    limits = replace(limits, tools_fetch_timeout_s=min(limits.tools_fetch_timeout_s, CONNECT_S))
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
     reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
     servers = [Server(spec, listener, http, reaper, intake) for spec in server_specs(loaded.root).values()]

@@ -52,13 +52,13 @@ def test(
     server, kind, own = _named(plan, name)
     from taskgate.core.errors import TaskgateError
     from taskgate.core.governance.pipeline import decide
-    from taskgate.gateway.governance.evaluate import Asked, judge
+    from taskgate.gateway.governance.evaluate import Asked, evaluate
 
     roles = frozenset(role) if role is not None else plan.governing.roles.get(caller, frozenset())
     asked = Asked(caller, roles, scope, server, own, arguments.encode(), kind=kind)
     first = decide(plan.gates, kind, server, own)
     try:
-        last = judge(plan, asked, first, (), 0)
+        last = evaluate(plan, asked, first, (), 0)
     except TaskgateError as problem:
         say.note(problem.message)
         raise typer.Exit(ExitCode.USAGE) from None

@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One fact worth proving later. Empty strings mean "does not apply"."""
 
     at_ms: int
@@ -56,7 +56,7 @@ class Row:
     number: int
     previous: str
     hash: str
-    entry: Entry
+    entry: AuditEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,18 @@ class Broken:
 Verified: TypeAlias = Whole | Broken
 
 
-def row_bytes(number: int, previous: str, entry: Entry) -> bytes:
+def row_bytes(number: int, previous: str, entry: AuditEntry) -> bytes:
     """The canonical bytes of a row, over which its hash is taken."""
     return canonical({"format": FORMAT, "number": number, "previous": previous, "entry": _plain(entry)})
 
 
-def next_row(last: Row | None, entry: Entry) -> Row:
+def next_row(last: Row | None, entry: AuditEntry) -> Row:
     """The row that records `entry` after `last`."""
     number, previous = (1, GENESIS) if last is None else (last.number + 1, last.hash)
     return Row(number, previous, digest_of_bytes(row_bytes(number, previous, entry)), entry)
 
 
-def chain(last: Row | None, entries: Iterable[Entry]) -> Iterator[Row]:
+def chain(last: Row | None, entries: Iterable[AuditEntry]) -> Iterator[Row]:
     """Several rows in a row, for batches."""
     for entry in entries:
         last = next_row(last, entry)
@@ -124,15 +124,15 @@ def export_line(row: Row) -> bytes:
 
 def from_export(line: Mapping[str, Any]) -> Row:
     """A row from a parsed line of the export."""
-    known = {field.name for field in fields(Entry)}
+    known = {field.name for field in fields(AuditEntry)}
     said = line["entry"]
     unknown = set(said) - known
     if unknown:
         raise ValueError(f"the entry has fields this version does not know: {', '.join(sorted(unknown))}")
     entry = {**said, "hidden": tuple(said["hidden"]), "approvers": tuple(said["approvers"])}
-    return Row(line["number"], line["previous"], line["hash"], Entry(**entry))
+    return Row(line["number"], line["previous"], line["hash"], AuditEntry(**entry))
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
-    plain = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+def _plain(entry: AuditEntry) -> dict[str, Any]:
+    plain = {field.name: getattr(entry, field.name) for field in fields(AuditEntry)}
     return {**plain, "hidden": list(entry.hidden), "approvers": list(entry.approvers)}

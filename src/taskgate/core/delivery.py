@@ -1,4 +1,4 @@
-"""The delivery ladder: how a call that does not finish at once is handed to this caller.
+"""Delivery modes: how a call that does not finish at once is handed to this caller.
 
 Chosen per request from what the caller declared: how long its reply is held, whether it hears that work goes on, and what it gets
 when time is up. A caller that knows tasks gets a handle; everyone else gets an ordinary result that names the task and the tools
@@ -43,7 +43,7 @@ class Delivery:
 def delivery(
     settings: DeliverySettings, generation: Generation, *, wants_tasks: bool, has_token: bool, client: str
 ) -> Delivery:
-    """The rung for one request that did not ask for a task itself."""
+    """The delivery mode for one request that did not ask for a task itself."""
     if generation is Generation.STATELESS and wants_tasks:
         return Delivery(settings.grace_s, has_token, Form.HANDLE)
     if settings.promote_after_s <= 0:

@@ -103,7 +103,7 @@ class TasksApi:
 
     async def _follow(self, task: Task) -> AsyncIterator[bytes]:
         """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""
-        board = self._gateway.tasks.desk.board
+        changes = self._gateway.tasks.records.changes
         last: dict[str, Any] | None = None
         while True:
             shown = status_event(task)
@@ -112,7 +112,7 @@ class TasksApi:
                 yield b"event: task_status\ndata: " + msgspec.json.encode(shown) + b"\n\n"
             if task.state.is_terminal or self._gateway.tasks.draining:
                 return
-            if not await board.next_change(task.id, PING_S):
+            if not await changes.next_change(task.id, PING_S):
                 yield b":ping\n\n"
             current = await self._store.get(task.id)
             if current is None:

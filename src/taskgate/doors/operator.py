@@ -1,8 +1,8 @@
-"""The operator's token and the house's own secret: made at first start, kept in the state directory, readable by its owner only.
+"""The operator's token and the gateway's own secret: made at first start, kept in the state directory, readable by its owner only.
 
 Whoever can read the token file is the operator. Where agents run as the same user, a passphrase can be asked for besides: it is
 kept only as a hash, and read once at the start, so that taking the file away opens nothing in a running gateway. The secret signs
-what Taskgate hands out for itself (sessions of the pages, sealed request state); it stays the same over restarts.
+what Taskgate hands out for itself (sessions of the pages, signed request state); it stays the same over restarts.
 """
 
 from __future__ import annotations

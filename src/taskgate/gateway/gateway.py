@@ -33,7 +33,7 @@ from taskgate.gateway.methods.handshake import initialize_result
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.methods.upstream_notifications import UpstreamNews
+from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan.live import Live
@@ -49,7 +49,7 @@ from taskgate.gateway.relay.traced import answer_traced
 from taskgate.gateway.reload import Configured, Reload
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import CHARGED
-from taskgate.gateway.requests.replies import Reply, broken, going_down, refused, relayed
+from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -85,7 +85,7 @@ class Gateway:
     pages: ElicitationPages
     server_pages: ServerElicitations
     vendor: VendorMethods
-    news: UpstreamNews
+    notifications: UpstreamNotifications
     reload: Reload
     temporary_scopes: TemporaryScopes
     suspended: SuspendedCalls
@@ -169,13 +169,13 @@ class Gateway:
             self.denials.session_refused(caller, problem)
             raise
 
-    def answer(self, request: Request) -> Coroutine[Any, Any, Reply | None]:
+    def answer(self, request: Request) -> Coroutine[Any, Any, CallerReply | None]:
         """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
         if self.tracing is None:
             return self._answer(request)
         return answer_traced(self.tracing, request, self._answer)
 
-    async def _answer(self, request: Request) -> Reply | None:
+    async def _answer(self, request: Request) -> CallerReply | None:
         message, session = request.message, request.session
         assert message.id is not None
         methods = self.stateful if session is not None else self.stateless
@@ -208,7 +208,7 @@ class Gateway:
                     if not request.answered:
                         session.end(message.id)
             state = "ok"
-            return Reply(wire.success(message.id, result)) if not request.answered else None
+            return CallerReply(wire.success(message.id, result)) if not request.answered else None
         except RelayedError as error:
             return relayed(request, error)
         except TaskgateError as problem:
@@ -232,7 +232,7 @@ class Gateway:
             # A method that callers make up must not become a label.
             self.context.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
 
-    def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> Reply:
+    def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> CallerReply:
         return refused(self.context.live_plan.value, problem, message_id, generation)
 
     def scope_hint(self, asked: str) -> str:
@@ -280,7 +280,7 @@ class Gateway:
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
         await self.activity.close()
-        await self.context.guests.close()
+        await self.context.dynamic_servers.close()
         await self.context.catalogs.close()
         self.session_ends.end_streams()
 

@@ -13,7 +13,7 @@ from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.unsafe_config_warnings import warn_of_loose_ends
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.plan.dynamic_servers import Guests
+from taskgate.gateway.plan.dynamic_servers import DynamicServers
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.plan.scope_record import ScopeRecord
@@ -37,7 +37,7 @@ class Reload:
     configured: Configured
     plan: Live[Plan]
     upstreams: Live[Mapping[str, Upstream]]
-    guests: Guests
+    dynamic_servers: DynamicServers
     temporary_scopes: TemporaryScopes
     views: Views
     catalogs: Catalogs
@@ -57,7 +57,7 @@ class Reload:
         """The new plan holds from the next request on; requests under way end under the old one."""
         before = self.plan.value
         self.configured = configured
-        plan, upstreams = self.guests.merged(configured.plan, configured.upstreams)
+        plan, upstreams = self.dynamic_servers.merged(configured.plan, configured.upstreams)
         plan = self.temporary_scopes.merged(replace(plan, revision=max(plan.revision, before.revision + 1)))
         self.plan.replace(plan)
         self.upstreams.replace(upstreams)
@@ -73,13 +73,13 @@ class Reload:
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.events.publish(ScopesChanged())
 
-    def guests_changed(self, name: str) -> None:
+    def dynamic_servers_changed(self, name: str) -> None:
         """A server was added or removed by a caller: everything else stays as the operator has it."""
         self.adopt(self.configured, frozenset({name}))
 
     def _temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
         """The same plan with other temporary scopes. Their names are never used twice, so nothing else is worked out anew."""
-        plan, _ = self.guests.merged(self.configured.plan, self.configured.upstreams)
+        plan, _ = self.dynamic_servers.merged(self.configured.plan, self.configured.upstreams)
         plan = self.temporary_scopes.merged(replace(plan, revision=self.plan.value.revision))
         self.plan.replace(replace(self.plan.value, scopes=plan.scopes, temporary_scopes=plan.temporary_scopes))
         self.views.forget(event.gone)

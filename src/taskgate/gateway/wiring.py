@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from taskgate.core.activity.waterfall import Waterfall
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.tool_facts import ToolFacts
@@ -28,19 +28,19 @@ from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.denials import Denials
-from taskgate.gateway.governance.gate import Governor
+from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
-from taskgate.gateway.governance.recheck import LastLook
+from taskgate.gateway.governance.recheck import PreSendRecheck
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.methods.upstream_notifications import UpstreamNews
+from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.methods.vendor_methods import VendorMethods
-from taskgate.gateway.plan.dynamic_servers import Guests
+from taskgate.gateway.plan.dynamic_servers import DynamicServers
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.plan.public_address import PublicAddress
@@ -57,23 +57,23 @@ from taskgate.gateway.reload import Configured, Reload
 from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
-from taskgate.gateway.requests.request_state import Seal
+from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import TaskMethods
-from taskgate.gateway.tasks.promote import Ladder
+from taskgate.gateway.tasks.promote import PromotionParts
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_events import TaskBoard
+from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
-from taskgate.gateway.tasks.task_records import TaskDesk
-from taskgate.gateway.tasks.upstream_listing import ForeignTasks
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers
 from taskgate.ports.approval_store import ApprovalRequest
@@ -98,18 +98,18 @@ def wire_gateway(
     base = _foundation(plan, store, metrics, seal_key, tracing)
     lists = _lists(base)
     asking = _asking(base)
-    news = _news(base, lists, asking)
+    notifications = _notifications(base, lists, asking)
     # The listener of every link: from here on upstreams can be made.
-    base.upstreams.replace(servers.configured(news))
-    guests = Guests(partial(servers.added, listener=news), local=local)
+    base.upstreams.replace(servers.configured(notifications))
+    dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), local=local)
     grants = StandingGrants(store, base.plan)
-    recheck = LastLook(base.plan, lists.catalogs, grants, lists.views)
+    recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
     running = _running(base, lists, asking, recheck)
     governed = _governed(base, running, grants, recheck)
     tasks = _task_engine(base, running, governed.approvals, recheck)
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
-    reload = _reload(base, lists, asking, guests, temporary_scopes)
+    reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
     context = _context(base, lists, asking, tasks, governed, relay, reload)
@@ -124,7 +124,7 @@ def wire_gateway(
         session_ends=session_ends,
         admission=reload.admission,
         denials=Denials(store, metrics),
-        task_metrics=TaskMetrics(running.desk, asking.activity.inbox, base.sessions, store, metrics, base.events),
+        task_metrics=TaskMetrics(running.records, asking.activity.inbox, base.sessions, store, metrics, base.events),
         pins=lists.pins,
         approvals=governed.approvals,
         ask_caller=governed.ask_caller,
@@ -132,7 +132,7 @@ def wire_gateway(
         pages=asking.pages,
         server_pages=asking.server_pages,
         vendor=VendorMethods(context, asking.own_pages),
-        news=news,
+        notifications=notifications,
         reload=reload,
         temporary_scopes=temporary_scopes,
         suspended=suspended,
@@ -152,7 +152,7 @@ def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tra
         store=store,
         metrics=metrics,
         events=EventHub(),
-        seal=Seal(seal_key),
+        state_signer=RequestStateSigner(seal_key),
         tracing=tracing,
         waterfall=Waterfall(),
         address=PublicAddress(live),
@@ -199,8 +199,8 @@ def _asking(base: Foundation) -> Asking:
     )
 
 
-def _news(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNews:
-    return UpstreamNews(
+def _notifications(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNotifications:
+    return UpstreamNotifications(
         base.plan,
         lists.catalogs,
         lists.views,
@@ -214,19 +214,19 @@ def _news(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNews:
     )
 
 
-def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) -> Running:
+def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRecheck) -> Running:
     events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation, lists.handed_out)
-    desk = TaskDesk(base.store, TaskBoard(events), base.plan)
+    records = TaskRecords(base.store, TaskChanges(events), base.plan)
     conversations = Conversations(events)
-    followers = Followers(desk, base.sessions, base.conversations, urls, base.subscriptions.following, events)
-    task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, desk, conversations)
+    followers = Followers(records, base.sessions, base.conversations, urls, base.subscriptions.following, events)
+    task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, records, conversations)
     questions = TaskQuestions(
-        desk, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.patience
+        records, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
     )
-    results = TaskResults(desk, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
-    following = UpstreamTasks(desk, questions, results, events, can_be_task=facts.can_be_upstream_task)
+    results = TaskResults(records, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
+    following = UpstreamTasks(records, questions, results, events, can_be_task=facts.can_be_upstream_task)
     attempts = Attempts(
-        desk,
+        records,
         questions,
         results,
         following,
@@ -237,13 +237,13 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: LastLook) 
         tracing=base.tracing,
         events=events,
     )
-    runs = Runs(desk, attempts, conversations, base.upstreams, events)
-    return Running(desk, conversations, followers, questions, results, task_inbox, runs)
+    runs = Runs(records, attempts, conversations, base.upstreams, events)
+    return Running(records, conversations, followers, questions, results, task_inbox, runs)
 
 
-def _governed(base: Foundation, running: Running, grants: StandingGrants, recheck: LastLook) -> Governed:
+def _governed(base: Foundation, running: Running, grants: StandingGrants, recheck: PreSendRecheck) -> Governed:
     approvals = Approvals(
-        running.desk,
+        running.records,
         running.runs,
         running.followers,
         plan=base.plan,
@@ -255,27 +255,27 @@ def _governed(base: Foundation, running: Running, grants: StandingGrants, rechec
     return Governed(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
-        Governor(base.store, base.plan, approvals, recheck, base.metrics),
+        CallGate(base.store, base.plan, approvals, recheck, base.metrics),
     )
 
 
-def _task_engine(base: Foundation, running: Running, approvals: Approvals, recheck: LastLook) -> TaskEngine:
-    desk, runs, questions, followers = running.desk, running.runs, running.questions, running.followers
-    foreign = ForeignTasks(base.upstreams, base.seal, base.events)
+def _task_engine(base: Foundation, running: Running, approvals: Approvals, recheck: PreSendRecheck) -> TaskEngine:
+    records, runs, questions, followers = running.records, running.runs, running.questions, running.followers
+    upstream_listing = UpstreamListing(base.upstreams, base.state_signer, base.events)
 
-    def audit_approval(approval: ApprovalRequest, task_id: str) -> Entry:
+    def audit_approval(approval: ApprovalRequest, task_id: str) -> AuditEntry:
         return audit_of(base.plan.value, approval, task_id)
 
     return TaskEngine(
         plan=base.plan,
         store=base.store,
         events=base.events,
-        desk=desk,
+        records=records,
         conversations=running.conversations,
         questions=questions,
         runs=runs,
-        ladder=Ladder(
-            desk,
+        parts=PromotionParts(
+            records,
             runs,
             running.conversations,
             questions,
@@ -284,15 +284,17 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
             recheck,
             running.task_inbox.adopt,
         ),
-        methods=TaskMethods(desk, runs, questions, foreign, followers, base.conversations, base.seal),
-        recovery=Recovery(desk, runs, approvals.time_passed),
+        methods=TaskMethods(
+            records, runs, questions, upstream_listing, followers, base.conversations, base.state_signer
+        ),
+        recovery=Recovery(records, runs, approvals.time_passed),
         followers=followers,
         audit_approval=audit_approval,
     )
 
 
 def _reload(
-    base: Foundation, lists: Lists, asking: Asking, guests: Guests, temporary_scopes: TemporaryScopes
+    base: Foundation, lists: Lists, asking: Asking, dynamic_servers: DynamicServers, temporary_scopes: TemporaryScopes
 ) -> Reload:
     admission = Admission(base.plan.value.limits, base.metrics)
     base.metrics.show(*admission.gauges())
@@ -300,7 +302,7 @@ def _reload(
         configured=Configured(base.plan.value, base.upstreams.value),
         plan=base.plan,
         upstreams=base.upstreams,
-        guests=guests,
+        dynamic_servers=dynamic_servers,
         temporary_scopes=temporary_scopes,
         views=lists.views,
         catalogs=lists.catalogs,
@@ -317,7 +319,7 @@ def _reload(
 
 def _relay(base: Foundation, asking: Asking, suspended: SuspendedCalls) -> Relay:
     return Relay(
-        base.seal,
+        base.state_signer,
         suspended,
         asking.urls,
         ask=asking.asker.ask_caller,
@@ -348,13 +350,13 @@ def _context(
         metrics=base.metrics,
         budgets=base.budgets,
         activity=asking.activity,
-        governor=governed.governor,
-        by_url=ByUrl(base.seal, governed.approvals, tasks, base.plan),
-        held_readings=HeldReadings(governed.governor, tasks, base.plan, base.events),
+        gate=governed.gate,
+        by_url=ByUrl(base.state_signer, governed.approvals, tasks, base.plan),
+        held_readings=HeldReadings(governed.gate, tasks, base.plan, base.events),
         call_log=CallLog(base.store),
         validation=lists.validation,
         completions=Completions(base.plan),
         handed_out=lists.handed_out,
-        guests=reload.guests,
-        guests_changed=reload.guests_changed,
+        dynamic_servers=reload.dynamic_servers,
+        dynamic_servers_changed=reload.dynamic_servers_changed,
     )

@@ -15,7 +15,7 @@ from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
-from taskgate.gateway.governance.gate import Governor
+from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan.dynamic_servers import NewServer
@@ -31,7 +31,7 @@ from taskgate.gateway.questions.server_elicitations import OwnElicitations, Serv
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
-from taskgate.gateway.requests.request_state import Seal
+from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.followers import Followers
@@ -39,7 +39,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_inbox import TaskInbox
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
 from taskgate.telemetry.metrics import Metrics
@@ -69,7 +69,7 @@ class Foundation:
     store: Store
     metrics: Metrics
     events: EventHub
-    seal: Seal
+    state_signer: RequestStateSigner
     tracing: Tracing | None
     waterfall: Waterfall
     address: PublicAddress
@@ -109,7 +109,7 @@ class Asking:
 class Running:
     """The runs of tasks, and everything below them."""
 
-    desk: TaskDesk
+    records: TaskRecords
     conversations: Conversations
     followers: Followers
     questions: TaskQuestions
@@ -122,4 +122,4 @@ class Running:
 class Governed:
     approvals: Approvals
     ask_caller: AskCaller
-    governor: Governor
+    gate: CallGate

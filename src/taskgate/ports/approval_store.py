@@ -12,14 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.core.governance.approval import Approval, Binding, Outcome, Workflow
-from taskgate.core.governance.approval import Happening as ApprovalHappening
+from taskgate.core.governance.approval import Approval, ApprovalEvent, Binding, Outcome, Workflow
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks.endings import after_approval
-from taskgate.core.tasks.happening import Happening
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import TransitionEvent
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
 
 
@@ -73,7 +72,7 @@ class HeldPage(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What a happening made of an approval (`core.governance.approval`: changed or refused) and of its task, if it
+    """What a event made of an approval (`core.governance.approval`: changed or refused) and of its task, if it
     has one.
     """
 
@@ -105,24 +104,24 @@ class StoredReceipt(msgspec.Struct, frozen=True):
     receipt: str
 
 
-Consequence = Callable[[Task, Approval], Happening | None]
+Consequence = Callable[[Task, Approval], TransitionEvent | None]
 """What an approval that has just left `open` means for its task. Called inside the transaction, so it must be quick."""
 
-AuditOf = Callable[[HeldCall, int], Entry]
+AuditOf = Callable[[HeldCall, int], AuditEntry]
 
 
 class ApprovalStore(Protocol):
     """Approvals, grants and pins."""
 
     async def hold(
-        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: Entry | None = None
+        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: AuditEntry | None = None
     ) -> HeldCall | TooManyOpen | StaleOwner:
         """Open an approval for a call without a task. Calls with a task are held by `TaskStore.accept` or
         `hold_task`.
         """
         ...
 
-    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: Entry | None = None) -> Advancing:
+    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: AuditEntry | None = None) -> Advancing:
         """Ask (again) about a task that is queued or was approved before something changed."""
         ...
 
@@ -138,12 +137,12 @@ class ApprovalStore(Protocol):
         self,
         approval_id: str,
         workflow: Workflow,
-        happening: ApprovalHappening,
+        event: ApprovalEvent,
         *,
         then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
-        """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the happening is set by the store's
+        """Apply a vote, a withdrawal, a drift or the passing of time. `at_ms` of the event is set by the store's
         clock.
         """
         ...
@@ -152,19 +151,21 @@ class ApprovalStore(Protocol):
         """The newest call of this tool that people approved, for showing what is different this time."""
         ...
 
-    async def add_grant(self, grant: Grant, *, audit: Entry | None = None) -> None: ...
+    async def add_grant(self, grant: Grant, *, audit: AuditEntry | None = None) -> None: ...
 
     async def grants(self, *, all_of_them: bool = False) -> tuple[Grant, ...]:
         """Grants that are neither revoked nor over; with `all_of_them`, the others too."""
         ...
 
-    async def revoke_grant(self, grant_id: str, by: str, *, audit: Entry | None = None) -> Grant | None: ...
+    async def revoke_grant(self, grant_id: str, by: str, *, audit: AuditEntry | None = None) -> Grant | None: ...
 
     async def pins(self, server: str | None = None) -> tuple[StoredPin, ...]: ...
 
-    async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: Entry | None = None) -> None: ...
+    async def put_pin(
+        self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None
+    ) -> None: ...
 
-    async def drop_pin(self, server: str, tool: str, *, audit: Entry | None = None) -> None: ...
+    async def drop_pin(self, server: str, tool: str, *, audit: AuditEntry | None = None) -> None: ...
 
     async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]: ...
 

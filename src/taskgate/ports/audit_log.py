@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from taskgate.core.audit import Entry, Row
+from taskgate.core.audit import AuditEntry, Row
 
 
 class AuditLog(Protocol):
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: AuditEntry) -> None:
         """Append soon. `at_ms` 0 is replaced by the store's time."""
         ...
 
-    async def record_now(self, entry: Entry) -> None:
+    async def record_now(self, entry: AuditEntry) -> None:
         """Append and return when it is durable."""
         ...
 

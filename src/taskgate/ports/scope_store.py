@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 
 
 class KeptScope(msgspec.Struct, frozen=True):
@@ -21,11 +21,11 @@ class KeptScope(msgspec.Struct, frozen=True):
 
 
 class ScopeStore(Protocol):
-    async def keep_scope(self, scope: KeptScope, entry: Entry) -> None:
+    async def keep_scope(self, scope: KeptScope, entry: AuditEntry) -> None:
         """Returns when it is on the disk. A name is kept once."""
         ...
 
-    async def forget_scope(self, name: str, entry: Entry) -> None:
+    async def forget_scope(self, name: str, entry: AuditEntry) -> None:
         """Returns when it is off the disk."""
         ...
 

@@ -80,7 +80,7 @@ class Intended(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The last look said no; the task was moved as the look asked. Send nothing."""
+    """The recheck said no; the task was moved as it asked. Send nothing."""
 
     task: Task
     event: StoredEvent | None = None

@@ -15,12 +15,12 @@ from typing import Protocol
 
 import msgspec
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.governance.approval import Approval
-from taskgate.core.tasks.birth import AlreadySent
-from taskgate.core.tasks.happening import Happening, Noted
+from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import (
     Accepting,
@@ -44,9 +44,9 @@ class AcceptLimits(msgspec.Struct, frozen=True):
 NO_LIMITS = AcceptLimits()
 
 
-LastLook = Callable[[Task, Approval | None, int], Happening | None]
+LastLook = Callable[[Task, Approval | None, int], TransitionEvent | None]
 """Called inside the intent's transaction with the stored task, its approval and the store's time. None means go; a
-happening that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
+event that ends the task (refused, expired) is applied instead of the dispatch. Quick, and touches nothing outside."""
 
 
 class TaskStore(Protocol):
@@ -67,7 +67,7 @@ class TaskStore(Protocol):
         approval: ApprovalRequest | None = None,
         key: str | None = None,
         limits: AcceptLimits = NO_LIMITS,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
     ) -> Accepting:
         """Make a call durable. Times, owner, fence and state of the draft are set here.
 
@@ -85,7 +85,7 @@ class TaskStore(Protocol):
         upstream: str,
         message: str | None = None,
         look: LastLook,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
     ) -> Intending:
         """Write the intent to send. Only `Intended` allows the first byte to go out.
 
@@ -97,15 +97,15 @@ class TaskStore(Protocol):
     async def advance(
         self,
         task_id: str,
-        happening: Happening,
+        event: TransitionEvent,
         *,
         questions: Sequence[TaskQuestion] = (),
         answers: Mapping[str, bytes] | None = None,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
     ) -> Advancing:
-        """Apply one happening: an upstream's task id, questions, a result, an error, a cancel, and so on.
+        """Apply one event: an upstream's task id, questions, a result, an error, a cancel, and so on.
 
-        A happening that ends the task withdraws its open approval in the same transaction. Not for `Dispatched`: that
+        A event that ends the task withdraws its open approval in the same transaction. Not for `Dispatched`: that
         is `intend`.
         """
         ...

@@ -23,12 +23,12 @@ from taskgate.core.questions import Answer, Question, with_inbox, with_models
 from taskgate.core.wire import Members, Raw
 
 
-class StreamNews(Enum):
+class StreamNotice(Enum):
     PRIMED = "primed"
     PAUSED = "paused"
 
 
-class CallerFace(msgspec.Struct, frozen=True):
+class ClientProfile(msgspec.Struct, frozen=True):
     """What an upstream is told about the caller: capabilities, identity for display, wished log level."""
 
     capabilities: Mapping[str, Any]
@@ -39,7 +39,7 @@ class CallerFace(msgspec.Struct, frozen=True):
     logs_unasked: bool = False
     """Stateful callers hear log lines before they ever set a level; stateless ones only if the request asks for them."""
 
-    def towards(self, keeps_questions: bool, asks_models: bool = False) -> CallerFace:
+    def towards(self, keeps_questions: bool, asks_models: bool = False) -> ClientProfile:
         """As a server sees it: one whose questions may wait, or be answered by a model, is told that they can be asked."""
         capabilities = self.capabilities
         if self.inbox and keeps_questions:
@@ -49,7 +49,7 @@ class CallerFace(msgspec.Struct, frozen=True):
         return self if capabilities is self.capabilities else msgspec.structs.replace(self, capabilities=capabilities)
 
 
-LISTING_FACE: Final = CallerFace(
+LISTING_PROFILE: Final = ClientProfile(
     {
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}, "context": {}},
@@ -65,7 +65,7 @@ class UpstreamRequest(msgspec.Struct):
 
     method: str
     params: Members
-    face: CallerFace
+    profile: ClientProfile
     timeout_s: float
     on_notification: Callable[[str, Raw | None], None]
     on_question: Callable[[Question], Awaitable[Answer]]
@@ -84,7 +84,7 @@ class UpstreamRequest(msgspec.Struct):
     """The trace context for an upstream over HTTP; empty unless requests are traced."""
     send_log: SendLog | None = None
     """Told of every time the call is sent again by the link itself."""
-    on_stream: Callable[[StreamNews, int | None], None] | None = None
+    on_stream: Callable[[StreamNotice, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 
 
@@ -297,7 +297,7 @@ class Upstream(Protocol):
         """The link that lists are fetched over and that hears `list_changed`."""
         ...
 
-    async def link(self, caller: LinkKey, face: CallerFace) -> Link: ...
+    async def link(self, caller: LinkKey, profile: ClientProfile) -> Link: ...
 
     def common_link(self, generation: Generation) -> Link | None:
         """The one open link that serves every caller of this generation, where the server needs no more than one."""

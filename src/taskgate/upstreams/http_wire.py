@@ -22,7 +22,7 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.sse import SseEvent
-from taskgate.ports.upstream import CallFailed, StreamNews
+from taskgate.ports.upstream import CallFailed, StreamNotice
 from taskgate.upstreams.flight import (
     Flight,
     HttpRefusal,
@@ -195,7 +195,7 @@ class HttpWire:
         """The stream ended before the response did: take it up again where it broke."""
         failed = 0
         while (response := awaited.response) is None:
-            _tell(flight, StreamNews.PAUSED, None)
+            _tell(flight, StreamNotice.PAUSED, None)
             if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, due - clock.monotonic()))):
                 continue
             left = due - clock.monotonic()
@@ -316,7 +316,7 @@ class _Awaited:
     def on_event(self, event: SseEvent) -> bool:
         self.memory.note(event)
         if not event.data and event.id and self._flight is not None:
-            _tell(self._flight, StreamNews.PRIMED, event.retry)
+            _tell(self._flight, StreamNotice.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):
             return False
         try:
@@ -352,7 +352,7 @@ class _Awaited:
             self._news.set()
 
 
-def _tell(flight: Flight, news: StreamNews, retry_ms: int | None) -> None:
+def _tell(flight: Flight, news: StreamNotice, retry_ms: int | None) -> None:
     if flight.request is not None and flight.request.on_stream is not None:
         flight.request.on_stream(news, retry_ms)
 

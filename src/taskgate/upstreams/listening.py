@@ -18,7 +18,7 @@ from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw
 from taskgate.ports.upstream import (
-    LISTING_FACE,
+    LISTING_PROFILE,
     ErrorReply,
     Link,
     LinkKey,
@@ -117,7 +117,7 @@ class Listening:
         return UpstreamRequest(
             "subscriptions/listen",
             {"notifications": wire.raw(self._filter())},
-            LISTING_FACE,
+            LISTING_PROFILE,
             _FOREVER_S,
             lambda method, params: self._heard(number, method, params),
             _refuse,
@@ -204,7 +204,7 @@ class WatchedResources:
 
     async def _say(self, link: Link, method: str, uri: str) -> Reply:
         return await link.request(
-            UpstreamRequest(method, {"uri": wire.raw(uri)}, LISTING_FACE, self._timeout_s, _ignore, _refuse)
+            UpstreamRequest(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s, _ignore, _refuse)
         )
 
     async def close(self) -> None:

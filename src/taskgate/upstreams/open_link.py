@@ -15,7 +15,7 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
-from taskgate.ports.upstream import CallerFace, LinkKey, Listener
+from taskgate.ports.upstream import ClientProfile, LinkKey, Listener
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake
@@ -61,20 +61,20 @@ class Opener:
     def adopt(self, spec: ServerSpec) -> None:
         self._spec = spec
 
-    async def open(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
+    async def open(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         """A link for this caller, in its generation or, where the server does not speak that, in the other one."""
         if self._spec.transport is Transport.STDIO:
-            return await self._open_child(caller, face, links)
+            return await self._open_child(caller, profile, links)
         if self._old_sse:
-            return await self._open_old_sse(caller, face, links)
-        return await self._open_http(caller, face, links)
+            return await self._open_old_sse(caller, profile, links)
+        return await self._open_http(caller, profile, links)
 
-    async def _open_http(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
+    async def _open_http(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
         for generation in self.spoken.order(caller.generation):
             key, link = links.link_in(caller, generation)
             try:
-                link = link or await self._greet(key, self._http_wire(), face, links)
+                link = link or await self._greet(key, self._http_wire(), profile, links)
             except UpstreamError as problem:
                 if not _means_another_generation(problem):
                     raise
@@ -84,13 +84,13 @@ class Opener:
                 return link
         refusal = refusals.get(Generation.STATEFUL)
         if isinstance(refusal, HttpRefusal) and refusal.status in _OLD_SSE_STATUSES and refusal.error is None:
-            return await self._open_old_sse(caller, face, links)
+            return await self._open_old_sse(caller, profile, links)
         raise next(iter(refusals.values()))
 
-    async def _greet(self, key: LinkKey, line: Wire, face: CallerFace, listener: Listener) -> AnyLink:
+    async def _greet(self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener) -> AnyLink:
         spec = self._spec
         if key.generation is Generation.STATEFUL:
-            stateful = StatefulLink(spec.id, key, line, face, listener)
+            stateful = StatefulLink(spec.id, key, line, profile, listener)
             await stateful.open(spec.connect_timeout_s)
             return stateful
         stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, spec.asks_models)
@@ -106,19 +106,19 @@ class Opener:
         assert self._target is not None
         return HttpWire(self._spec.id, self._http, self._target, self._intake)
 
-    async def _open_old_sse(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
+    async def _open_old_sse(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         key, known = links.link_in(caller, Generation.STATEFUL)
         if known is not None:
             return known
         line = OldSseWire(self._spec.id, self._http, self._spec.url, dict(self._spec.headers), self._intake)
-        link = StatefulLink(self._spec.id, key, line, face, links)
+        link = StatefulLink(self._spec.id, key, line, profile, links)
         await line.start(self._spec.connect_timeout_s)
         await link.open(self._spec.connect_timeout_s)
         self._old_sse = True
         self.spoken.learn(Generation.STATEFUL, (Generation.STATELESS,))
         return link
 
-    async def _open_child(self, caller: LinkKey, face: CallerFace, links: Links) -> AnyLink:
+    async def _open_child(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
         line: StdioWire | None = None
         try:
@@ -131,7 +131,7 @@ class Opener:
                 line = line if line is not None and line.running else await self._started(key.place)
                 began = clock.monotonic()
                 try:
-                    link = await self._greet(key, line, face, links)
+                    link = await self._greet(key, line, profile, links)
                 except UpstreamError as problem:
                     refusals[generation] = problem
                 else:

@@ -22,8 +22,8 @@ from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import (
     LISTENER,
-    LISTING_FACE,
-    CallerFace,
+    LISTING_PROFILE,
+    ClientProfile,
     Link,
     LinkKey,
     Listener,
@@ -92,11 +92,11 @@ class Server:
         self._opener.adopt(spec)
         self._crashes.clear()
 
-    async def link(self, caller: LinkKey, face: CallerFace) -> Link:
+    async def link(self, caller: LinkKey, profile: ClientProfile) -> Link:
         link = self._links.get(self._key_for(caller))
         if link is not None and link.alive:
             return link
-        return await self._opened(caller, face.towards(self.spec.keeps_questions, self.spec.asks_models))
+        return await self._opened(caller, profile.towards(self.spec.keeps_questions, self.spec.asks_models))
 
     def common_link(self, generation: Generation) -> Link | None:
         link = self._common
@@ -113,7 +113,7 @@ class Server:
         link = self._links.get(self._key_for(caller))
         if link is not None and link.alive:
             return link
-        return await self._opened(caller, LISTING_FACE)
+        return await self._opened(caller, LISTING_PROFILE)
 
     def _key_for(self, caller: LinkKey) -> LinkKey:
         """Under which key the link is kept that serves this caller."""
@@ -140,7 +140,7 @@ class Server:
         principal = "" if instances_of(self.spec) is Instances.SHARED else self.spec.owner
         return LinkKey(Generation.STATEFUL, principal)
 
-    async def _opened(self, caller: LinkKey, face: CallerFace) -> AnyLink:
+    async def _opened(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         if self._closed:
             raise unreachable(self.id, "is being shut down")
         self._standing.check(caller.place)
@@ -150,12 +150,12 @@ class Server:
                     async with self._first_contact:
                         # Whoever had this turn before may have found out; then the others need not wait for each other.
                         if not self._spoken.settled(caller.generation):
-                            return await self._open_once(caller, face)
-                return await self._open_once(caller, face)
+                            return await self._open_once(caller, profile)
+                return await self._open_once(caller, profile)
         except TimeoutError:
             raise unreachable(self.id, "is still being connected to") from None
 
-    async def _open_once(self, caller: LinkKey, face: CallerFace) -> AnyLink:
+    async def _open_once(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         """The link if it is there, the handshake that is under way for it, or a new one."""
         key = self._key_for(caller)
         link = self._links.get(key)
@@ -164,7 +164,7 @@ class Server:
         opening = self._opening.get(key)
         if opening is None:
             self._unless_left_alone(key)
-            opening = self._opening[key] = asyncio.get_running_loop().create_task(self._open(caller, face))
+            opening = self._opening[key] = asyncio.get_running_loop().create_task(self._open(caller, profile))
             opening.add_done_callback(lambda done: self._opening_ended(key, done))
         return await asyncio.shield(opening)
 
@@ -175,10 +175,10 @@ class Server:
         if wait > 0:
             raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
 
-    async def _open(self, caller: LinkKey, face: CallerFace) -> AnyLink:
+    async def _open(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         async with self._handshakes:
             try:
-                link = await self._opener.open(caller, face, self)
+                link = await self._opener.open(caller, profile, self)
                 if caller.resumes:
                     await link.resume_session(caller.resumes)
             except UpstreamError as problem:
@@ -333,7 +333,7 @@ class Server:
         return key if self._by_stdio else None
 
     async def watch(self, uri: str, caller: LinkKey) -> None:
-        link = await (self.link(caller, LISTING_FACE) if self._by_stdio else self.listening_link())
+        link = await (self.link(caller, LISTING_PROFILE) if self._by_stdio else self.listening_link())
         await self._watched.watch(link, self._place_of(link.key), uri)
 
     async def unwatch(self, uri: str, caller: LinkKey) -> None:

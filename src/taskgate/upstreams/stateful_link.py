@@ -29,8 +29,8 @@ from taskgate.core.questions import QUESTION_METHODS, Answer, Question, not_supp
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
-    CallerFace,
     CallFailed,
+    ClientProfile,
     ErrorReply,
     LinkKey,
     Listener,
@@ -54,10 +54,10 @@ OUR_INFO: Final = {"name": "taskgate", "version": __version__}
 class StatefulLink:
     generation = Generation.STATEFUL
 
-    def __init__(self, server: str, key: LinkKey, line: Wire, face: CallerFace, listener: Listener) -> None:
+    def __init__(self, server: str, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener) -> None:
         self.server = server
         self.key = key
-        self.face = face
+        self.profile = profile
         self.capabilities: Mapping[str, Any] = {}
         self.instructions: str | None = None
         self.server_info: Mapping[str, Any] = {}
@@ -98,8 +98,8 @@ class StatefulLink:
         params = wire.encode(
             {
                 "protocolVersion": NEWEST_STATEFUL,
-                "capabilities": self.face.capabilities,
-                "clientInfo": self.face.client_info or OUR_INFO,
+                "capabilities": self.profile.capabilities,
+                "clientInfo": self.profile.client_info or OUR_INFO,
             }
         )
         number = next_number()
@@ -135,7 +135,7 @@ class StatefulLink:
 
     async def request(self, request: UpstreamRequest) -> Reply:
         self.served = self.served or bool(request.asker)
-        wished = request.face.log_level
+        wished = request.profile.log_level
         if wished is not None and wished != self._level and "logging" in self.capabilities:
             # A server that fails at this has not been sent the call.
             with contextlib.suppress(UpstreamError):
@@ -239,9 +239,9 @@ class StatefulLink:
         """Levels hold for a whole conversation in this generation, not for one request."""
         self._level = level
         if "logging" in self.capabilities:
-            face = CallerFace(self.face.capabilities)
+            profile = ClientProfile(self.profile.capabilities)
             await self._request(
-                UpstreamRequest("logging/setLevel", {"level": wire.raw(level)}, face, 10.0, _ignore, _refuse)
+                UpstreamRequest("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0, _ignore, _refuse)
             )
 
     async def resume_session(self, session_id: str) -> None:

@@ -21,8 +21,8 @@ from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.mcp.param_headers import encode_header_value
 from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
-    CallerFace,
     CallFailed,
+    ClientProfile,
     ErrorReply,
     InputRequired,
     LinkKey,
@@ -69,7 +69,7 @@ class StatelessLink:
         self._wire = line
         self._listener = listener
         self._flights: dict[int, Flight] = {}
-        self._envelopes: dict[int, tuple[CallerFace, Raw]] = {}
+        self._envelopes: dict[int, tuple[ClientProfile, Raw]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         line.attach(self)
         line.settle(NEWEST_STATELESS)
@@ -137,10 +137,10 @@ class StatelessLink:
         number = next_number()
         members = request.params
         if not request.keep_envelope:
-            members = self._stamped(members, request.face)
-        elif (request.face.inbox and self.keeps_questions) or self.asks_models:
-            face = request.face.towards(self.keeps_questions, self.asks_models)
-            members = with_meta(members, {CAPABILITIES: wire.raw(face.capabilities)})
+            members = self._stamped(members, request.profile)
+        elif (request.profile.inbox and self.keeps_questions) or self.asks_models:
+            profile = request.profile.towards(self.keeps_questions, self.asks_models)
+            members = with_meta(members, {CAPABILITIES: wire.raw(profile.capabilities)})
         if request.wants_progress:
             members = with_meta(members, {PROGRESS_TOKEN: wire.raw(number)})
         params = wire.join(members)
@@ -166,17 +166,17 @@ class StatelessLink:
         self._timeouts = 0
         return self._reply(message)
 
-    def _stamped(self, members: Members, face: CallerFace) -> Members:
+    def _stamped(self, members: Members, profile: ClientProfile) -> Members:
         """The envelope of a session never changes, so it is rendered once and reused for each of its calls."""
         if META in members:
-            return _stamp(members, face.towards(self.keeps_questions, self.asks_models))
-        known = self._envelopes.get(id(face))
-        if known is None or known[0] is not face:
+            return _stamp(members, profile.towards(self.keeps_questions, self.asks_models))
+        known = self._envelopes.get(id(profile))
+        if known is None or known[0] is not profile:
             if len(self._envelopes) >= MAX_ENVELOPES:
                 self._envelopes.clear()
-            known = self._envelopes[id(face)] = (
-                face,
-                _stamp({}, face.towards(self.keeps_questions, self.asks_models))[META],
+            known = self._envelopes[id(profile)] = (
+                profile,
+                _stamp({}, profile.towards(self.keeps_questions, self.asks_models))[META],
             )
         return {**members, META: known[1]}
 
@@ -278,10 +278,10 @@ def description_in(message: Message) -> Mapping[str, Any] | None:
     return result if type(versions) is list and NEWEST_STATELESS in versions else None
 
 
-def _stamp(members: Members, face: CallerFace) -> Members:
+def _stamp(members: Members, profile: ClientProfile) -> Members:
     """A stateful caller that never set a level hears every line of a server of its own generation: so it does here."""
-    level = face.log_level or ("debug" if face.logs_unasked else None)
-    return stamp(members, wire.raw(face.capabilities), face.client_info, level)
+    level = profile.log_level or ("debug" if profile.logs_unasked else None)
+    return stamp(members, wire.raw(profile.capabilities), profile.client_info, level)
 
 
 @lru_cache(maxsize=4096)

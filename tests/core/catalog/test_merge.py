@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.merge import merge
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.paging import InvalidCursor, page
 
 
-def entry(kind: EntryKind, server: str, name: str) -> Entry:
-    return Entry(kind, server, name, msgspec.Raw(b"{}"), {})
+def entry(kind: EntryKind, server: str, name: str) -> CatalogEntry:
+    return CatalogEntry(kind, server, name, msgspec.Raw(b"{}"), {})
 
 
-def listed(kind: EntryKind, **names: list[str]) -> dict[str, list[Entry]]:
+def listed(kind: EntryKind, **names: list[str]) -> dict[str, list[CatalogEntry]]:
     return {server: [entry(kind, server, name) for name in found] for server, found in names.items()}
 
 

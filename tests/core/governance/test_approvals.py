@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from taskgate.core.governance.approval import (
     Approval,
+    ApprovalEvent,
     Approver,
     Binding,
     Changed,
+    DecisionRefused,
     Dispatched,
     Drifted,
-    Happening,
     OnTimeout,
     Refusal,
-    Refused,
     State,
     TimePassed,
     Verdict,
@@ -58,7 +58,7 @@ def no(who: Approver, at: int = 1_100) -> Voted:
     return Voted(who, Verdict.DENY, at, "not today")
 
 
-def after(approval: Approval, *happenings: Happening, workflow: Workflow = WORKFLOW) -> Approval:
+def after(approval: Approval, *happenings: ApprovalEvent, workflow: Workflow = WORKFLOW) -> Approval:
     for happening in happenings:
         approval = apply(approval, workflow, happening).approval
     return approval
@@ -88,7 +88,7 @@ def test_two_of_many_needs_two_different_people() -> None:
     first = apply(opened(TWO), TWO, yes(ANN))
     assert first == Changed(replace(opened(TWO), votes=first.approval.votes), ended=False)
     again = apply(first.approval, TWO, yes(ANN))
-    assert again == Refused(Refusal.ALREADY_VOTED, first.approval)
+    assert again == DecisionRefused(Refusal.ALREADY_VOTED, first.approval)
     assert after(first.approval, yes(BOB), workflow=TWO).state is State.APPROVED
 
 
@@ -117,7 +117,7 @@ def test_one_denial_outweighs_an_approval_even_ones_own() -> None:
 def test_who_may_decide(workflow: Workflow, who: Approver, refusal: Refusal | None) -> None:
     assert may_decide(workflow, BINDING, who) is refusal
     outcome = apply(opened(), workflow, yes(who))
-    assert (outcome.why if isinstance(outcome, Refused) else None) is refusal
+    assert (outcome.why if isinstance(outcome, DecisionRefused) else None) is refusal
 
 
 def test_the_operator_may_not_approve_the_operators_own_call() -> None:
@@ -129,7 +129,7 @@ def test_silence_means_deny() -> None:
     assert isinstance(outcome, Changed)
     assert outcome.ended
     assert (outcome.approval.state, outcome.approval.error_type) == (State.EXPIRED, "approval_expired")
-    assert apply(opened(), WORKFLOW, TimePassed(1_999)) == Refused(Refusal.NOT_DUE, opened())
+    assert apply(opened(), WORKFLOW, TimePassed(1_999)) == DecisionRefused(Refusal.NOT_DUE, opened())
 
 
 def test_silence_approves_only_where_the_workflow_says_so() -> None:
@@ -141,17 +141,17 @@ def test_silence_approves_only_where_the_workflow_says_so() -> None:
 
 def test_a_late_vote_is_refused_and_leaves_the_expiry_behind() -> None:
     outcome = apply(opened(), WORKFLOW, yes(ANN, at=2_000))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, DecisionRefused)
     assert (outcome.why, outcome.time_ended_it, outcome.approval.state) == (Refusal.EXPIRED, True, State.EXPIRED)
     stranger = apply(opened(), WORKFLOW, yes(STRANGER, at=2_000))
-    assert isinstance(stranger, Refused)
+    assert isinstance(stranger, DecisionRefused)
     assert stranger.why is Refusal.NOT_AN_APPROVER
 
 
 def test_a_decision_goes_stale() -> None:
     approved = after(opened(), yes(ANN))
     outcome = apply(approved, WORKFLOW, Dispatched(6_100))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, DecisionRefused)
     assert (outcome.why, outcome.approval.state) == (Refusal.EXPIRED, State.EXPIRED)
 
 
@@ -160,12 +160,12 @@ def test_an_approval_is_spent_by_one_dispatch() -> None:
     used = apply(approved, WORKFLOW, Dispatched(1_200))
     assert isinstance(used, Changed)
     assert (used.approval.state, used.ended) == (State.USED, False)
-    assert apply(used.approval, WORKFLOW, Dispatched(1_201)) == Refused(Refusal.NOT_APPROVED, used.approval)
-    assert apply(opened(), WORKFLOW, Dispatched(1_200)) == Refused(Refusal.NOT_APPROVED, opened())
+    assert apply(used.approval, WORKFLOW, Dispatched(1_201)) == DecisionRefused(Refusal.NOT_APPROVED, used.approval)
+    assert apply(opened(), WORKFLOW, Dispatched(1_200)) == DecisionRefused(Refusal.NOT_APPROVED, opened())
 
 
 @pytest.mark.parametrize("happening", [Withdrawn(1_200), Drifted(1_200, "request_drift", "the definition changed")])
-def test_a_cancel_or_a_drift_ends_what_is_open_or_approved_and_nothing_else(happening: Happening) -> None:
+def test_a_cancel_or_a_drift_ends_what_is_open_or_approved_and_nothing_else(happening: ApprovalEvent) -> None:
     for before, ended in ((opened(), True), (after(opened(), yes(ANN)), False)):
         outcome = apply(before, WORKFLOW, happening)
         assert isinstance(outcome, Changed)
@@ -173,12 +173,12 @@ def test_a_cancel_or_a_drift_ends_what_is_open_or_approved_and_nothing_else(happ
         assert outcome.approval.state in (State.CANCELLED, State.INVALID)
         assert outcome.approval.error_type in ("approval_rejected", "request_drift")
     denied = after(opened(), no(ANN))
-    assert apply(denied, WORKFLOW, happening) == Refused(Refusal.ALREADY_DECIDED, denied)
+    assert apply(denied, WORKFLOW, happening) == DecisionRefused(Refusal.ALREADY_DECIDED, denied)
 
 
 def test_a_decided_approval_refuses_every_further_vote() -> None:
     done = after(opened(), yes(ANN))
-    assert apply(done, WORKFLOW, no(BOB)) == Refused(Refusal.ALREADY_DECIDED, done)
+    assert apply(done, WORKFLOW, no(BOB)) == DecisionRefused(Refusal.ALREADY_DECIDED, done)
 
 
 def test_a_very_long_reason_is_cut() -> None:
@@ -201,7 +201,7 @@ LEGAL = {
 
 
 @given(st.lists(happenings, max_size=200), st.sampled_from([WORKFLOW, TWO]))
-def test_any_order_of_happenings_gives_one_winner(story: list[Happening], workflow: Workflow) -> None:
+def test_any_order_of_happenings_gives_one_winner(story: list[ApprovalEvent], workflow: Workflow) -> None:
     current = opened(workflow)
     winners = dispatches = 0
     for happening in story:

@@ -10,6 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgate.core.governance.confusable_names import (
+    confusable,
+    confusable_with,
+    first_confusable,
+    fold,
+    imitated_property,
+)
 from taskgate.core.governance.digest import (
     AmbiguousJson,
     JsonLimits,
@@ -20,7 +27,6 @@ from taskgate.core.governance.digest import (
     digest_of_json,
     parse_strict,
 )
-from taskgate.core.governance.twins import first_twins, fold, imitated_property, twin_of, twins
 
 
 @pytest.mark.parametrize(
@@ -148,12 +154,12 @@ def test_reading_back_what_was_written_is_the_identity(value: Any) -> None:
 def test_twins_are_found_across_case_and_unicode_forms() -> None:
     assert fold("Straße") == fold("STRASSE")
     assert fold("ﬁle") == fold("FILE")
-    assert first_twins(["a", "b", "a"]) is None
-    assert first_twins(["read", "b", "Read"]) == ("read", "Read")
-    assert twins(["read", "Read", "write", "write"]) == {"read", "Read"}
-    assert twin_of("Read", ["read", "write"]) == "read"
-    assert twin_of("read", ["read", "Read"]) is None
-    assert twin_of("other", ["read"]) is None
+    assert first_confusable(["a", "b", "a"]) is None
+    assert first_confusable(["read", "b", "Read"]) == ("read", "Read")
+    assert confusable(["read", "Read", "write", "write"]) == {"read", "Read"}
+    assert confusable_with("Read", ["read", "write"]) == "read"
+    assert confusable_with("read", ["read", "Read"]) is None
+    assert confusable_with("other", ["read"]) is None
 
 
 def test_an_argument_that_imitates_a_declared_one_is_found() -> None:

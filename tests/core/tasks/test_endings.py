@@ -10,7 +10,7 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.tasks import endings
-from taskgate.core.tasks import happening as h
+from taskgate.core.tasks import transition_events as h
 from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task

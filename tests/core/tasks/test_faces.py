@@ -7,7 +7,7 @@ import pytest
 from a_task import NOW, a_task
 
 from taskgate.core.errors import Executed
-from taskgate.core.tasks import stateful_face, stateless_face, tool_face, vendor_face
+from taskgate.core.tasks import stateful_projection, stateless_projection, tool_projection, vendor_projection
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind
 
@@ -38,21 +38,23 @@ def test_each_face_has_its_own_word_for_a_state(
     state: TaskState, outcome: Outcome | None, stateful: str, stateless: str, tools: str, vendor: str
 ) -> None:
     task = a_task(state=state, outcome=outcome, finished_ms=NOW if state.is_terminal else None)
-    assert stateful_face.status(task) == stateful
-    assert stateless_face.status(task) == stateless
-    assert tool_face.status(task, NOW) == tools
-    assert vendor_face.status(task) == vendor
-    assert state in tool_face.states_shown_as(tools)
+    assert stateful_projection.status(task) == stateful
+    assert stateless_projection.status(task) == stateless
+    assert tool_projection.status(task, NOW) == tools
+    assert vendor_projection.status(task) == vendor
+    assert state in tool_projection.states_shown_as(tools)
 
 
 def test_the_table_of_words_is_complete() -> None:
     assert {row[0] for row in STATUS_TABLE} == set(TaskState)
-    assert tool_face.states_shown_as("working") == OPEN
-    assert tool_face.states_shown_as("nonsense") == frozenset()
+    assert tool_projection.states_shown_as("working") == OPEN
+    assert tool_projection.states_shown_as("nonsense") == frozenset()
 
 
 def test_a_new_stateful_task_starts_in_working_and_is_shown_twice() -> None:
-    created = stateful_face.create_result(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), 15_000)
+    created = stateful_projection.create_result(
+        a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), 15_000
+    )
     assert created["task"] == {
         "taskId": a_task().id,
         "status": "working",
@@ -67,18 +69,18 @@ def test_a_new_stateful_task_starts_in_working_and_is_shown_twice() -> None:
 
 
 def test_a_list_row_names_the_tool_as_the_caller_knows_it() -> None:
-    row = stateful_face.list_row(a_task(), 1000)
+    row = stateful_projection.list_row(a_task(), 1000)
     assert row["toolName"] == "reports__build"
     assert "statusMessage" not in row
 
 
 def test_a_failed_stateful_task_always_has_a_message() -> None:
-    assert stateful_face.status_message(a_task(state=TaskState.COMPLETED, outcome=SAD)) is not None
-    assert stateful_face.status_message(a_task(state=TaskState.COMPLETED, outcome=FINE)) is None
+    assert stateful_projection.status_message(a_task(state=TaskState.COMPLETED, outcome=SAD)) is not None
+    assert stateful_projection.status_message(a_task(state=TaskState.COMPLETED, outcome=FINE)) is None
 
 
 def test_a_stateless_create_result_is_flat_and_has_no_key_of_our_own() -> None:
-    created = stateless_face.create_result(a_task(status_message="Queued"), 1000)
+    created = stateless_projection.create_result(a_task(status_message="Queued"), 1000)
     assert created == {
         "resultType": "task",
         "taskId": a_task().id,
@@ -97,30 +99,30 @@ def encoded(value: object) -> bytes:
 
 def test_a_completed_stateless_task_inlines_the_result_byte_for_byte() -> None:
     task = a_task(state=TaskState.COMPLETED, outcome=SAD)
-    assert b'"result":' + RESULT in encoded(stateless_face.get_result(task, 1000, outcome=RESULT))
+    assert b'"result":' + RESULT in encoded(stateless_projection.get_result(task, 1000, outcome=RESULT))
 
 
 def test_a_failed_stateless_task_inlines_the_error() -> None:
     task = a_task(state=TaskState.REJECTED, outcome=ERROR)
-    shown = stateless_face.get_result(task, 1000, outcome=ERROR.body)
+    shown = stateless_projection.get_result(task, 1000, outcome=ERROR.body)
     assert shown["resultType"] == "complete"
     assert b'"error":{"code":-32000' in encoded(shown)
 
 
 def test_a_stateless_task_that_asks_lists_its_questions() -> None:
     task = a_task(state=TaskState.INPUT_REQUIRED, question_keys=("q1",))
-    shown = stateless_face.detailed(task, 1000, questions={"q1": b'{"method":"elicitation/create"}'})
+    shown = stateless_projection.detailed(task, 1000, questions={"q1": b'{"method":"elicitation/create"}'})
     assert b'"inputRequests":{"q1":{"method":"elicitation/create"}}' in encoded(shown)
-    assert stateless_face.detailed(task, 1000)["inputRequests"] == {}
+    assert stateless_projection.detailed(task, 1000)["inputRequests"] == {}
 
 
 def test_a_working_stateless_task_inlines_nothing() -> None:
-    shown = stateless_face.detailed(a_task(), 1000, outcome=RESULT)
+    shown = stateless_projection.detailed(a_task(), 1000, outcome=RESULT)
     assert {"result", "error", "inputRequests"}.isdisjoint(shown)
 
 
 def test_the_tool_face_speaks_snake_case() -> None:
-    assert tool_face.proxy_task(a_task(), NOW) == {
+    assert tool_projection.proxy_task(a_task(), NOW) == {
         "task_id": a_task().id,
         "status": "working",
         "created_at": "2027-01-15T08:00:00.000Z",
@@ -130,46 +132,49 @@ def test_the_tool_face_speaks_snake_case() -> None:
 
 
 def test_the_tool_face_says_for_whom_a_task_waits() -> None:
-    approval = tool_face.task_object(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), NOW)
+    approval = tool_projection.task_object(a_task(state=TaskState.AWAITING_APPROVAL, status_message="Awaiting"), NOW)
     assert (approval["waiting_for"], approval["status_message"]) == ("approval", "Awaiting")
-    question = tool_face.task_object(a_task(state=TaskState.INPUT_REQUIRED), NOW)
+    question = tool_projection.task_object(a_task(state=TaskState.INPUT_REQUIRED), NOW)
     assert question["waiting_for"] == "input"
-    assert "waiting_for" not in tool_face.task_object(a_task(), NOW)
+    assert "waiting_for" not in tool_projection.task_object(a_task(), NOW)
 
 
 def test_the_tool_face_calls_expired_what_is_gone() -> None:
     task = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW)
-    assert tool_face.status(task, NOW + 599_999) == "completed"
-    assert tool_face.status(task, NOW + 600_000) == "expired"
+    assert tool_projection.status(task, NOW + 599_999) == "completed"
+    assert tool_projection.status(task, NOW + 600_000) == "expired"
 
 
 def test_the_vendor_face_has_whole_numbers_for_times() -> None:
-    assert vendor_face.created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
-    assert vendor_face.created(a_task(vendor_id="mine"))["taskId"] == "mine"
-    open_task = vendor_face.task_object(a_task(), None)
+    assert vendor_projection.created(a_task()) == {"taskId": a_task().id, "status": "pending", "createdAt": NOW}
+    assert vendor_projection.created(a_task(vendor_id="mine"))["taskId"] == "mine"
+    open_task = vendor_projection.task_object(a_task(), None)
     assert open_task["updatedAt"] == NOW
     assert {"result", "error"}.isdisjoint(open_task)
     done = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW + 1)
-    assert b'"result":' + RESULT in encoded(vendor_face.task_object(done, outcome=RESULT))
+    assert b'"result":' + RESULT in encoded(vendor_projection.task_object(done, outcome=RESULT))
     failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1)
-    assert b'"error":{' in encoded(vendor_face.task_object(failed, outcome=ERROR.body))
-    assert json.loads(vendor_face.result(done, RESULT))["completedAt"] == NOW + 1
-    assert vendor_face.cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2
+    assert b'"error":{' in encoded(vendor_projection.task_object(failed, outcome=ERROR.body))
+    assert json.loads(vendor_projection.result(done, RESULT))["completedAt"] == NOW + 1
+    assert vendor_projection.cancelled(a_task(state=TaskState.CANCELLED, finished_ms=NOW + 2))["cancelledAt"] == NOW + 2
 
 
 def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
     running = a_task(state=TaskState.RUNNING, progress=3.0, progress_total=10.0, arguments=b'{"year":2026}')
-    shown = tool_face.task_object(running, NOW)
+    shown = tool_projection.task_object(running, NOW)
     assert (shown["progress"], shown["progress_total"], shown["args"]) == (3.0, 10.0, {"year": 2026})
     assert {"is_error", "error", "waiting_for", "executed"}.isdisjoint(shown)
-    waits = tool_face.task_object(a_task(state=TaskState.INPUT_REQUIRED), NOW)
+    waits = tool_projection.task_object(a_task(state=TaskState.INPUT_REQUIRED), NOW)
     assert waits["waiting_for"] == "input"
-    asked = tool_face.task_object(a_task(state=TaskState.AWAITING_APPROVAL), NOW)
+    asked = tool_projection.task_object(a_task(state=TaskState.AWAITING_APPROVAL), NOW)
     assert asked["waiting_for"] == "approval"
-    long = tool_face.task_object(a_task(arguments=b'{"text":"' + b"x" * 5_000 + b'"}'), NOW)
+    long = tool_projection.task_object(a_task(arguments=b'{"text":"' + b"x" * 5_000 + b'"}'), NOW)
     assert "args" not in long
     failed = a_task(state=TaskState.FAILED, outcome=ERROR, finished_ms=NOW + 1, executed=Executed.MAYBE)
-    assert (tool_face.task_object(failed, NOW)["is_error"], tool_face.task_object(failed, NOW)["executed"]) == (
+    assert (
+        tool_projection.task_object(failed, NOW)["is_error"],
+        tool_projection.task_object(failed, NOW)["executed"],
+    ) == (
         True,
         "maybe",
     )

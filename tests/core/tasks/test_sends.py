@@ -9,10 +9,10 @@ from tests.core.tasks.a_task import a_task
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.tasks import endings, outcome_text
 from taskgate.core.tasks.classes import ToolClass
-from taskgate.core.tasks.happening import AttemptVoided, Dispatched, ErrorCame, InputAsked, InputSettled
 from taskgate.core.tasks.recovery import Action, next_action
 from taskgate.core.tasks.task import Attempt, AttemptState, Task
 from taskgate.core.tasks.transition import MAX_ATTEMPTS, MayNotRepeat, apply, may_send
+from taskgate.core.tasks.transition_events import AttemptVoided, Dispatched, ErrorCame, InputAsked, InputSettled
 
 NOW = 1_000_000
 SENT = Dispatched(1, "hash", "files")
@@ -20,9 +20,9 @@ ASKED = InputAsked(("name",), "Which?", b'"state"', ends_round=True)
 ANSWERED = InputSettled(("name",))
 
 
-def moved(task: Task, *happenings: Dispatched | AttemptVoided | InputAsked | InputSettled) -> Task:
-    for happening in happenings:
-        after = apply(task, happening, NOW)
+def moved(task: Task, *events: Dispatched | AttemptVoided | InputAsked | InputSettled) -> Task:
+    for event in events:
+        after = apply(task, event, NOW)
         assert isinstance(after, Task), after
         task = after
     return task
@@ -101,9 +101,9 @@ def test_a_record_of_the_first_version_counts_its_attempts_by_number() -> None:
 def test_the_count_is_that_of_a_ledger(steps: list[str], tool_class: ToolClass) -> None:
     """Beside a list of attempts that each know whether they are void or answered."""
     task, ledger = a_task(tool_class=tool_class), list[str]()
-    happenings = {"send": SENT, "void": AttemptVoided(), "ask": ASKED, "answer": ANSWERED}
+    events = {"send": SENT, "void": AttemptVoided(), "ask": ASKED, "answer": ANSWERED}
     for step in steps:
-        after = apply(task, happenings[step], NOW)
+        after = apply(task, events[step], NOW)
         if not isinstance(after, Task):
             continue
         if step == "send":

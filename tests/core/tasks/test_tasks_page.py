@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from a_task import a_task
 
-from taskgate.core.tasks import stateful_face, stateless_face, tool_face
+from taskgate.core.tasks import stateful_projection, stateless_projection, tool_projection
 from taskgate.core.tasks.state import TaskState, mermaid
 
 PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
@@ -27,7 +27,11 @@ def state_rows() -> str:
     rows = ""
     for state in TaskState:
         task = a_task(state=state)
-        words = (stateful_face.status(task), stateless_face.status(task), tool_face.status(task, task.created_ms))
+        words = (
+            stateful_projection.status(task),
+            stateless_projection.status(task),
+            tool_projection.status(task, task.created_ms),
+        )
         rows += f"| `{state.value}` | {' | '.join(words)} |\n"
     return rows
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import happening as h
-from taskgate.core.tasks import stateful_face, stateless_face, tool_face, vendor_face
-from taskgate.core.tasks.birth import AlreadySent, AskingFirst, born
+from taskgate.core.tasks import stateful_projection, stateless_projection, tool_projection, vendor_projection
+from taskgate.core.tasks import transition_events as h
 from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.creation import AlreadySent, AskingFirst, born
 from taskgate.core.tasks.events import TaskEvent, event_data, event_of
 from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, HappeningKind, TaskState, mermaid
 from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
@@ -19,12 +19,12 @@ from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossibl
 HANDLE = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
 DISPATCHED = h.Dispatched(fence=1, byte_hash="b1", upstream="reports")
 
-EVERY_HAPPENING: list[h.Happening] = [
+EVERY_HAPPENING: list[h.TransitionEvent] = [
     h.ApprovalAsked("ap_1", NOW + 1000),
     h.ApprovalGranted(NOW + 2000),
     h.ApprovalDenied(b'{"code":1}', "denied"),
     h.ApprovalExpired(b'{"code":2}'),
-    h.Refused(b'{"code":3}', "no longer allowed"),
+    h.RunRefused(b'{"code":3}', "no longer allowed"),
     DISPATCHED,
     h.AttemptVoided(),
     h.UpstreamTaskKnown(HANDLE),
@@ -43,9 +43,9 @@ EVERY_HAPPENING: list[h.Happening] = [
 ]
 
 
-def moved(task: Task, *happenings: h.Happening, now: int = NOW + 1) -> Task:
-    for happening in happenings:
-        after = apply(task, happening, now)
+def moved(task: Task, *events: h.TransitionEvent, now: int = NOW + 1) -> Task:
+    for event in events:
+        after = apply(task, event, now)
         assert isinstance(after, Task), after
         task = after
     return task
@@ -181,20 +181,20 @@ BIRTHS = [None, AlreadySent("b1", "reports", NOW - 50), AskingFirst("ap_1", 1000
     st.lists(st.sampled_from(EVERY_HAPPENING), max_size=12),
 )
 def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
-    birth: AlreadySent | AskingFirst | None, tool_class: ToolClass, happenings: list[h.Happening]
+    birth: AlreadySent | AskingFirst | None, tool_class: ToolClass, events: list[h.TransitionEvent]
 ) -> None:
     draft = a_task(tool_class=tool_class)
     task = born(draft, birth, now_ms=NOW, owner="node", fence=7)
     possible_runs = 1 if task.may_have_been_sent else 0
-    for at, happening in enumerate(happenings, start=NOW):
-        after = apply(task, happening, at)
+    for at, event in enumerate(events, start=NOW):
+        after = apply(task, event, at)
         if not isinstance(after, Task):
             continue
         assert not task.state.is_terminal
         assert after.state in MOVES[task.state].values()
         assert after.revision == task.revision + 1
-        possible_runs += isinstance(happening, h.Dispatched)
-        possible_runs -= isinstance(happening, h.AttemptVoided) and task.may_have_been_sent
+        possible_runs += isinstance(event, h.Dispatched)
+        possible_runs -= isinstance(event, h.AttemptVoided) and task.may_have_been_sent
         check_shown(task, after)
         task = after
     assert (task.finished_ms is not None) == task.state.is_terminal
@@ -210,14 +210,14 @@ def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
 
 def check_shown(before: Task, task: Task) -> None:
     stateful = {"working", "input_required", "completed", "failed", "cancelled"}
-    assert stateful_face.status(task) in stateful
-    assert stateless_face.status(task) in stateful
-    assert tool_face.status(task, task.updated_ms) in tool_face.STATUSES
-    assert vendor_face.status(task) in {"pending", "working", "completed", "failed", "cancelled"}
-    if stateless_face.status(task) == "input_required":
+    assert stateful_projection.status(task) in stateful
+    assert stateless_projection.status(task) in stateful
+    assert tool_projection.status(task, task.updated_ms) in tool_projection.STATUSES
+    assert vendor_projection.status(task) in {"pending", "working", "completed", "failed", "cancelled"}
+    if stateless_projection.status(task) == "input_required":
         assert task.question_keys
-    if stateful_face.status(task) == "failed":
-        assert stateful_face.status_message(task)
+    if stateful_projection.status(task) == "failed":
+        assert stateful_projection.status_message(task)
     event = event_of(before, task)
     assert (event is None) == (before.state is task.state)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from taskgate.core.activity import question_states
 from taskgate.core.questions import ELICIT, SAMPLE
-from taskgate.core.tasks import tool_face
+from taskgate.core.tasks import tool_projection
 from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
 
 _WORDS: Final = {
@@ -110,7 +110,7 @@ def _task_states() -> str:
 
 
 def _causes(word: str) -> list[str]:
-    shown = tool_face.states_shown_as(word)
+    shown = tool_projection.states_shown_as(word)
     if word == "failed":
         shown -= {TaskState.COMPLETED}
     found = [kind for moves in MOVES.values() for kind, after in moves.items() if after in shown]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from taskgate.core.activity.events import Event, EventKind
-from taskgate.core.tasks import tool_face
+from taskgate.core.tasks import tool_projection
 from taskgate.core.tasks.task import Task
 
 TIMEOUT: Final[dict[str, Any]] = {"type": "timeout"}
@@ -29,6 +29,6 @@ def pending_on_servers(tasks: Iterable[Task], now_ms: int) -> list[dict[str, Any
     """The tasks that servers still work on, by server."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for task in tasks:
-        row = {"taskId": task.id, "toolName": task.tool, "status": tool_face.status(task, now_ms)}
+        row = {"taskId": task.id, "toolName": task.tool, "status": tool_projection.status(task, now_ms)}
         groups.setdefault(task.server, []).append(row)
     return [{"server": server, "working_tasks": rows} for server, rows in groups.items()]

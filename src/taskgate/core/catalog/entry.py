@@ -43,7 +43,7 @@ _NAMED_BY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogEntry:
     """`name` is the upstream's own: a tool's or prompt's name, a resource's URI, a template's URI template."""
 
     kind: EntryKind
@@ -76,7 +76,7 @@ class Entry:
         return found if isinstance(found, Mapping) else {}
 
 
-def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[Entry]:
+def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[CatalogEntry]:
     """The usable entries of one page. An entry without a name, or with an endless one, is not usable and is left out."""
     try:
         elements = _elements(listed)
@@ -86,11 +86,11 @@ def read_entries(kind: EntryKind, server: str, listed: Raw) -> Iterator[Entry]:
         definition = wire.parse_strictly(bytes(raw))
         name = definition.get(_NAMED_BY[kind]) if type(definition) is dict else None
         if type(name) is str and 0 < len(name) <= MAX_NAME:
-            yield Entry(kind, server, name, raw, definition)
+            yield CatalogEntry(kind, server, name, raw, definition)
 
 
 def render(
-    entry: Entry, wire_name: str, support: TaskSupport | None, audience: Audience, *, notices: bool = False
+    entry: CatalogEntry, wire_name: str, support: TaskSupport | None, audience: Audience, *, notices: bool = False
 ) -> bytes:
     """The entry as a caller sees it. Only tools and prompts are renamed: URIs are linked to from results.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
 
 MAX_PER_SERVER = 1000
@@ -21,14 +21,14 @@ MAX_PER_SERVER = 1000
 class Merged:
     """One list out of many. `entries` maps the name shown to callers (or the URI) to its entry; `notes` are warnings."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, CatalogEntry]
     names: NameTable | None
     notes: tuple[str, ...]
 
 
 def merge(
     kind: EntryKind,
-    listed: Mapping[str, Iterable[Entry]],
+    listed: Mapping[str, Iterable[CatalogEntry]],
     style: NameStyle = NameStyle.PREFIXED,
     *,
     reserved: Iterable[str] = RESERVED_NAMES,
@@ -48,8 +48,10 @@ def merge(
     return Merged(dict(_first_of_each(entries, notes)), None, tuple(notes))
 
 
-def _bounded(kind: EntryKind, server: str, found: Iterable[Entry], limit: int, notes: list[str]) -> list[Entry]:
-    kept: dict[str, Entry] = {}
+def _bounded(
+    kind: EntryKind, server: str, found: Iterable[CatalogEntry], limit: int, notes: list[str]
+) -> list[CatalogEntry]:
+    kept: dict[str, CatalogEntry] = {}
     for entry in found:
         if entry.name in kept:
             notes.append(f"Server {server!r} lists the {kind.value} {entry.name[:80]!r} twice; the first one is used.")
@@ -61,7 +63,7 @@ def _bounded(kind: EntryKind, server: str, found: Iterable[Entry], limit: int, n
     return list(kept.values())
 
 
-def _first_of_each(entries: Iterable[Entry], notes: list[str]) -> Iterator[tuple[str, Entry]]:
+def _first_of_each(entries: Iterable[CatalogEntry], notes: list[str]) -> Iterator[tuple[str, CatalogEntry]]:
     owners: dict[str, str] = {}
     for entry in entries:
         owner = owners.setdefault(entry.name, entry.server)

@@ -2,7 +2,7 @@
 
 *Stateful* is 2025-11-25 and older: a handshake opens a session, and the server may send requests. *Stateless* is 2026-07-28:
 every request carries an envelope, there is no session, and questions travel inside results. Everything that differs between
-them lives in `stateful_2025` and `stateless_2026`; the rest of the house speaks of calls, questions and tasks.
+them lives in `stateful_2025` and `stateless_2026`; everything else speaks of calls, questions and tasks.
 """
 
 from enum import Enum

@@ -1,6 +1,6 @@
-"""A held call waiting for people: the value, who may decide, and how each happening changes it.
+"""A held call waiting for people: the value, who may decide, and how each event changes it.
 
-`apply` is a pure compare-and-set: it takes the approval as it is stored and one happening, and gives either the next
+`apply` is a pure compare-and-set: it takes the approval as it is stored and one event, and gives either the next
 value or a refusal. A store applies it inside a transaction, so of two hundred racing votes exactly one ends the
 approval. Silence ends in a denial, one denial outweighs any number of approvals, and an approval is spent by the one
 dispatch it was given for. Re-checking before dispatch is in `recheck`, standing permissions are in `grants`.
@@ -184,11 +184,11 @@ class Dispatched:
     at_ms: int
 
 
-Happening: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | Dispatched
+ApprovalEvent: TypeAlias = Voted | TimePassed | Withdrawn | Drifted | Dispatched
 
 
 class Refusal(StrEnum):
-    """Why a happening changed nothing."""
+    """Why a event changed nothing."""
 
     ALREADY_DECIDED = "already_decided"
     ALREADY_VOTED = "already_voted"
@@ -201,14 +201,14 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The next value. `ended` is true when this happening took the approval out of `open`."""
+    """The next value. `ended` is true when this event took the approval out of `open`."""
 
     approval: Approval
     ended: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class DecisionRefused:
     """Nothing changed. `approval` is what it is, or what the passing of time made of it (`time_ended_it`): store
     that."""
 
@@ -217,7 +217,7 @@ class Refused:
     time_ended_it: bool = False
 
 
-Outcome: TypeAlias = Changed | Refused
+Outcome: TypeAlias = Changed | DecisionRefused
 
 
 def ask(approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_ms: int) -> Approval:
@@ -228,17 +228,17 @@ def ask(approval_id: str, workflow: Workflow, rule: str, binding: Binding, now_m
     return Approval(approval_id, workflow.name, rule, replace(binding, expires_at_ms=deadline), now_ms)
 
 
-def apply(approval: Approval, workflow: Workflow, happening: Happening) -> Outcome:
-    """What a happening makes of an approval."""
-    current = as_of(approval, workflow, happening.at_ms)
+def apply(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
+    """What a event makes of an approval."""
+    current = as_of(approval, workflow, event.at_ms)
     aged = current is not approval
-    outcome = _apply_now(current, workflow, happening)
-    if isinstance(outcome, Refused) and aged:
-        if isinstance(happening, TimePassed):
+    outcome = _apply_now(current, workflow, event)
+    if isinstance(outcome, DecisionRefused) and aged:
+        if isinstance(event, TimePassed):
             return Changed(current, ended=True)
         late = current.state is State.EXPIRED and outcome.why is not Refusal.NOT_AN_APPROVER
         why = Refusal.EXPIRED if late else outcome.why
-        return Refused(why, current, time_ended_it=True)
+        return DecisionRefused(why, current, time_ended_it=True)
     return outcome
 
 
@@ -275,22 +275,22 @@ def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mappi
     return sum(1 for who in known if may_decide(workflow, approval.binding, who) is None)
 
 
-def _apply_now(approval: Approval, workflow: Workflow, happening: Happening) -> Outcome:
-    match happening:
+def _apply_now(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
+    match event:
         case Voted():
-            return _vote(approval, workflow, happening)
+            return _vote(approval, workflow, event)
         case TimePassed():
-            return Refused(Refusal.NOT_DUE, approval)
+            return DecisionRefused(Refusal.NOT_DUE, approval)
         case Withdrawn():
-            return _close(approval, State.CANCELLED, happening.at_ms, happening.reason, APPROVAL_REJECTED)
+            return _close(approval, State.CANCELLED, event.at_ms, event.reason, APPROVAL_REJECTED)
         case Drifted():
-            return _close(approval, State.INVALID, happening.at_ms, happening.reason, happening.error_type)
+            return _close(approval, State.INVALID, event.at_ms, event.reason, event.error_type)
         case Dispatched():
             if approval.state is not State.APPROVED:
-                return Refused(Refusal.NOT_APPROVED, approval)
+                return DecisionRefused(Refusal.NOT_APPROVED, approval)
             return Changed(replace(approval, state=State.USED), ended=False)
         case _:
-            assert_never(happening)
+            assert_never(event)
 
 
 def _by_silence(approval: Approval, workflow: Workflow) -> Approval:
@@ -305,11 +305,11 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
     # Permission first: a stranger must not learn from the answer how an approval ended.
     refusal = may_decide(workflow, approval.binding, voted.by)
     if refusal is not None:
-        return Refused(refusal, approval)
+        return DecisionRefused(refusal, approval)
     if approval.state is not State.OPEN:
-        return Refused(Refusal.ALREADY_DECIDED, approval)
+        return DecisionRefused(Refusal.ALREADY_DECIDED, approval)
     if voted.verdict is Verdict.APPROVE and any(vote.approver == voted.by.id for vote in approval.votes):
-        return Refused(Refusal.ALREADY_VOTED, approval)
+        return DecisionRefused(Refusal.ALREADY_VOTED, approval)
     reason = voted.reason[:MAX_REASON_LENGTH]
     vote = Vote(voted.by.id, voted.verdict, voted.at_ms, reason, voted.channel)
     noted = replace(approval, votes=(*approval.votes, vote))
@@ -325,7 +325,7 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
 
 def _close(approval: Approval, state: State, at_ms: int, reason: str, error_type: str) -> Outcome:
     if approval.state not in (State.OPEN, State.APPROVED):
-        return Refused(Refusal.ALREADY_DECIDED, approval)
+        return DecisionRefused(Refusal.ALREADY_DECIDED, approval)
     closed = _ended(approval, state, at_ms, reason, error_type=error_type)
     return Changed(closed, ended=approval.state is State.OPEN)
 

@@ -16,7 +16,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, NoReturn, TypeAlias
 
-from taskgate.core.governance.twins import first_twins
+from taskgate.core.governance.confusable_names import first_confusable
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -141,7 +141,7 @@ def _unambiguous_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _refuse_twins(item: dict[str, Any]) -> None:
-    found = first_twins(item)
+    found = first_confusable(item)
     if found is not None:
         raise AmbiguousJson(f"the keys {found[0]!r} and {found[1]!r} differ only by case or by Unicode form")
 

@@ -3,7 +3,7 @@
 Two names look alike when they have one skeleton: letter case, spaces, unseen characters, accents, compatibility forms
 (full-width letters) and letters of other scripts that are drawn like Latin ones tell nothing apart. `-` and `_` do. A
 name that a server never listed is judged under its skeleton as well, because the server may answer to it under that
-name. `twins` is the stricter question whether two *listed* names or two JSON keys collide.
+name. `confusable_names` is the stricter question whether two *listed* names or two JSON keys collide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last look before a byte goes upstream: is what people agreed to still what would be sent, and would they still
+"""The recheck before a byte goes upstream: is what people agreed to still what would be sent, and would they still
 be asked?
 
 Called in the transaction that records the intent to dispatch. Everything in the binding is compared with the present;

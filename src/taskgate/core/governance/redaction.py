@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from taskgate.core.governance.twins import fold
+from taskgate.core.governance.confusable_names import fold
 from taskgate.core.patterns import Glob, PatternError
 
 HIDDEN = "[hidden]"

@@ -7,16 +7,16 @@ their digest.
 
 from __future__ import annotations
 
-from taskgate.core.audit import Entry, revisions
+from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.tasks.task import Task
 
 
-def entry_of(before: Task | None, after: Task, at_ms: int) -> Entry | None:
+def entry_of(before: Task | None, after: Task, at_ms: int) -> AuditEntry | None:
     """The entry for one change, or None where nothing happened that is worth proving."""
     event = _event(before, after)
     if event is None:
         return None
-    return Entry(
+    return AuditEntry(
         at_ms=at_ms,
         event=event,
         principal=after.principal,

@@ -1,4 +1,4 @@
-"""The sad endings of a task, as happenings with the error object its caller will read: one place, so the words agree
+"""The sad endings of a task, as events with the error object its caller will read: one place, so the words agree
 everywhere.
 
 Called by whoever finds out: the recovery after a crash, the watch over deadlines, the approval's decision. What an
@@ -13,17 +13,17 @@ from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamE
 from taskgate.core.generations.error_codes import error_object
 from taskgate.core.governance.approval import Approval, State
 from taskgate.core.tasks import outcome_text
-from taskgate.core.tasks.happening import (
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import (
     ApprovalDenied,
     ApprovalExpired,
     ApprovalGranted,
     Cancelled,
     ContactLost,
     ErrorCame,
-    Happening,
-    Refused,
+    RunRefused,
+    TransitionEvent,
 )
-from taskgate.core.tasks.task import Task
 
 
 def by_error(task: Task, error: TaskgateError) -> ErrorCame:
@@ -31,9 +31,9 @@ def by_error(task: Task, error: TaskgateError) -> ErrorCame:
     return ErrorCame(_object(task, error), error.message, error.executed)
 
 
-def refused(task: Task, error: TaskgateError) -> Refused:
+def refused(task: Task, error: TaskgateError) -> RunRefused:
     """A rule, the policy or a changed fact forbids the run; the tool was not run."""
-    return Refused(_object(task, error), error.message)
+    return RunRefused(_object(task, error), error.message)
 
 
 def unknown(task: Task) -> ContactLost:
@@ -80,7 +80,7 @@ def past_deadline(task: Task) -> ErrorCame | ContactLost:
     return by_error(task, error) if task.tool_class.may_repeat else ContactLost(_object(task, error), text)
 
 
-def after_approval(task: Task, approval: Approval) -> Happening | None:
+def after_approval(task: Task, approval: Approval) -> TransitionEvent | None:
     """What an approval that has just changed means for its task; None while it is open or when it was spent by a run."""
     match approval.state:
         case State.APPROVED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from taskgate.core.tasks import tool_face
+from taskgate.core.tasks import tool_projection
 from taskgate.core.tasks.task import Task
 
 
@@ -30,7 +30,7 @@ def event_of(before: Task | None, after: Task) -> TaskEvent | None:
         return None
     if not after.state.is_terminal:
         return TaskEvent.STATUS
-    return TaskEvent("task_" + tool_face.status(after, after.updated_ms))
+    return TaskEvent("task_" + tool_projection.status(after, after.updated_ms))
 
 
 def event_data(after: Task) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one function that moves a task: `apply(task, happening, now)` gives the next value, or says why not.
+"""The one function that moves a task: `apply(task, event, now)` gives the next value, or says why not.
 
 Pure. The stores call it inside the transaction that writes the result, so that the table in `state` is the law in
 every store. A refusal is a value, not an exception: a late answer to a cancelled task is everyday life.
@@ -12,7 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
-from taskgate.core.tasks.happening import (
+from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
+from taskgate.core.tasks.task import Attempt, AttemptState, Outcome, OutcomeKind, Task
+from taskgate.core.tasks.transition_events import (
     ApprovalAsked,
     ApprovalDenied,
     ApprovalExpired,
@@ -22,17 +24,15 @@ from taskgate.core.tasks.happening import (
     ContactLost,
     Dispatched,
     ErrorCame,
-    Happening,
     InputAsked,
     InputSettled,
     Noted,
-    Refused,
     ResultCame,
+    RunRefused,
+    TransitionEvent,
     UpstreamTaskKnown,
     kind_of,
 )
-from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
-from taskgate.core.tasks.task import Attempt, AttemptState, Outcome, OutcomeKind, Task
 
 MAX_ATTEMPTS: Final = 3
 
@@ -59,17 +59,17 @@ class MayNotRepeat(msgspec.Struct, frozen=True):
 Refusal = AlreadyOver | NotPossible | MayNotRepeat
 
 
-def apply(task: Task, happening: Happening, now_ms: int) -> Task | Refusal:
-    """The task after `happening`, or the reason why it cannot happen."""
+def apply(task: Task, event: TransitionEvent, now_ms: int) -> Task | Refusal:
+    """The task after `event`, or the reason why it cannot happen."""
     if task.state.is_terminal:
         return AlreadyOver(task.state)
-    kind = kind_of(task, happening)
+    kind = kind_of(task, event)
     after = MOVES[task.state].get(kind)
     if after is None:
         return NotPossible(task.state, kind)
-    if isinstance(happening, Dispatched) and not may_send(task):
+    if isinstance(event, Dispatched) and not may_send(task):
         return MayNotRepeat(task.attempts)
-    moved = replace(_with_details(task, happening, now_ms), state=after, updated_ms=now_ms, revision=task.revision + 1)
+    moved = replace(_with_details(task, event, now_ms), state=after, updated_ms=now_ms, revision=task.revision + 1)
     return _finished(moved, now_ms) if after.is_terminal else moved
 
 
@@ -91,17 +91,17 @@ def _finished(task: Task, now_ms: int) -> Task:
     return replace(task, finished_ms=now_ms, last_attempt=attempt, question_keys=())
 
 
-def _with_details(task: Task, happening: Happening, now_ms: int) -> Task:
-    """What the happening brings, apart from the state. Text that says nothing new leaves the old text."""
-    match happening:
+def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
+    """What the event brings, apart from the state. Text that says nothing new leaves the old text."""
+    match event:
         case ApprovalAsked(approval_id, deadline_ms, message):
             return replace(task, approval_id=approval_id, approval_deadline_ms=deadline_ms, status_message=message)
         case ApprovalGranted(good_until_ms, message):
             return replace(task, approval_deadline_ms=good_until_ms, status_message=message)
-        case ApprovalDenied(error, message) | ApprovalExpired(error, message) | Refused(error, message):
+        case ApprovalDenied(error, message) | ApprovalExpired(error, message) | RunRefused(error, message):
             return _ended_by_error(task, error, message, Executed.NO)
         case Dispatched():
-            return _sent(task, happening, now_ms)
+            return _sent(task, event, now_ms)
         case AttemptVoided():
             return _voided(task)
         case UpstreamTaskKnown(handle):
@@ -114,7 +114,7 @@ def _with_details(task: Task, happening: Happening, now_ms: int) -> Task:
                 progress_total=total if total is not None else task.progress_total,
             )
         case InputAsked() | InputSettled():
-            return _questions_changed(task, happening)
+            return _questions_changed(task, event)
         case ResultCame(body, is_error, message):
             outcome = Outcome(OutcomeKind.RESULT, body, is_error=is_error, size=len(body))
             return replace(task, outcome=outcome, status_message=message, executed=Executed.YES)
@@ -124,9 +124,9 @@ def _with_details(task: Task, happening: Happening, now_ms: int) -> Task:
             executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
             return _ended_by_error(task, error, message, executed)
         case Cancelled():
-            return _cancelled(task, happening)
+            return _cancelled(task, event)
         case _:
-            assert_never(happening)
+            assert_never(event)
 
 
 def _ended_by_error(task: Task, error: bytes, message: str, executed: Executed) -> Task:
@@ -134,12 +134,12 @@ def _ended_by_error(task: Task, error: bytes, message: str, executed: Executed) 
     return replace(task, outcome=outcome, status_message=message, executed=executed)
 
 
-def _sent(task: Task, happening: Dispatched, now_ms: int) -> Task:
+def _sent(task: Task, event: Dispatched, now_ms: int) -> Task:
     attempt = Attempt(
         number=task.attempts + 1,
-        fence=happening.fence,
-        byte_hash=happening.byte_hash,
-        upstream=happening.upstream,
+        fence=event.fence,
+        byte_hash=event.byte_hash,
+        upstream=event.upstream,
         sent_at_ms=now_ms,
     )
     # A further attempt does not buy more time: the deadline counts from the first one.
@@ -152,7 +152,7 @@ def _sent(task: Task, happening: Dispatched, now_ms: int) -> Task:
         sends=task.times_sent + 1,
         unanswered_sends=task.times_unanswered + 1,
         execution_deadline_ms=deadline,
-        status_message=happening.message,
+        status_message=event.message,
     )
 
 
@@ -171,15 +171,15 @@ def _voided(task: Task) -> Task:
     )
 
 
-def _questions_changed(task: Task, happening: InputAsked | InputSettled) -> Task:
-    message = happening.message if happening.message is not None else task.status_message
-    if isinstance(happening, InputAsked):
-        fresh = tuple(key for key in dict.fromkeys(happening.keys) if key not in task.question_keys)
-        state = happening.request_state if happening.request_state is not None else task.request_state
+def _questions_changed(task: Task, event: InputAsked | InputSettled) -> Task:
+    message = event.message if event.message is not None else task.status_message
+    if isinstance(event, InputAsked):
+        fresh = tuple(key for key in dict.fromkeys(event.keys) if key not in task.question_keys)
+        state = event.request_state if event.request_state is not None else task.request_state
         asked = replace(task, question_keys=task.question_keys + fresh, status_message=message, request_state=state)
-        return _round_ended(asked) if happening.ends_round else asked
-    left = tuple(key for key in task.question_keys if key not in happening.keys)
-    if not left and happening.message is None:
+        return _round_ended(asked) if event.ends_round else asked
+    left = tuple(key for key in task.question_keys if key not in event.keys)
+    if not left and event.message is None:
         # The text was the question, and there is none any more.
         message = None
     return replace(task, question_keys=left, status_message=message)
@@ -192,13 +192,13 @@ def _round_ended(task: Task) -> Task:
     return replace(task, last_attempt=attempt, sends=task.times_sent, unanswered_sends=0)
 
 
-def _cancelled(task: Task, happening: Cancelled) -> Task:
+def _cancelled(task: Task, event: Cancelled) -> Task:
     sent = task.may_have_been_sent
-    message = f"Cancelled: {happening.reason}" if happening.reason else "Cancelled"
+    message = f"Cancelled: {event.reason}" if event.reason else "Cancelled"
     message += ". The call had been sent and may have taken effect." if sent else ". The tool was not run."
     outcome = None
-    if happening.error is not None:
-        outcome = Outcome(OutcomeKind.ERROR, happening.error, is_error=True, size=len(happening.error))
+    if event.error is not None:
+        outcome = Outcome(OutcomeKind.ERROR, event.error, is_error=True, size=len(event.error))
     return replace(
         task,
         outcome=outcome,

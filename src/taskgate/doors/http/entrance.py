@@ -15,11 +15,11 @@ from taskgate.doors.http.guard import Guard
 from taskgate.doors.identity import Doorkeeper, Identity, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.plan import Plan
-from taskgate.gateway.requests.replies import Reply
+from taskgate.gateway.requests.replies import CallerReply
 from taskgate.gateway.requests.sessions import Session
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """Not this way: an HTTP status, a JSON-RPC error, and perhaps a header."""
 
     def __init__(self, status: int, body: bytes, headers: Headers | None = None) -> None:
@@ -43,7 +43,7 @@ class Entrance:
         self._admitted = (self._plan.value, {})
 
     def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Caller:
-        """The caller, in the scope that it asks for or that its token binds it to. Raises Refused.
+        """The caller, in the scope that it asks for or that its token binds it to. Raises HttpRefused.
 
         Who came without a credential was let in for what is in the key below and nothing else, and is let in again under the same
         configuration. A credential is looked at every time.
@@ -90,7 +90,7 @@ class Entrance:
             raise self.refused(403, "This token may decide on approvals, but it may not call.")
         return identity
 
-    def _token_needed(self) -> Refused:
+    def _token_needed(self) -> HttpRefused:
         text = "A token is needed here: send `Authorization: Bearer TOKEN`. Whoever runs this gateway can give you one."
         return self.refused(401, text, [_CHALLENGE])
 
@@ -100,7 +100,7 @@ class Entrance:
         return f"{text} {self.gateway.scope_hint(asked)}" if identity.is_operator else text
 
     def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session:
-        """The session that a request names. Raises Refused."""
+        """The session that a request names. Raises HttpRefused."""
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in _STATEFUL:
             raise self.failed(unsupported_version(version.decode("latin-1")), message_id, status=400)
@@ -114,9 +114,9 @@ class Entrance:
             raise self.failed(problem, message_id, status=404)
         return session
 
-    def refused(self, status: int, text: str, headers: Headers | None = None) -> Refused:
+    def refused(self, status: int, text: str, headers: Headers | None = None) -> HttpRefused:
         fault = GatewayFault("invalid_request", text)
-        return Refused(status, self.gateway.failure(fault, None, Generation.STATEFUL).body, headers)
+        return HttpRefused(status, self.gateway.failure(fault, None, Generation.STATEFUL).body, headers)
 
     def failed(
         self,
@@ -124,9 +124,9 @@ class Entrance:
         message_id: bytes | None = None,
         generation: Generation = Generation.STATEFUL,
         status: int | None = None,
-    ) -> Refused:
+    ) -> HttpRefused:
         reply = self.gateway.failure(problem, message_id, generation)
-        return Refused(status or reply.status, reply.body, retry_after(reply))
+        return HttpRefused(status or reply.status, reply.body, retry_after(reply))
 
 
 _Known = tuple[bytes, bytes | None, bytes | None, bool, str]
@@ -149,5 +149,5 @@ def _caller(principal: str, roles: frozenset[str], scope: str, address: str) -> 
     return Caller(principal, roles, scope, address=address)
 
 
-def retry_after(reply: Reply) -> Headers:
+def retry_after(reply: CallerReply) -> Headers:
     return [(b"retry-after", b"%d" % max(1, round(reply.retry_after_s)))] if reply.retry_after_s is not None else []

@@ -82,7 +82,7 @@ class EventStream:
         self._wake()
 
     def _overflows(self) -> bool:
-        return self._bytes > UNREAD_FACTOR * max(self._limits().stream_bytes, _EVENT_BYTES)
+        return self._bytes > UNREAD_FACTOR * max(self._limits().stream_buffer_bytes, _EVENT_BYTES)
 
     def _trim(self) -> None:
         """Forget the oldest events beyond the limits, but none that a connection is still to be given."""
@@ -90,7 +90,7 @@ class EventStream:
         taken = min((follower.seen for follower in self._followers), default=self._next)
         while len(self._events) > 1 and self._events[0][0] <= taken:
             kept = self._bytes - _EVENT_BYTES * len(self._events)
-            if len(self._events) <= limits.stream_events and kept <= limits.stream_bytes:
+            if len(self._events) <= limits.stream_buffer_events and kept <= limits.stream_buffer_bytes:
                 return
             self._bytes -= len(self._events.popleft()[1]) + _EVENT_BYTES
 
@@ -159,7 +159,7 @@ class EventStream:
         return format_event(b"", id=f"{self.name}.0", event=None, retry=retry_ms)
 
 
-class StreamShelf:
+class StreamBuffers:
     """The streams of one session that may still be resumed, newest last, within a limit."""
 
     def __init__(self, limits: Callable[[], Limits], most: int = 32) -> None:

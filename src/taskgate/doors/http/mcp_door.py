@@ -12,10 +12,10 @@ from taskgate.core.wire import Reader
 from taskgate.doors.http.arrival import Arrival, Arrivals
 from taskgate.doors.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.doors.http.connection import CONNECTION, Connection
-from taskgate.doors.http.entrance import Entrance, Refused
-from taskgate.doors.http.event_stream import EventStream, StreamShelf
+from taskgate.doors.http.entrance import Entrance, HttpRefused
+from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.doors.http.guard import Guard
-from taskgate.doors.http.posts import PRIMING_REVISION, Posts
+from taskgate.doors.http.posts import PRIMING_REVISION, PostHandler
 from taskgate.doors.identity import Doorkeeper
 from taskgate.gateway.events.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
@@ -29,8 +29,8 @@ class McpDoor:
     ) -> None:
         self.gateway = gateway
         self.entrance = Entrance(gateway, guard, doorkeeper, arrivals)
-        self._shelves: dict[str, StreamShelf] = {}
-        self.posts = Posts(gateway, self.entrance, self._shelves, reader)
+        self._stream_buffers: dict[str, StreamBuffers] = {}
+        self.posts = PostHandler(gateway, self.entrance, self._stream_buffers, reader)
         gateway.events.subscribe(SessionEnded, lambda event: self._forget(event.session))
 
     def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
@@ -50,7 +50,7 @@ class McpDoor:
         return self.gateway.limits
 
     def _forget(self, session: Session) -> None:
-        self._shelves.pop(session.id, None)
+        self._stream_buffers.pop(session.id, None)
         if isinstance(session.outlet, EventStream):
             session.outlet.close()
 
@@ -69,7 +69,7 @@ class McpDoor:
                 await respond(send, 200)
             else:
                 raise self.entrance.refused(405, "Use POST, GET or DELETE.", [(b"allow", b"POST, GET, DELETE")])
-        except Refused as refused:
+        except HttpRefused as refused:
             await respond_json(send, refused.status, refused.body, refused.headers)
 
     async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller) -> None:
@@ -80,7 +80,11 @@ class McpDoor:
         stream, after = session.outlet, 0
         last = headers.get(b"last-event-id")
         if last is not None:
-            found = self._shelves[session.id].find(last.decode("latin-1")) if session.id in self._shelves else None
+            found = (
+                self._stream_buffers[session.id].find(last.decode("latin-1"))
+                if session.id in self._stream_buffers
+                else None
+            )
             if found is None:
                 raise self.entrance.refused(400, "This Last-Event-ID cannot be resumed.")
             stream, after = found

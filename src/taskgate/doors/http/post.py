@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 from taskgate import clock
 from taskgate.doors.http.arrival import Arrival
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
-from taskgate.doors.http.event_stream import StreamShelf
+from taskgate.doors.http.event_stream import StreamBuffers
 from taskgate.doors.http.streamed_reply import StreamedReply
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Limits, Plan
 
 
-class Line(Protocol):
+class PostConnection(Protocol):
     """The connection that a post came in on, as far as the post needs it."""
 
     loop: asyncio.AbstractEventLoop
@@ -59,13 +59,20 @@ class Post:
     __slots__ = (
         "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "arrival", "arrived", "body", "disconnected",
         "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
-        "response_complete", "shelf", "too_large", "work",
+        "response_complete", "stream_buffers", "too_large", "work",
     )  # fmt: skip
 
     message_event: Final = _Nobody()
 
     def __init__(
-        self, connection: Line, url: bytes, every_header: Headers, keep_alive: bool, limit: int, *, is_first: bool
+        self,
+        connection: PostConnection,
+        url: bytes,
+        every_header: Headers,
+        keep_alive: bool,
+        limit: int,
+        *,
+        is_first: bool,
     ) -> None:
         self.arrival = connection.arrival
         self.path, _, self.query = url.partition(b"?")
@@ -80,7 +87,7 @@ class Post:
         """The task that answers."""
         self.lost_is_cancel = False
         """In the stateless generation a closed connection cancels the request."""
-        self.shelf: StreamShelf | None = None
+        self.stream_buffers: StreamBuffers | None = None
         """Where the stream is kept that this answer may become, so that it can be resumed."""
         self.primed = False
         self.disconnected = False
@@ -127,9 +134,9 @@ class Post:
             self.arrived = clock.monotonic()
             self.work = self._connection.begin(self)
 
-    def resumable_from(self, shelf: StreamShelf | None, *, primed: bool) -> None:
+    def resumable_from(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
         """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
-        self.shelf, self.primed = shelf, primed
+        self.stream_buffers, self.primed = stream_buffers, primed
 
     def cancel_when_lost(self) -> None:
         """Hanging up cancels the request, until its answer goes out."""

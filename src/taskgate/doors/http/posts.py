@@ -15,8 +15,8 @@ from taskgate.core.generations import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
 from taskgate.core.scoping.request import NO_WISH
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
-from taskgate.doors.http.entrance import Entrance, Refused, retry_after
-from taskgate.doors.http.event_stream import EventStream, StreamShelf
+from taskgate.doors.http.entrance import Entrance, HttpRefused, retry_after
+from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.doors.http.post import Post
 from taskgate.doors.narrowing import narrowing_of
 from taskgate.gateway.gateway import Gateway
@@ -30,11 +30,13 @@ BATCH_REVISION: Final = "2025-03-26"
 _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS_REVISIONS)
 
 
-class Posts:
-    def __init__(self, gateway: Gateway, entrance: Entrance, shelves: dict[str, StreamShelf], reader: Reader) -> None:
+class PostHandler:
+    def __init__(
+        self, gateway: Gateway, entrance: Entrance, _stream_buffers: dict[str, StreamBuffers], reader: Reader
+    ) -> None:
         self._gateway = gateway
         self._entrance = entrance
-        self._shelves = shelves
+        self._stream_buffers = _stream_buffers
         self._reader = reader
 
     async def answer(self, post: Post) -> None:
@@ -55,7 +57,7 @@ class Posts:
                 else:
                     await self._take(session, message)
                     post.respond(202)
-        except Refused as refused:
+        except HttpRefused as refused:
             post.respond(refused.status, refused.body, refused.headers)
         except asyncio.CancelledError:
             if not post.disconnected:
@@ -66,7 +68,7 @@ class Posts:
             post.respond(500)
 
     def _read(self, post: Post) -> Message | None:
-        """The message; None if there are several. Raises Refused."""
+        """The message; None if there are several. Raises HttpRefused."""
         if post.too_large:
             problem = CallerError("request_too_large", f"A request may have at most {post.limit} bytes.")
             raise self._entrance.failed(problem)
@@ -126,7 +128,7 @@ class Posts:
     # The stateful generation
 
     async def _answer(self, post: Post, session: Session, message: Message) -> None:
-        post.resumable_from(self._shelves.get(session.id), primed=session.version == PRIMING_REVISION)
+        post.resumable_from(self._stream_buffers.get(session.id), primed=session.version == PRIMING_REVISION)
         request = Request(
             message, session.caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
         )
@@ -162,8 +164,8 @@ class Posts:
             raise self._entrance.failed(problem, message.id, status=200) from None
         stream = EventStream("g", resumable=True, limits=post.limits)
         session.attach(stream)
-        shelf = self._shelves[session.id] = StreamShelf(post.limits)
-        shelf.adopt(stream)
+        stream_buffers = self._stream_buffers[session.id] = StreamBuffers(post.limits)
+        stream_buffers.adopt(stream)
         post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
 
     async def _batch(self, post: Post, caller: Caller) -> None:
@@ -182,7 +184,7 @@ class Posts:
         if not requests:
             post.respond(202)
             return
-        post.resumable_from(self._shelves.get(session.id), primed=False)
+        post.resumable_from(self._stream_buffers.get(session.id), primed=False)
         together = _Together(post)
         opened = [Request(message, caller, together, session) for message in requests]
         for reply in await asyncio.gather(*(self._gateway.answer(request) for request in opened)):

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from taskgate.doors.http.asgi import Headers
-from taskgate.doors.http.event_stream import EventStream, StreamShelf
+from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.gateway.plan.plan import Limits
 
 
 class Framed(Protocol):
     """The POST that is answered, as its stream sees it: whoever writes the frames."""
 
-    shelf: StreamShelf | None
+    stream_buffers: StreamBuffers | None
     primed: bool
 
     @property
@@ -38,7 +38,9 @@ class StreamedReply:
         self._headers = headers
         self._retry_ms = retry_ms
         self._paused = False
-        self._stream = post.shelf.new() if post.shelf is not None else EventStream("", False, post.limits)
+        self._stream = (
+            post.stream_buffers.new() if post.stream_buffers is not None else EventStream("", False, post.limits)
+        )
         self._pump = asyncio.get_running_loop().create_task(self._write())
 
     def send(self, message: bytes) -> None:

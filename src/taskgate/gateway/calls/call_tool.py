@@ -31,7 +31,7 @@ from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.plan.features import Validate
 from taskgate.gateway.relay.upstream_call import Errand
-from taskgate.gateway.requests.budgets import Line
+from taskgate.gateway.requests.budgets import ServerQueue
 from taskgate.gateway.requests.caller_keys import KEY_META, fair_key, idempotency_key
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.heartbeat import Heartbeat
@@ -89,7 +89,7 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
     governed = type(decision) is not Forward or decision.note is not None
     check, approval = TaskCheck.SYNC, None
     if type(decision) is Denied:
-        context.governor.for_tool(request, tool)
+        context.gate.for_tool(request, tool)
     _validate_and_learn(context, request, tool, arguments)
     required = tool.entry is not None and tool.entry.task_support is TaskSupport.REQUIRED
     if "task" in request.params or tool.forced or governed or required or wants_handle(request):
@@ -98,7 +98,7 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
         resumed = await context.by_url.resumed(request, tool)
         if resumed is not None:
             return resumed
-        approval = context.governor.for_tool(request, tool) if governed else None
+        approval = context.gate.for_tool(request, tool) if governed else None
     if check is TaskCheck.TASK:
         return await as_task(context, request, tool, approval)
     key = idempotency_key(request)
@@ -121,14 +121,14 @@ def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, An
 
 
 async def held(context: Context, request: Request, tool: ToolRef, approval: ApprovalRequest, key: str | None) -> bytes:
-    """People must agree first, and the caller did not ask for a task: wait for them as this caller's rung allows."""
+    """People must agree first, and the caller did not ask for a task: wait for them as this caller's delivery mode allows."""
     refuse_if_full(context, request, tool)
     call = new_call(context, request, tool)
-    later = context.governor.approvals.run_on()
+    later = context.gate.approvals.run_on()
     question = context.by_url.question_for(request, approval)
     if question is not None:
         return await context.by_url.begin(request, tool, replace(call, run_on=later), approval, question, key)
-    if context.tasks.rung(request).form is Form.HANDLE:
+    if context.tasks.delivery_mode(request).form is Form.HANDLE:
         call = replace(call, run_on=later)
     _task, reply = await context.tasks.hold(request, call, approval, key)
     return reply
@@ -143,7 +143,7 @@ async def as_task(context: Context, request: Request, tool: ToolRef, approval: A
         context.warn("ttl clamped", tool=tool.wire, ttl_ms=ttl.ms)
     call = new_call(context, request, tool, ttl.ms)
     if approval is not None:
-        call = replace(call, run_on=context.governor.approvals.run_on())
+        call = replace(call, run_on=context.gate.approvals.run_on())
     _task, reply = await context.tasks.create(request, call, approval, idempotency_key(request))
     return reply
 
@@ -222,7 +222,7 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
 
 
 async def _in_line(
-    context: Context, request: Request, tool: ToolRef, arguments: Any, line: Line, promotion: Promotion
+    context: Context, request: Request, tool: ToolRef, arguments: Any, line: ServerQueue, promotion: Promotion
 ) -> bytes:
     """The result of a call to a server that takes only so many at once: in its turn."""
     promotion.wait_in_line()

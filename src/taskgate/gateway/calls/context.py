@@ -12,9 +12,9 @@ from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import View, Views
 from taskgate.gateway.governance.by_url import ByUrl
 from taskgate.gateway.governance.call_log import CallLog
-from taskgate.gateway.governance.gate import Governor
+from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.held_readings import HeldReadings
-from taskgate.gateway.plan.dynamic_servers import Guests
+from taskgate.gateway.plan.dynamic_servers import DynamicServers
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.questions.activity import Activity
@@ -40,15 +40,15 @@ class Context:
     metrics: Metrics
     budgets: Budgets
     activity: Activity
-    governor: Governor
+    gate: CallGate
     by_url: ByUrl
     held_readings: HeldReadings
     call_log: CallLog
     validation: Validation
     completions: Completions
     handed_out: HandedOut
-    guests: Guests
-    guests_changed: Callable[[str], None]
+    dynamic_servers: DynamicServers
+    dynamic_servers_changed: Callable[[str], None]
 
     @property
     def plan(self) -> Plan:

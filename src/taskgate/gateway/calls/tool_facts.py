@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.catalog.annotate import TaskSupport
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.errors import UpstreamError
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.call_tool import as_tool_result
@@ -34,7 +34,7 @@ class ToolFacts:
             return as_tool_result(problem, task.generation)
         return result
 
-    def _entry(self, server: str, tool: str) -> Entry | None:
+    def _entry(self, server: str, tool: str) -> CatalogEntry | None:
         offer = self._catalogs.offer(server)
         entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
         return next((entry for entry in entries if entry.name == tool), None)

@@ -301,7 +301,7 @@ class Catalogs:
                 async with asyncio.timeout(CONNECT_S):
                     link = await upstream.listening_link()
                     if state.fetched > float("-inf"):
-                        await link.ask_again(limits.list_timeout_s)
+                        await link.ask_again(limits.tools_fetch_timeout_s)
         except TimeoutError:
             raise UpstreamError("upstream_timeout", f"The server {server} took too long to connect to.") from None
         return await fetch_lists(link, limits, state.offer, lambda offer: self._arrived(server, state, offer))
@@ -342,4 +342,4 @@ class Catalogs:
 
 
 def _how_lists_are_read(limits: Limits) -> tuple[int, int, float]:
-    return limits.list_pages, limits.tools_per_upstream, limits.list_timeout_s
+    return limits.tools_max_pages, limits.tools_per_upstream, limits.tools_fetch_timeout_s

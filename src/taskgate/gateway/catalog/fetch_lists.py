@@ -11,13 +11,13 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, Offer
 from taskgate.gateway.plan.plan import Limits
-from taskgate.ports.upstream import LISTING_FACE, ErrorReply, Link, UpstreamRequest
+from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, UpstreamRequest
 
 PUBLISH_AFTER_S: Final = 1.0
 _METHOD_NOT_FOUND: Final = -32601
@@ -32,7 +32,7 @@ async def fetch_lists(link: Link, limits: Limits, before: Offer | None, publish:
     try:
         if not await fetch.wait(PUBLISH_AFTER_S) and fetch.any_listed:
             publish(fetch.offer())
-        await fetch.wait(max(0.0, limits.list_timeout_s - PUBLISH_AFTER_S))
+        await fetch.wait(max(0.0, limits.tools_fetch_timeout_s - PUBLISH_AFTER_S))
         return fetch.final()
     finally:
         await fetch.end()
@@ -65,7 +65,7 @@ class _Fetch:
 
     def offer(self, *, final: bool = False) -> Offer:
         """What has come so far; in the place of what has not, the entries of the time before."""
-        entries: dict[EntryKind, tuple[Entry, ...]] = {}
+        entries: dict[EntryKind, tuple[CatalogEntry, ...]] = {}
         failed: dict[EntryKind, TaskgateError] = {}
         for kind, task in self._running.items():
             problem = self._problem(kind, task)
@@ -95,7 +95,7 @@ class _Fetch:
             raise first
         return self.offer(final=True)
 
-    def _problem(self, kind: EntryKind, task: asyncio.Task[tuple[Entry, ...]]) -> TaskgateError | None:
+    def _problem(self, kind: EntryKind, task: asyncio.Task[tuple[CatalogEntry, ...]]) -> TaskgateError | None:
         if not task.done() or task.cancelled():
             method = LISTS[kind].method
             return UpstreamError(
@@ -111,12 +111,12 @@ class _Fetch:
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    async def _list(self, kind: EntryKind) -> tuple[Entry, ...]:
+    async def _list(self, kind: EntryKind) -> tuple[CatalogEntry, ...]:
         how, limits, server = LISTS[kind], self._limits, self._link.server
-        found: list[Entry] = []
+        found: list[CatalogEntry] = []
         cursor: Raw | None = None
         seen: set[bytes] = set()
-        for _ in range(limits.list_pages):
+        for _ in range(limits.tools_max_pages):
             members = await self._page(how.method, cursor)
             if how.key in members:
                 found.extend(read_entries(kind, server, members[how.key]))
@@ -125,7 +125,9 @@ class _Fetch:
                 break
             seen.add(bytes(cursor))
         else:
-            self._note(kind, f"{how.method} of {server} has more than {limits.list_pages} pages; the rest is left out")
+            self._note(
+                kind, f"{how.method} of {server} has more than {limits.tools_max_pages} pages; the rest is left out"
+            )
         if len(found) > limits.tools_per_upstream:
             most = limits.tools_per_upstream
             self._note(kind, f"{server} offers more than {most} in {how.method}; the rest is left out")
@@ -136,7 +138,7 @@ class _Fetch:
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}
-        request = UpstreamRequest(method, params, LISTING_FACE, self._limits.list_timeout_s, _ignore, _refuse)
+        request = UpstreamRequest(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s, _ignore, _refuse)
         reply = await self._link.request(request)
         if isinstance(reply, ErrorReply):
             if reply.code == _METHOD_NOT_FOUND:

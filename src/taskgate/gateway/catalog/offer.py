@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import Entry, EntryKind, read_entries
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Raw
@@ -39,7 +39,7 @@ LISTS: Final[Mapping[EntryKind, ListMethod]] = {
 class Offer:
     """`listed_ms` is when the server was last asked (0: never), `ttl_s` for how long it says that its lists are good."""
 
-    entries: Mapping[EntryKind, tuple[Entry, ...]]
+    entries: Mapping[EntryKind, tuple[CatalogEntry, ...]]
     capabilities: Mapping[str, Any]
     instructions: str | None = None
     generation: Generation | None = None

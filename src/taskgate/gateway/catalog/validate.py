@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import Entry
+from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.schema_check import (
     InvalidArguments,
     InvalidOutput,
@@ -40,7 +40,7 @@ _MISSING: Final = Violation("", "there is none, though the tool declares an outp
 class Checks:
     """The two schemas of one definition, each compiled when first needed."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: CatalogEntry) -> None:
         self.entry = entry
         self.told = 0.0
 
@@ -62,7 +62,7 @@ def _compiled(schema: Any) -> SchemaCheck | UnusableSchema | None:
         return problem
 
 
-def unusable_schemas(entry: Entry) -> list[tuple[str, str]]:
+def unusable_schemas(entry: CatalogEntry) -> list[tuple[str, str]]:
     """Which of a tool's schemas cannot be used for checking, and why."""
     sides = {"input": entry.input_schema, "output": entry.definition.get("outputSchema")}
     compiled = {side: _compiled(schema) for side, schema in sides.items()}
@@ -84,7 +84,7 @@ class Validation:
     def on(self) -> bool:
         return self._mode is not Validate.OFF
 
-    def look(self, entries: Iterable[Entry]) -> None:
+    def look(self, entries: Iterable[CatalogEntry]) -> None:
         """New lists have come: where checking is enforced, say at once which tools' output will not be checked."""
         if self._mode is not Validate.ENFORCE:
             return
@@ -99,7 +99,7 @@ class Validation:
                 if side == "output":
                     log.info(f"Tool {entry.name}: output is not validated", server=entry.server, why=why)
 
-    def arguments(self, entry: Entry, shown: str, arguments: Any, text: bytes) -> None:
+    def arguments(self, entry: CatalogEntry, shown: str, arguments: Any, text: bytes) -> None:
         """Raises InvalidArguments or UnusableSchema where that is enforced. `text` is what the arguments were read from."""
         checks = self._of(entry)
         check = checks.arguments
@@ -116,7 +116,7 @@ class Validation:
             if self._mode is Validate.ENFORCE:
                 raise
 
-    def output(self, entry: Entry, shown: str, result: bytes) -> None:
+    def output(self, entry: CatalogEntry, shown: str, result: bytes) -> None:
         """Raises InvalidOutput where that is enforced. Errors and questions need not fit."""
         checks = self._of(entry)
         check = checks.output
@@ -140,7 +140,7 @@ class Validation:
             # The tool has run; what it gave is not withheld because its server describes it badly.
             self._found(checks, shown, problem)
 
-    def _of(self, entry: Entry) -> Checks:
+    def _of(self, entry: CatalogEntry) -> Checks:
         key = (entry.server, entry.name)
         checks = self._checks.get(key)
         if checks is None or checks.entry is not entry:

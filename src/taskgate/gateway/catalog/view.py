@@ -13,7 +13,7 @@ from typing import Any
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskSupport, shown_support
 from taskgate.core.catalog.audience import Audience
-from taskgate.core.catalog.entry import Entry, EntryKind, render
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, render
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.search import SearchIndex
@@ -39,7 +39,7 @@ class ToolRef:
     server: str
     name: str
     decision: Decision
-    entry: Entry | None
+    entry: CatalogEntry | None
     upstream_tasks: bool
     forced: bool
     raw_name: Raw
@@ -60,7 +60,7 @@ class PromptRef:
     wire: str
     server: str
     name: str
-    entry: Entry | None
+    entry: CatalogEntry | None
     """None if its server does not list it."""
 
 
@@ -71,8 +71,8 @@ class View:
     plan: Plan
     tools: Mapping[str, ToolRef]
     prompts: Mapping[str, PromptRef]
-    resources: Mapping[str, Entry]
-    templates: tuple[tuple[UriTemplate, Entry], ...]
+    resources: Mapping[str, CatalogEntry]
+    templates: tuple[tuple[UriTemplate, CatalogEntry], ...]
     notes: tuple[str, ...]
     tool_names: NameTable
     capabilities: Mapping[str, Mapping[str, Any]]
@@ -156,7 +156,7 @@ class View:
     def _able(self, capability: str) -> list[str]:
         return [server for server in self.subset.servers if capability in self.capabilities.get(server, {})]
 
-    def template(self, uri: str) -> tuple[UriTemplate, Entry] | None:
+    def template(self, uri: str) -> tuple[UriTemplate, CatalogEntry] | None:
         return next((found for found in self.templates if found[1].name == uri), None)
 
     def decision_on(self, kind: PatternKind, server: str, name: str) -> Decision:

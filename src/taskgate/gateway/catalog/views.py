@@ -12,7 +12,7 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.annotate import TaskSupport, supports_tasks
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.links import scheme_of
 from taskgate.core.catalog.merge import Merged, merge
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
@@ -114,7 +114,7 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
     found: dict[EntryKind, Merged] = {}
     withheld: dict[PatternKind, tuple[tuple[str, str], ...]] = {}
     for kind in EntryKind:
-        listed: dict[str, list[Entry]] = {}
+        listed: dict[str, list[CatalogEntry]] = {}
         for server, offer in offers.items():
             entries = offer.entries.get(kind, ())
             listed[server] = [e for e in entries if _visible(plan, subset, e, catalogs.quarantined)]
@@ -154,7 +154,7 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
     )
 
 
-def _schemes(entries: Iterable[Entry]) -> dict[str, frozenset[str]]:
+def _schemes(entries: Iterable[CatalogEntry]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for entry in entries:
         scheme = scheme_of(entry.name)
@@ -178,7 +178,7 @@ _PATTERNS: Final = {
 
 
 def _tool(
-    plan: Plan, name: str, entry: Entry, capabilities: Mapping[str, Any], quarantined: Quarantined, revision: str
+    plan: Plan, name: str, entry: CatalogEntry, capabilities: Mapping[str, Any], quarantined: Quarantined, revision: str
 ) -> ToolRef:
     decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)
@@ -208,7 +208,7 @@ def _tool(
     )
 
 
-def _visible(plan: Plan, subset: Subset, entry: Entry, quarantined: Quarantined) -> bool:
+def _visible(plan: Plan, subset: Subset, entry: CatalogEntry, quarantined: Quarantined) -> bool:
     """In this scope, and for everything but tools also allowed; a tool's decision is kept with it, because it may be shown."""
     if not subset.admits_kind(entry.server, entry.name, _PATTERNS[entry.kind]):
         return False

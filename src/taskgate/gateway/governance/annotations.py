@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from taskgate.core.catalog.annotate import annotation_line, sends_task_status, shown_support, supports_tasks
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
@@ -53,7 +53,7 @@ class Annotations:
         for entry in entries:
             self._note(plan, entry, tasks)
 
-    def _note(self, plan: Plan, entry: Entry, upstream_tasks: bool) -> None:
+    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool) -> None:
         decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
         action = action_of(decision)
         forced = plan.gates.rules.forced(entry.server, entry.name)

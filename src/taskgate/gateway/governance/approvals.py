@@ -45,7 +45,7 @@ from taskgate.gateway.plan.plan import ExecuteOn, Plan
 from taskgate.gateway.plan.public_address import PublicAddress
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.telemetry.logs import log
@@ -58,7 +58,7 @@ PAGE: Final = 200
 class Approvals:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         runs: Runs,
         followers: Followers,
         *,
@@ -69,11 +69,11 @@ class Approvals:
         events: EventHub,
     ) -> None:
         self.grants = grants
-        self.announcer = Announcer(desk.store, self.card_of)
-        self._desk = desk
+        self.announcer = Announcer(records.store, self.card_of)
+        self._records = records
         self._runs = runs
         self._followers = followers
-        self._store = desk.store
+        self._store = records.store
         self._plan = plan
         self._address = address
         self._metrics = metrics
@@ -169,8 +169,8 @@ class Approvals:
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
-        happening = Voted(who, verdict, 0, reason, channel)
-        answer = await self._store.change_held(approval_id, workflow, happening)
+        event = Voted(who, verdict, 0, reason, channel)
+        answer = await self._store.change_held(approval_id, workflow, event)
         if not isinstance(answer, Decided):
             raise GatewayFault("store_unavailable", "The decision could not be stored; nothing was decided.")
         self._consequences(held.approval, answer)
@@ -244,7 +244,7 @@ class Approvals:
             self._metrics.approvals.add(after.state.value)
             self._wake(after.id)
         if answer.change is not None:
-            self._desk.moved(answer.change.task)
+            self._records.moved(answer.change.task)
             self._start_if_wanted(answer.change.task)
         self.announcer.changed(after.id)
 

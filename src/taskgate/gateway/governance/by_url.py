@@ -1,6 +1,6 @@
 """Holding a call for a stateless caller that knows no tasks but can open a page: ask with a link, and wait on the next round.
 
-The call is durable before the link goes out. The caller comes back with the sealed state it was given, and that request waits until
+The call is durable before the link goes out. The caller comes back with the signed state it was given, and that request waits until
 people have decided. Where the workflow lets the caller answer its own question, the question is a form instead of a link.
 """
 
@@ -22,7 +22,7 @@ from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.request_state import Seal, text_of
+from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.ports.approval_store import ApprovalRequest
@@ -32,8 +32,10 @@ KEY: Final = "approval"
 
 
 class ByUrl:
-    def __init__(self, seal: Seal, approvals: Approvals, tasks: TaskEngine, plan: Live[Plan]) -> None:
-        self._seal = seal
+    def __init__(
+        self, state_signer: RequestStateSigner, approvals: Approvals, tasks: TaskEngine, plan: Live[Plan]
+    ) -> None:
+        self._state_signer = state_signer
         self._approvals = approvals
         self._tasks = tasks
         self._plan = plan
@@ -61,7 +63,9 @@ class ByUrl:
         return self._asked(request, tool, task, question)
 
     def _asked(self, request: Request, tool: ToolRef, task: Task, question: dict[str, Any]) -> bytes:
-        state = self._seal.close(STATE_KIND, request.caller.principal, "tools/call", tool.name, tool.server, task.id)
+        state = self._state_signer.close(
+            STATE_KIND, request.caller.principal, "tools/call", tool.name, tool.server, task.id
+        )
         return wire.encode(
             {
                 "resultType": "input_required",
@@ -75,10 +79,12 @@ class ByUrl:
         if request.generation is not Generation.STATELESS or "requestState" not in request.params:
             return None
         members = request.members()
-        state = self._seal.open(text_of(members["requestState"]), request.caller.principal, "tools/call", tool.name)
+        state = self._state_signer.open(
+            text_of(members["requestState"]), request.caller.principal, "tools/call", tool.name
+        )
         if state.kind != STATE_KIND:
             return None
-        task = await self._tasks.desk.find(request, state.body)
+        task = await self._tasks.records.find(request, state.body)
         if arguments_digest(bytes(members.get("arguments", Raw(b"{}")))) != task.digest:
             raise CallerError("invalid_params", "The arguments are not those of the call that waits for approval.")
         await self._heard(request, task)

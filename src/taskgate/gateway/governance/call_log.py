@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.audit import Entry, revisions
+from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
 from taskgate.core.governance.digest import digest_of_bytes
@@ -72,7 +72,7 @@ class CallLog:
             self._log.record(_entry("calls", seen.kind, policy_revision, "", f"{seen.count} more calls of this kind"))
         if others:
             self._log.record(
-                Entry(
+                AuditEntry(
                     0,
                     "calls",
                     decision="forward",
@@ -89,9 +89,9 @@ def _digest(params: bytes, *, strictly: bool) -> str:
     return arguments_digest(text) if strictly else digest_of_bytes(text)
 
 
-def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = "") -> Entry:
+def _entry(event: str, kind: _Kind, revision: str, digest: str, reason: str = "") -> AuditEntry:
     caller, tool, outcome, executed = kind
-    return Entry(
+    return AuditEntry(
         0,
         event,
         caller.principal,

@@ -1,7 +1,7 @@
 """What was refused because the caller may not have it leaves a trace: a log line, a metric and an audit row.
 
 A name that is hidden, denied or unknown gets one and the same answer, so an agent that probes learns nothing; whoever runs the
-gateway must be able to see the probing all the same. Refusals by rules and policies are recorded by the governor, which knows the
+gateway must be able to see the probing all the same. Refusals by rules and policies are recorded by the gate, which knows the
 rule. Floods are summed: of each second the first refusals get a row each, the others are counted by caller and reason.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
 from taskgate.core.scoping.subset import NotAllowed
@@ -58,7 +58,7 @@ class Denials:
         if self._rows < ROWS_A_ROUND:
             self._rows += 1
             self._audit.record(
-                Entry(
+                AuditEntry(
                     0,
                     "denied",
                     caller.principal,
@@ -79,5 +79,7 @@ class Denials:
         more, self._more, self._rows = self._more, Counter(), 0
         for (principal, scope, error_type), count in more.items():
             self._audit.record(
-                Entry(0, "denied", principal, scope, decision=error_type, reason=f"{count} more refusals of this kind")
+                AuditEntry(
+                    0, "denied", principal, scope, decision=error_type, reason=f"{count} more refusals of this kind"
+                )
             )

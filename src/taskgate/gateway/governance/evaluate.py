@@ -1,7 +1,7 @@
 """From what the gates said about a name to the final word about one call, with its actual arguments.
 
 A tool that is simply forwarded never comes here. Where a rule asks the policy, the arguments are read strictly and the engine is
-asked; where people must agree, a standing grant may answer for them. Nothing is written and nobody is asked here. The last look
+asked; where people must agree, a standing grant may answer for them. Nothing is written and nobody is asked here. The recheck
 before a dispatch goes the same way, so both can only agree.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Binding
+from taskgate.core.governance.confusable_names import imitated_property
 from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Settled
 from taskgate.core.governance.digest import AmbiguousJson, digest, parse_strict
 from taskgate.core.governance.grants import Grant, covering
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict, conclude, workflow_named
 from taskgate.core.governance.resource_uri import normal_form
-from taskgate.core.governance.twins import imitated_property
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
@@ -42,7 +42,7 @@ class Asked:
     scope_revision: str = ""
 
 
-def judge(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
+def evaluate(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
     """The final word. Arguments that two programs could read differently are refused before anybody is asked."""
     if isinstance(decision, NeedsPolicy):
         decision = conclude(plan.gates, decision, _policy_answer(plan, asked, decision))

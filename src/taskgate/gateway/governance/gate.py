@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from taskgate.core.audit import Entry, revisions
+from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
@@ -16,8 +16,8 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.evaluate import Asked, judge, tell_note
-from taskgate.gateway.governance.recheck import LastLook, schema_of
+from taskgate.gateway.governance.evaluate import Asked, evaluate, tell_note
+from taskgate.gateway.governance.recheck import PreSendRecheck, schema_of
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.caller_keys import arguments_digest, caller_key
@@ -34,12 +34,12 @@ _UNKNOWN = {
 }
 
 
-class Governor:
+class CallGate:
     def __init__(
-        self, store: Store, plan: Live[Plan], approvals: Approvals, recheck: LastLook, metrics: Metrics
+        self, store: Store, plan: Live[Plan], approvals: Approvals, recheck: PreSendRecheck, metrics: Metrics
     ) -> None:
         self.approvals = approvals
-        self.look = recheck
+        self.pre_send = recheck
         self._store = store
         self._plan = plan
         self._metrics = metrics
@@ -50,7 +50,7 @@ class Governor:
         return self.settle(request, asked, tool.decision, tool.wire)
 
     def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
-        settled = judge(self._plan.value, asked, decision, self.approvals.grants.current, self._store.now_ms())
+        settled = evaluate(self._plan.value, asked, decision, self.approvals.grants.current, self._store.now_ms())
         if isinstance(settled, Denied):
             self._refuse(asked, settled, shown)
         if isinstance(settled, NeedsApproval):
@@ -71,8 +71,8 @@ class Governor:
         elif settled.rule.startswith("grant "):
             self._store.record(self._entry(asked, "grant_used", settled.rule, "forward", ""))
 
-    def _entry(self, asked: Asked, event: str, rule: str, decision: str, reason: str) -> Entry:
-        return Entry(
+    def _entry(self, asked: Asked, event: str, rule: str, decision: str, reason: str) -> AuditEntry:
+        return AuditEntry(
             0,
             event,
             asked.principal,

@@ -16,7 +16,7 @@ from taskgate.gateway.events.events import ApprovalOpened
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked
-from taskgate.gateway.governance.gate import Governor
+from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan, pending_limits
@@ -31,9 +31,9 @@ MAX_REMEMBERED: Final = 10_000
 
 
 class HeldReadings:
-    def __init__(self, governor: Governor, tasks: TaskEngine, plan: Live[Plan], events: EventHub) -> None:
-        self._governor = governor
-        self._approvals: Approvals = governor.approvals
+    def __init__(self, gate: CallGate, tasks: TaskEngine, plan: Live[Plan], events: EventHub) -> None:
+        self._gate = gate
+        self._approvals: Approvals = gate.approvals
         self._tasks = tasks
         self._store = tasks.store
         self._events = events
@@ -44,7 +44,7 @@ class HeldReadings:
         """Returns when the reading may go on; raises when it may not."""
         if type(decision) is Forward and decision.note is None:
             return
-        approval = self._governor.settle(request, asked, decision, shown)
+        approval = self._gate.settle(request, asked, decision, shown)
         if approval is not None:
             await self._agreed(request, asked, decision, approval)
 
@@ -84,9 +84,9 @@ class HeldReadings:
         return approval.id
 
     async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
-        rung = self._tasks.rung(request)
+        delivery_mode = self._tasks.delivery_mode(request)
         settings = self._plan.value.calls.delivery
-        wait_s = rung.wait_s if rung.wait_s is not None else settings.hold_s
+        wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else settings.hold_s
         beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
         beat.start()
         end = clock.monotonic() + wait_s
@@ -110,7 +110,9 @@ class HeldReadings:
             said = f": {approval.reason}" if approval.reason else "."
             raise CallerError("approval_rejected", f"The request was denied{said}", gate="approval")
         plan, now = self._plan.value, self._store.now_ms()
-        stopped = self._governor.look.recheck(plan, approval, asked, self._governor.look.judged(plan, asked, now), now)
+        stopped = self._gate.pre_send.recheck(
+            plan, approval, asked, self._gate.pre_send.evaluated(plan, asked, now), now
+        )
         if stopped is not None:
             raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
         workflow = self._approvals.workflow(approval.workflow)

@@ -11,8 +11,8 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgate.core.audit import Entry as AuditEntry
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.audit import AuditEntry
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
 from taskgate.core.governance.difference import Difference, difference
 from taskgate.gateway.catalog.catalogs import Offer, Quarantine
@@ -64,7 +64,7 @@ class Pins:
             self._compare(governing.pins, governing.pin_new_tools, entry, others, known)
         self._refresh_quarantine()
 
-    def _compare(self, mode: PinMode, pin_new: bool, entry: Entry, others: list[str], known: bool) -> None:
+    def _compare(self, mode: PinMode, pin_new: bool, entry: CatalogEntry, others: list[str], known: bool) -> None:
         tool = (entry.server, entry.name)
         found = compare_pin(mode, entry.definition, self._pinned.get(tool), others)
         if isinstance(found, FirstSeen):
@@ -74,7 +74,9 @@ class Pins:
         else:
             self._unaccepted.pop(tool, None)
 
-    def _first_seen(self, tool: Tool, entry: Entry, found: FirstSeen, *, held_back: bool, server_known: bool) -> None:
+    def _first_seen(
+        self, tool: Tool, entry: CatalogEntry, found: FirstSeen, *, held_back: bool, server_known: bool
+    ) -> None:
         for flag in found.flags:
             log.warning(
                 "suspicious definition",
@@ -96,7 +98,7 @@ class Pins:
         self._pinned[tool] = pin
         self._run(self._store.put_pin(*tool, pin, audit=_entry("tool_pinned", tool, found.digest)))
 
-    def _changed(self, tool: Tool, entry: Entry, found: Changed) -> None:
+    def _changed(self, tool: Tool, entry: CatalogEntry, found: Changed) -> None:
         before = self._unaccepted.get(tool)
         self._keep(
             tool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.audit import Entry, revisions
+from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.governance.decision import NeedsApproval
 from taskgate.core.governance.digest import AmbiguousJson, parse_strict
 from taskgate.core.governance.pipeline import workflow_named
@@ -32,12 +32,12 @@ def question(
     )
 
 
-def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> Entry:
+def audit_of(plan: Plan, asked: ApprovalRequest, task_id: str = "") -> AuditEntry:
     """The row that says what was asked, with its arguments as approvers see them."""
     redacted = plan.governing.redaction(asked.workflow.name).redact(value_of(asked.arguments))
     small = len(asked.arguments) <= MAX_AUDITED_ARGUMENTS
     bound = asked.binding
-    return Entry(
+    return AuditEntry(
         0,
         "approval_asked",
         bound.principal,

@@ -1,4 +1,4 @@
-"""The last look before a call that became a task is sent: would the gates still say what they said?
+"""The recheck before a call that became a task is sent: would the gates still say what they said?
 
 Runs inside the store's transaction that writes the intent, on the store's own thread, so it only reads: the plan in force, the
 lists of the servers, the standing grants. Whatever differs from what people agreed to ends the task, and not one byte goes out.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgate.core.catalog.entry import Entry, EntryKind
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import (
     APPROVER_ROLE,
@@ -28,11 +28,11 @@ from taskgate.core.patterns import PatternKind, judged_skeleton
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.tasks.endings import refused
-from taskgate.core.tasks.happening import Happening
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.governance.evaluate import Asked, judge
+from taskgate.gateway.governance.evaluate import Asked, evaluate
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
@@ -47,7 +47,7 @@ _ENTRIES: Final = {
 }
 
 
-class LastLook:
+class PreSendRecheck:
     def __init__(self, plan: Live[Plan], catalogs: Catalogs, grants: StandingGrants, views: Views) -> None:
         self._views = views
         self._plan = plan
@@ -61,7 +61,7 @@ class LastLook:
         else:
             await self._catalogs.ready([task.server])
 
-    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
         """None lets the call go; otherwise what ends it."""
         stopped = self._why_not(task, approval, now_ms)
         if stopped is None:
@@ -81,19 +81,19 @@ class LastLook:
             task.arguments,
             self.definition(task.server, task.tool),
         )
-        decision = self.judged(plan, asked, now_ms)
+        decision = self.evaluated(plan, asked, now_ms)
         if approval is None or approval.state is State.USED:
             return _without_approval(decision, spent=approval is not None)
         return self.recheck(plan, approval, asked, decision, now_ms)
 
-    def judged(self, plan: Plan, asked: Asked, now_ms: int) -> Settled:
+    def evaluated(self, plan: Plan, asked: Asked, now_ms: int) -> Settled:
         # What the session narrowed further holds as long as the session; the scope may have shrunk since.
         subset = self._views.subset(plan, asked.scope, SessionRequest())
         if asked.server != OWN_SERVER and not _admits(subset, asked.kind, asked.server, asked.name):
             return Denied(Gate.VISIBILITY, "the scope no longer has it", REFUSED)
         decision = self._decision(plan, subset, asked.kind, asked.server, asked.name)
         try:
-            return judge(plan, asked, decision, self._grants.current, now_ms)
+            return evaluate(plan, asked, decision, self._grants.current, now_ms)
         except CallerError as problem:
             return Denied(Gate.POLICY, problem.message, REFUSED)
 
@@ -144,13 +144,13 @@ def _admits(subset: Subset, kind: PatternKind, server: str, name: str) -> bool:
     return subset.admits(server, name) if kind is PatternKind.TOOL else subset.admits_kind(server, name, kind)
 
 
-def schema_of(entry: Entry | None) -> Mapping[str, Any]:
+def schema_of(entry: CatalogEntry | None) -> Mapping[str, Any]:
     """A tool's input schema, or an empty one where a server gave nothing usable."""
     schema = entry.input_schema if entry is not None else None
     return schema if isinstance(schema, Mapping) else {}
 
 
-def entry_of(catalogs: Catalogs, server: str, tool: str) -> Entry | None:
+def entry_of(catalogs: Catalogs, server: str, tool: str) -> CatalogEntry | None:
     offer = catalogs.offer(server)
     entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
     return next((entry for entry in entries if entry.name == tool), None)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import Entry
+from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.uri_template import UriTemplate
 from taskgate.core.completion.candidates import values_from_schema
 from taskgate.core.completion.memory import Place
@@ -183,7 +183,9 @@ def _takes_uri(schema: Any, argument: str) -> bool:
     return argument == "uri" or (isinstance(described, Mapping) and described.get("format") in ("uri", "iri"))
 
 
-def _of_template(context: Context, view: View, template: UriTemplate, entry: Entry, argument: str) -> CandidateIndex:
+def _of_template(
+    context: Context, view: View, template: UriTemplate, entry: CatalogEntry, argument: str
+) -> CandidateIndex:
     """What stands in this place of the template in the resources that are listed."""
 
     def values() -> Iterable[str]:

@@ -34,7 +34,7 @@ async def list_catalog(context: Context, request: Request) -> bytes:
     audience = audience_of(request)
     entries = view.listing(kind, audience)
     if kind is EntryKind.TOOL:
-        hidden = frozenset() if context.guests.allowed(context.plan) else NEEDS_PERMISSION
+        hidden = frozenset() if context.dynamic_servers.allowed(context.plan) else NEEDS_PERMISSION
         entries = table.listing(view, entries, audience, hidden)
     elif kind is EntryKind.RESOURCE:
         entries = own_resources.listing(view.scope, entries)

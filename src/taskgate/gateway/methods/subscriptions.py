@@ -87,7 +87,7 @@ class Subscriptions:
 
     async def _tell_upstream(self, context: Context, request: Request, server: str, uri: str) -> bytes:
         upstream = context.upstreams[server]
-        link = await upstream.link(request.link_key, request.face)
+        link = await upstream.link(request.link_key, request.profile)
         if link.generation is Generation.STATEFUL:
             method = request.message.method
             errand = Errand(upstream, method, request.members(), uri, context.plan.timeout_of(server))
@@ -159,7 +159,7 @@ class Subscriptions:
         found: list[Task] = []
         for task_id in task_ids[:MAX_URIS]:
             try:
-                task = await context.tasks.desk.find(listen.request, task_id)
+                task = await context.tasks.records.find(listen.request, task_id)
             except CallerError:
                 continue
             found.append(task)
@@ -169,11 +169,11 @@ class Subscriptions:
 
     async def _catch_up(self, context: Context, listen: Listen, found: list[Task]) -> None:
         """Nobody will tell of an end that came before this stream was open, nor of a change while it was being opened."""
-        desk = context.tasks.desk
+        records = context.tasks.records
         for before in found:
-            now = await desk.store.get(before.id)
+            now = await records.store.get(before.id)
             if now is not None and (now.state.is_terminal or now.revision != before.revision):
-                detailed = await desk.detailed(now)
+                detailed = await records.detailed(now)
                 detailed.pop("resultType", None)
                 listen.tell("notifications/tasks", wire.encode(detailed))
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from taskgate import clock
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_config
@@ -117,7 +117,7 @@ class TemporaryScopes:
 
     async def _end(self, scope: TemporaryScope, why: str, by: str) -> None:
         """Off the disk first: what could not be forgotten there would serve again after a restart."""
-        ended = Entry(0, "scope_ended", by, scope.name, kind="scope", decision="ended", reason=why)
+        ended = AuditEntry(0, "scope_ended", by, scope.name, kind="scope", decision="ended", reason=why)
         await self._store.forget_scope(scope.name, ended)
         if self._scopes.pop(scope.name, None) is None:
             return
@@ -156,7 +156,9 @@ class TemporaryScopes:
             return ScopePolicy(scope.name, enabled=False, helper_tools=HelperTools.NEVER)
 
 
-def _opened(scope: TemporaryScope) -> Entry:
+def _opened(scope: TemporaryScope) -> AuditEntry:
     asked = {"label": scope.label, "expires_ms": scope.expires_ms, "config": scope.config}
     reason = msgspec.json.encode(asked).decode("utf-8")
-    return Entry(0, "scope_handed_over", scope.created_by, scope.name, kind="scope", decision="served", reason=reason)
+    return AuditEntry(
+        0, "scope_handed_over", scope.created_by, scope.name, kind="scope", decision="served", reason=reason
+    )

@@ -40,7 +40,7 @@ MAY_BE_ANOTHER: Final = frozenset(
 """After these a server may offer something else than before: it was restarted, or lost our session."""
 
 
-class UpstreamNews:
+class UpstreamNotifications:
     """Hears every link of every upstream."""
 
     def __init__(

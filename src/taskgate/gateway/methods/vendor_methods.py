@@ -18,7 +18,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.tasks import ids, vendor_face
+from taskgate.core.tasks import ids, vendor_projection
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import call_tool
@@ -61,10 +61,10 @@ class VendorMethods:
         began = context.tasks.store.now_ms()
         given = wished if wished is not None else f"task-{secrets.token_hex(12)}"
         task_id = await self._called(context, _tool_call(request, action, arguments, given))
-        task = await context.tasks.desk.find(request, task_id)
+        task = await context.tasks.records.find(request, task_id)
         if wished is not None and task.created_ms < began:
             raise _exists(wished)
-        return wire.encode(vendor_face.created(task))
+        return wire.encode(vendor_projection.created(task))
 
     async def _called(self, context: Context, call: Request) -> Any:
         try:
@@ -80,13 +80,13 @@ class VendorMethods:
         return handle.get("taskId")
 
     async def _get_task(self, request: Request) -> bytes:
-        methods, desk = self._context.tasks.methods, self._context.tasks.desk
+        methods, records = self._context.tasks.methods, self._context.tasks.records
         task = await self._made_here(request)
         if task is None:
             return await methods.get(request)
         await methods.get(_about(request, task.id))
-        task = await desk.find(request, task.id)
-        return wire.encode(vendor_face.task_object(task, await desk.result_bytes(task)))
+        task = await records.find(request, task.id)
+        return wire.encode(vendor_projection.task_object(task, await records.result_bytes(task)))
 
     async def _result_of_task(self, request: Request) -> bytes:
         methods = self._context.tasks.methods
@@ -94,7 +94,7 @@ class VendorMethods:
         if task is None:
             return await methods.result(request)
         result = await methods.result(_about(request, task.id))
-        return vendor_face.result(await self._context.tasks.desk.find(request, task.id), result)
+        return vendor_projection.result(await self._context.tasks.records.find(request, task.id), result)
 
     async def _cancel_task(self, request: Request) -> bytes:
         methods = self._context.tasks.methods
@@ -102,7 +102,7 @@ class VendorMethods:
         if task is None:
             return await methods.cancel(request)
         await methods.cancel(_about(request, task.id))
-        return wire.encode(vendor_face.cancelled(await self._context.tasks.desk.find(request, task.id)))
+        return wire.encode(vendor_projection.cancelled(await self._context.tasks.records.find(request, task.id)))
 
     async def _list_tasks(self, request: Request) -> bytes:
         """MCP's list, with the rows of tasks that were made here in the form of their callers."""
@@ -111,7 +111,7 @@ class VendorMethods:
         for place, row in enumerate(listed["tasks"]):
             task = await store.get(row["taskId"]) if ids.is_task_id(row["taskId"]) else None
             if task is not None and task.vendor_id is not None:
-                listed["tasks"][place] = vendor_face.task_object(task, None)
+                listed["tasks"][place] = vendor_projection.task_object(task, None)
         return wire.encode(listed)
 
     async def _made_here(self, request: Request) -> Task | None:
@@ -121,7 +121,7 @@ class VendorMethods:
             return None
         key = _key(request, asked)
         found = await self._context.tasks.store.task_of_key(request.caller.principal, key)
-        return await self._context.tasks.desk.find(request, found) if found is not None else None
+        return await self._context.tasks.records.find(request, found) if found is not None else None
 
     async def _cancel_request(self, request: Request) -> bytes:
         session, params = request.session, request.params

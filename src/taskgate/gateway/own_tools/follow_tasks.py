@@ -9,7 +9,7 @@ from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, w
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.meta import with_meta
-from taskgate.core.tasks import expiry, ids, tool_face
+from taskgate.core.tasks import expiry, ids, tool_projection
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
@@ -33,10 +33,12 @@ _TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a repl
 
 async def list_tasks(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     word = given.get("status")
-    states = tool_face.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
+    states = (
+        tool_projection.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
+    )
     tasks = await tasks_of(context, request, states, given.get("server"), also_gone=word == "expired")
     now = context.tasks.store.now_ms()
-    shown = [tool_face.task_object(task, now) for task in tasks]
+    shown = [tool_projection.task_object(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
     if caller_key(request).startswith(NO_CONVERSATION):
         reply["note"] = _NO_LIST
@@ -64,7 +66,7 @@ async def tasks_of(
             server=server,
             states=states,
             also_gone=also_gone,
-            arguments_up_to=tool_face.MAX_SHOWN_ARGUMENTS,
+            arguments_up_to=tool_projection.MAX_SHOWN_ARGUMENTS,
         )
         found.extend(page.tasks)
         after = page.after
@@ -86,7 +88,7 @@ async def find(context: Context, request: Request, task_id: str) -> Task:
 async def get_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(context, request, given["task_id"])
     context.tasks.methods.wanted(task)
-    shown = tool_face.task_object(task, context.tasks.store.now_ms())
+    shown = tool_projection.task_object(task, context.tasks.store.now_ms())
     waiting = context.activity.inbox.elicitations(request, task.server, task.id)
     return saying({"task": shown, "pending_elicitations_for_server": waiting})
 
@@ -105,7 +107,7 @@ async def get_task_result(context: Context, request: Request, given: dict[str, A
         context.tasks.followers.waits_no_more(task.id, request)
         beat.stop()
     now = context.tasks.store.now_ms()
-    shown = tool_face.task_object(task, now)
+    shown = tool_projection.task_object(task, now)
     if not task.state.is_terminal:
         return saying(_not_yet(task, limit), {"task": shown})
     if expiry.is_gone(task, now):
@@ -129,7 +131,7 @@ def _not_yet(task: Task, waited_s: float) -> str:
 async def cancel_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(context, request, given["task_id"])
     if task.state.is_terminal:
-        status = tool_face.status(task, context.tasks.store.now_ms())
+        status = tool_projection.status(task, context.tasks.store.now_ms())
         return saying({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
     task = await context.tasks.methods.cancel_task(task, None)
     return saying({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
@@ -143,7 +145,7 @@ TOOLS: Final = (
             "are still working.",
             (
                 Parameter("server", Kind.TEXT, "Only tasks on this server."),
-                Parameter("status", Kind.TEXT, "Only tasks with this status.", choices=tool_face.STATUSES),
+                Parameter("status", Kind.TEXT, "Only tasks with this status.", choices=tool_projection.STATUSES),
                 Parameter("include_completed", Kind.YES_NO, "Also tasks that have ended.", default=False),
             ),
             Family.HELPER,

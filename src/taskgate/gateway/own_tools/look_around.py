@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog import own_resources
-from taskgate.core.catalog.entry import Entry
+from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.gateway.catalog.views import View
@@ -80,7 +80,7 @@ def _listed(
     context: Context,
     view: View,
     key: str,
-    entries: Iterable[Entry],
+    entries: Iterable[CatalogEntry],
     given: dict[str, Any],
     ours: Iterable[Mapping[str, str]] = (),
 ) -> ToolReply:

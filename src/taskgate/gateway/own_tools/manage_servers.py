@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core.activity.events import EventKind
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError, Executed, TaskgateError
 from taskgate.core.governance.decision import Forward
@@ -39,12 +39,12 @@ async def add_server(context: Context, request: Request, given: dict[str, Any]) 
         _texts(given, "env"),
         _texts(given, "headers"),
     )
-    context.guests.check(context.plan, new)
+    context.dynamic_servers.check(context.plan, new)
     await _agreed(context, request, "add_server")
     # Somebody may have taken the name, or the last place, while people were asked.
-    context.guests.check(context.plan, new)
-    await context.guests.add(context.plan, request.caller.scope, new)
-    context.guests_changed(new.name)
+    context.dynamic_servers.check(context.plan, new)
+    await context.dynamic_servers.add(context.plan, request.caller.scope, new)
+    context.dynamic_servers_changed(new.name)
     _record(context, request, "add_server", new.name)
     _tell(context, request, EventKind.SERVER_ADDED, new.name)
     return saying({"success": True, "message": f"{new.name} is connected. list_tools shows its tools."})
@@ -58,10 +58,10 @@ def _texts(given: dict[str, Any], key: str) -> dict[str, str]:
 
 
 async def remove_server(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
-    context.guests.check_removal(context.plan, given["name"])
+    context.dynamic_servers.check_removal(context.plan, given["name"])
     await _agreed(context, request, "remove_server")
-    await context.guests.remove(context.plan, given["name"])
-    context.guests_changed(given["name"])
+    await context.dynamic_servers.remove(context.plan, given["name"])
+    context.dynamic_servers_changed(given["name"])
     _record(context, request, "remove_server", given["name"])
     _tell(context, request, EventKind.SERVER_REMOVED, given["name"])
     return saying({"success": True, "message": f"{given['name']} is gone."})
@@ -100,7 +100,7 @@ def _arguments(request: Request) -> bytes:
 def _record(context: Context, request: Request, tool: str, server: str) -> None:
     caller, digest = request.caller, arguments_digest(_arguments(request))
     context.tasks.store.record(
-        Entry(
+        AuditEntry(
             0,
             "call",
             caller.principal,

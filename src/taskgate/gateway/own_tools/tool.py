@@ -31,10 +31,10 @@ class OwnTool:
 def patience_s(context: Context, request: Request, asked_ms: int | None = None) -> float:
     """How long a helper may hold its reply: as asked, but never longer than this caller will wait for one."""
     settings = context.plan.calls.delivery
-    rung = context.tasks.rung(request)
+    delivery_mode = context.tasks.delivery_mode(request)
     limit = settings.promote_after_s if settings.promote_after_s > 0 else settings.hold_s
-    if rung.beats and rung.wait_s is not None:
-        limit = max(limit, rung.wait_s)
+    if delivery_mode.beats and delivery_mode.wait_s is not None:
+        limit = max(limit, delivery_mode.wait_s)
     return min(limit, asked_ms / 1000) if asked_ms is not None else limit
 
 

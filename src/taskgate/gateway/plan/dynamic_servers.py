@@ -2,8 +2,8 @@
 
 Off unless the operator switches it on (`facade.add_server`: `session` for callers on standard streams only, `on` for all), and
 then a governed call like any other. A program is started for a caller on standard streams only, and never by a shell; an address
-must be a public https one, and is connected to only where it leads to the open internet. A guest passes the same gates as any
-server of the scope it was added to.
+must be a public https one, and is connected to only where it leads to the open internet. It passes the same gates as any server
+of the scope it was added to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NewServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class DynamicServer:
     scope: str
     record: RegistryRecord
     upstream: Upstream
@@ -55,12 +55,12 @@ def _refuse_inner(host: str) -> None:
         )
 
 
-class Guests:
+class DynamicServers:
     def __init__(self, make: Callable[[NewServer], Upstream], *, local: bool) -> None:
         """`local`: the only caller is the one who started this gateway."""
         self._make = make
         self._local = local
-        self._guests: dict[str, Guest] = {}
+        self._dynamic_servers: dict[str, DynamicServer] = {}
         self._adding: set[str] = set()
 
     def allowed(self, plan: Plan) -> bool:
@@ -81,7 +81,7 @@ class Guests:
             _refuse_inner(check_peer_url(new.url).ascii_host)
         if new.name in plan.registry.records or new.name in self._adding:
             raise CallerError("invalid_params", f"There is a server {new.name[:80]!r} already; choose another name.")
-        if len(self._guests) + len(self._adding) >= MAX_GUESTS:
+        if len(self._dynamic_servers) + len(self._adding) >= MAX_GUESTS:
             raise CallerError("invalid_params", f"There are {MAX_GUESTS} added servers already; remove some.")
 
     async def add(self, plan: Plan, scope: str, new: NewServer) -> None:
@@ -105,7 +105,7 @@ class Guests:
             raise CallerError("invalid_params", f"The server was not added: {why}") from None
         finally:
             self._adding.discard(new.name)
-        self._guests[new.name] = Guest(scope, record, upstream)
+        self._dynamic_servers[new.name] = DynamicServer(scope, record, upstream)
 
     def check_removal(self, plan: Plan, name: str) -> None:
         """May this server be removed? Raises with what to do if not."""
@@ -113,29 +113,33 @@ class Guests:
             raise CallerError(
                 "invalid_params", "Servers cannot be removed here. The operator can allow it with facade.add_server."
             )
-        if name not in self._guests:
+        if name not in self._dynamic_servers:
             raise CallerError("invalid_params", f"{name[:80]!r} was not added by add_server, so it stays.")
 
     async def remove(self, plan: Plan, name: str) -> None:
         self.check_removal(plan, name)
-        await self._guests.pop(name).upstream.close()
+        await self._dynamic_servers.pop(name).upstream.close()
 
     def merged(self, plan: Plan, upstreams: Mapping[str, Upstream]) -> tuple[Plan, Mapping[str, Upstream]]:
-        """A plan with the guests in it; one whose name the operator has taken meanwhile stays out."""
-        guests = {name: guest for name, guest in self._guests.items() if name not in plan.registry.records}
-        if not guests:
+        """A plan with the dynamic servers in it; one whose name the operator has taken meanwhile stays out."""
+        dynamic_servers = {
+            name: server for name, server in self._dynamic_servers.items() if name not in plan.registry.records
+        }
+        if not dynamic_servers:
             return plan, upstreams
-        records = [*plan.registry.records.values(), *(guest.record for guest in guests.values())]
+        records = [*plan.registry.records.values(), *(server.record for server in dynamic_servers.values())]
         scopes = dict(plan.scopes)
-        for name, guest in guests.items():
-            scope = scopes.get(guest.scope)
+        for name, server in dynamic_servers.items():
+            scope = scopes.get(server.scope)
             if scope is not None:
                 ceiling = (*scope.allowed_servers, name) if scope.allowed_servers is not None else None
-                scopes[guest.scope] = replace(
+                scopes[server.scope] = replace(
                     scope, default_servers=(*scope.default_servers, name), allowed_servers=ceiling
                 )
         merged = replace(plan, registry=plan.registry.replaced_by(records), scopes=scopes)
-        return merged, {**upstreams, **{name: guest.upstream for name, guest in guests.items()}}
+        return merged, {**upstreams, **{name: server.upstream for name, server in dynamic_servers.items()}}
 
     async def close(self) -> None:
-        await asyncio.gather(*(guest.upstream.close() for guest in self._guests.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(server.upstream.close() for server in self._dynamic_servers.values()), return_exceptions=True
+        )

@@ -6,7 +6,7 @@ import difflib
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.audit import Entry as AuditEntry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.scoping.subset import Reason, Subset
 from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.store import Store

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import OPERATOR
 from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import Executed, TaskgateError
@@ -40,7 +40,7 @@ Review = Callable[[str, str], Awaitable[bool]]
 """Shows a person what a server asks or would get; True if it may go on."""
 
 
-class Refused(TaskgateError):
+class SamplingRefused(TaskgateError):
     """A person said no."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Refused(TaskgateError):
 
 
 class Models:
-    def __init__(self, plan: Live[Plan], review: Review, record: Callable[[Entry], None]) -> None:
+    def __init__(self, plan: Live[Plan], review: Review, record: Callable[[AuditEntry], None]) -> None:
         self._plan = plan
         self._review = review
         self._record = record
@@ -66,13 +66,13 @@ class Models:
             result, model = await self._ask(question)
             outcome, executed = "ok", Executed.YES
             return Answer(result=wire.encode(result))
-        except (SamplingError, Refused) as problem:
+        except (SamplingError, SamplingRefused) as problem:
             executed = problem.executed
             outcome = problem.error_type
             return Answer(error=self._told(problem))
         finally:
             self._record(
-                Entry(
+                AuditEntry(
                     0,
                     "sampling_by_model",
                     principal,
@@ -110,7 +110,7 @@ class Models:
         entry = ledger.reserve(server, source.provider.estimate_cost(request, model), clock.monotonic())
         try:
             if source.human_review and not await self._reviewed(server, _question_text(server, model, request)):
-                raise Refused
+                raise SamplingRefused
             answer = await source.provider.create_message(request, model)
         except BaseException as problem:
             if isinstance(problem, TaskgateError) and problem.executed is Executed.NO:
@@ -119,7 +119,7 @@ class Models:
         tokens_in, tokens_out = answer.tokens_in, answer.tokens_out
         ledger.settle(entry, tokens_in + tokens_out, price(model, tokens_in, tokens_out))
         if source.human_review and not await self._reviewed(server, _answer_text(server, model, answer)):
-            raise Refused
+            raise SamplingRefused
         return answer
 
     async def _reviewed(self, server: str, text: str | None) -> bool:

@@ -36,7 +36,7 @@ class Asker:
             return not_supported(question.method)
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
             refused = self._url_refusal(session, question)
-            return refused or await ask_session(session, question, request, self.patience(question))
+            return refused or await ask_session(session, question, request, self.timeout_s(question))
         return await self.otherwise(request, question)
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
@@ -58,14 +58,15 @@ class Asker:
         able = [session for session in sessions if _can_be_asked(session, question)]
         if able:
             return self._url_refusal(able[0], question) or await self._first_answer(able, question)
-        if self.may_wait(question) and all(session.face.inbox for session in sessions):
+        if self.may_wait(question) and all(session.profile.inbox for session in sessions):
             principal = sessions[0].caller.principal if sessions else whose.caller
             return self._urls.refusal(principal, question) or await self._inbox.ask(whose, question)
         return await self.ask_operator(question)
 
     async def _first_answer(self, sessions: list[Session], question: Question) -> Answer:
         asking = {
-            asyncio.ensure_future(ask_session(session, question, None, self.patience(question))) for session in sessions
+            asyncio.ensure_future(ask_session(session, question, None, self.timeout_s(question)))
+            for session in sessions
         }
         try:
             while asking:
@@ -95,7 +96,7 @@ class Asker:
         """Whether somebody looks into this inbox: a caller that never asked for news does not."""
         return bool(self._activity.hearing(whose))
 
-    def patience(self, question: Question) -> float:
+    def timeout_s(self, question: Question) -> float:
         """An address is good for a shorter time than a form."""
         plan = self._plan.value
         whole = plan.limits.question_timeout_s

@@ -160,7 +160,7 @@ class Inbox:
         """Put a question into an inbox; None if that server has asked too much already."""
         own = self._waiting.setdefault(whose.caller, {})
         of_server = sum(1 for waiting in own.values() if waiting.server == question.server)
-        if of_server >= self._plan.value.limits.questions_per_server or len(own) >= MAX_PER_CALLER:
+        if of_server >= self._plan.value.limits.pending_questions_per_server or len(own) >= MAX_PER_CALLER:
             if not own:
                 del self._waiting[whose.caller]
             return None

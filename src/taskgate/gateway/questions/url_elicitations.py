@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
@@ -32,7 +32,7 @@ _MINUTE_S: Final = 60.0
 
 
 class UrlElicitations:
-    def __init__(self, plan: Live[Plan], record: Callable[[Entry], None]) -> None:
+    def __init__(self, plan: Live[Plan], record: Callable[[AuditEntry], None]) -> None:
         self._plan = plan
         self._record = record
         self._asked: dict[str, deque[float]] = {}
@@ -66,7 +66,7 @@ class UrlElicitations:
             raise
         finally:
             self._record(
-                Entry(
+                AuditEntry(
                     0, "url_elicitation", principal, server=server, kind="elicitation", reason=outcome, outcome=outcome
                 )
             )
@@ -96,7 +96,7 @@ class UrlElicitations:
             outcome = problem.error_type
             raise
         finally:
-            self._record(Entry(0, "url_elicitation", principal, name=name, kind="elicitation", outcome=outcome))
+            self._record(AuditEntry(0, "url_elicitation", principal, name=name, kind="elicitation", outcome=outcome))
 
     def admit_all(self, principal: str, server: str, asked: Iterable[Mapping[str, Any]]) -> None:
         for params in asked:

@@ -29,7 +29,7 @@ from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.caller_keys import asking_stream
 from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.request_state import Seal, text_of
+from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
     CallFailed,
@@ -39,7 +39,7 @@ from taskgate.ports.upstream import (
     RelayedError,
     Reply,
     Result,
-    StreamNews,
+    StreamNotice,
     UpstreamRequest,
     never_sent,
 )
@@ -55,7 +55,7 @@ Asker = Callable[[Request, Question], Awaitable[Answer]]
 class Relay:
     def __init__(
         self,
-        seal: Seal,
+        state_signer: RequestStateSigner,
         suspended: SuspendedCalls,
         urls: UrlElicitations,
         *,
@@ -65,7 +65,7 @@ class Relay:
         tracing: Tracing | None,
         events: EventHub,
     ) -> None:
-        self._seal = seal
+        self._state_signer = state_signer
         self._suspended = suspended
         self._urls = urls
         self._ask = ask
@@ -100,7 +100,7 @@ class Relay:
         if link is not None:
             return link
         try:
-            return await errand.upstream.link(key, request.face)
+            return await errand.upstream.link(key, request.profile)
         except UpstreamError as problem:
             raise never_sent(errand.upstream.id, problem) from None
 
@@ -129,7 +129,7 @@ class Relay:
         return UpstreamRequest(
             errand.method,
             errand.params,
-            request.face,
+            request.profile,
             errand.timeout_s,
             lambda method, params: self._heard(request, errand.upstream.id, method, params),
             lambda question: self._put(request, question),
@@ -180,11 +180,13 @@ class Relay:
         return wire.join(members)
 
     def _closed(self, request: Request, errand: Errand, kind: str, body: str) -> str:
-        return self._seal.close(kind, request.caller.principal, errand.method, errand.name, errand.upstream.id, body)
+        return self._state_signer.close(
+            kind, request.caller.principal, errand.method, errand.name, errand.upstream.id, body
+        )
 
     async def _next_round(self, request: Request, errand: Errand) -> bytes:
         """A stateless caller comes back with answers."""
-        state = self._seal.open(
+        state = self._state_signer.open(
             text_of(errand.params["requestState"]), request.caller.principal, errand.method, errand.name
         )
         if state.server != errand.upstream.id:
@@ -313,12 +315,12 @@ def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str
     }
 
 
-def streamed(request: Request, news: StreamNews, retry_ms: int | None) -> None:
+def streamed(request: Request, news: StreamNotice, retry_ms: int | None) -> None:
     """An upstream that lets its stream be resumed has a caller who can resume ours."""
     outlet = request.outlet
     if request.session is None or request.answered or not isinstance(outlet, ResumableOutlet):
         return
-    if news is StreamNews.PRIMED:
+    if news is StreamNotice.PRIMED:
         outlet.prime(retry_ms)
     else:
         outlet.pause()

@@ -29,7 +29,7 @@ CHARGED: Final = frozenset({"tools/call", "resources/read", "prompts/get", "comp
 _NO_LIMIT: Final = 1 << 30
 
 
-class Line:
+class ServerQueue:
     """The slots of one server and those who wait for them. A slot is held by whoever entered, until it leaves."""
 
     def __init__(self, server: str, slots: int, max_waiting: int) -> None:
@@ -108,7 +108,7 @@ class Budgets:
     """All budgets of the plan in force. `lines` and `outputs` hold only servers that have one."""
 
     def __init__(self, plan: Plan, now: Callable[[], float] = clock.monotonic) -> None:
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, ServerQueue] = {}
         self.outputs: dict[str, int] = {}
         self.rate: TokenBucket | None = None
         self._levels: dict[str, BucketLevel] = {}
@@ -118,8 +118,8 @@ class Budgets:
     def adopt(self, plan: Plan) -> None:
         """A reload: lines keep those who wait in them."""
         limits = plan.limits
-        rate = limits.calls_per_second
-        self.rate = TokenBucket(rate, max(1.0, limits.burst)) if rate is not None else None
+        rate = limits.calls_per_caller_per_second
+        self.rate = TokenBucket(rate, max(1.0, limits.burst_per_caller)) if rate is not None else None
         budgets = {server: record.budgets for server, record in plan.registry.records.items()}
         self.outputs = {server: b.max_tool_output_bytes for server, b in budgets.items() if b.max_tool_output_bytes}
         slots = {server: b.max_concurrency for server, b in budgets.items() if b.max_concurrency}
@@ -128,7 +128,7 @@ class Budgets:
         for server, count in slots.items():
             line = self.lines.get(server)
             if line is None:
-                self.lines[server] = Line(server, count, limits.queue_per_server)
+                self.lines[server] = ServerQueue(server, count, limits.queue_per_server)
             else:
                 line.resize(count, limits.queue_per_server)
 

@@ -23,21 +23,21 @@ _RESOURCE_MISSING: Final = -32002
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CallerReply:
     body: bytes
     status: int = 200
     retry_after_s: float | None = None
     error_type: str = ""
 
 
-def relayed(request: Request, error: RelayedError) -> Reply:
+def relayed(request: Request, error: RelayedError) -> CallerReply:
     """An upstream's own error passes as it came, but for numbers that the caller's generation does not have."""
     raw, status = error.raw, 200
     if request.generation is Generation.STATELESS:
         if error.code == _RESOURCE_MISSING:
             raw = wire.encode({**wire.parse_strictly(raw), "code": -32602})
         status = _STATELESS_STATUS.get(error.code, 200)
-    return Reply(wire.failure(request.message.id, raw), status, error_type=str(error.code))
+    return CallerReply(wire.failure(request.message.id, raw), status, error_type=str(error.code))
 
 
 def refused(
@@ -46,7 +46,7 @@ def refused(
     message_id: bytes | None,
     generation: Generation,
     facts: Mapping[str, object] | None = None,
-) -> Reply:
+) -> CallerReply:
     """An error of ours, with the number of the caller's generation and a reference that the log has too."""
     correlation_id = secrets.token_hex(8)
     if not isinstance(problem, TooBusy):
@@ -59,15 +59,15 @@ def refused(
         )
     body = error_object(problem, generation, correlation_id, plan.calls.seed_task_codes, plan.features.legacy_numbers)
     code = code_of(problem.error_type)
-    return Reply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)
+    return CallerReply(wire.failure(message_id, body), code.status, problem.retry_after_s, problem.error_type)
 
 
-def broken(fault: Exception, message: Message, generation: Generation) -> Reply:
+def broken(fault: Exception, message: Message, generation: Generation) -> CallerReply:
     """Something in the gateway itself went wrong: the caller gets a reference, the log the rest."""
     correlation_id = secrets.token_hex(8)
     log.error("request failed", correlation_id=correlation_id, method=message.method, exc_info=fault)
     problem = GatewayFault("internal", "Something went wrong inside the gateway; its log says more.")
-    return Reply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
+    return CallerReply(wire.failure(message.id, error_object(problem, generation, correlation_id)))
 
 
 def going_down() -> GatewayFault:

@@ -24,7 +24,7 @@ from taskgate.core.wire import Members, Message, Raw
 from taskgate.gateway.requests.progress import PacedProgress
 from taskgate.gateway.requests.sessions import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
-from taskgate.ports.upstream import CallerFace, LinkKey
+from taskgate.ports.upstream import ClientProfile, LinkKey
 
 _NEVER = float("inf")
 NO_CONVERSATION: Final = "request:"
@@ -55,10 +55,10 @@ class StandIn(Protocol):
 
 class Request:
     __slots__ = (
-        "_face",
         "_looked_for_token",
         "_own_key",
         "_pace",
+        "_profile",
         "_token",
         "answered",
         "arrived",
@@ -66,6 +66,7 @@ class Request:
         "caller",
         "carrier",
         "counted_in",
+        "delivery_mode",
         "envelope",
         "generation",
         "hand_over",
@@ -79,7 +80,6 @@ class Request:
         "outlet",
         "params",
         "promoting",
-        "rung",
         "sent",
         "session",
         "span",
@@ -123,11 +123,11 @@ class Request:
         """The calls that are being answered, while this is one of them."""
         self.inner = False
         """Made by one of our own tools on behalf of the caller."""
-        self.inbox = session.face.inbox if session is not None else False
+        self.inbox = session.profile.inbox if session is not None else False
         """Questions that the caller cannot be asked may wait for it."""
         self.vendor_id = vendor_id
         """Under which id the vendor method that made this call will know its task."""
-        self.rung: Delivery | None = None
+        self.delivery_mode: Delivery | None = None
         self.hand_over: Callable[[Task, float], bytes] | None = None
         self.on_settled: Callable[[bool], None] | None = None
         self.span: Span | None = None
@@ -138,7 +138,7 @@ class Request:
         self._pace: PacedProgress | None = None
         self._token: Raw | None = None
         self._looked_for_token = False
-        self._face: CallerFace | None = None
+        self._profile: ClientProfile | None = None
         self._own_key = ""
 
     def begin(self, waterfall: Waterfall) -> Span:
@@ -163,9 +163,9 @@ class Request:
     def use_inbox(self) -> None:
         self.inbox = True
 
-    def deliver(self, rung: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
+    def deliver(self, delivery_mode: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
         """How long to wait for its result, and what the caller is told when it becomes a task instead."""
-        self.rung, self.hand_over = rung, hand_over
+        self.delivery_mode, self.hand_over = delivery_mode, hand_over
 
     def waits_for(self, question: Callable[[], str | None]) -> None:
         self.open_question = question
@@ -271,20 +271,20 @@ class Request:
         return name if type(name) is str else ""
 
     @property
-    def face(self) -> CallerFace:
+    def profile(self) -> ClientProfile:
         """What upstreams are told about this caller."""
         if self.session is not None:
-            return self.session.face
-        if self._face is None:
+            return self.session.profile
+        if self._profile is None:
             assert self.envelope is not None
             info = self.envelope.client_info
-            self._face = CallerFace(
+            self._profile = ClientProfile(
                 self.envelope.capabilities,
                 wire.raw(info) if info is not None else None,
                 self.envelope.log_level,
                 self.inbox,
             )
-        return self._face
+        return self._profile
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Sealed request state: what a stateless caller carries for us between two rounds of one call.
+"""Signed request state: what a stateless caller carries for us between two rounds of one call.
 
 The caller can read it but not change it: it is signed, bound to the principal, the method and the name that was called, and it
 expires. Nothing secret belongs inside.
@@ -35,7 +35,7 @@ class State(msgspec.Struct, array_like=True):
     nonce: str = ""
 
 
-class Seal:
+class RequestStateSigner:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
@@ -50,8 +50,8 @@ class Seal:
         if type(text) is not str:
             raise refusal
         try:
-            sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            payload, signature = sealed[:-32], sealed[-32:]
+            signed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            payload, signature = signed[:-32], signed[-32:]
             if not hmac.compare_digest(signature, self._sign(payload)):
                 raise refusal
             state = msgspec.json.decode(payload, type=State)

@@ -29,7 +29,7 @@ from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.outlet import Outlet, SessionOutlet
-from taskgate.ports.upstream import CallerFace, LinkKey
+from taskgate.ports.upstream import ClientProfile, LinkKey
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 QUESTION_TIMEOUT_S: Final = 600.0
@@ -57,7 +57,7 @@ class Session:
         """Whether it has called something as a task, so that it can hear how tasks fare although it did not declare it."""
         self.log_level: str | None = None
         self.link_key = LinkKey(Generation.STATEFUL, caller.principal, session_id, place=caller.place)
-        self.face = CallerFace(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
+        self.profile = ClientProfile(opening.capabilities, Raw(wire.encode(opening.client_info)), logs_unasked=True)
         self.in_flight: dict[bytes, asyncio.Task[Any]] = {}
         self.subscriptions: dict[str, str] = {}
         self.watched: set[str] = set()
@@ -78,7 +78,7 @@ class Session:
         if level not in LOG_LEVELS:
             raise CallerError("invalid_params", f"The log level must be one of {', '.join(LOG_LEVELS)}.")
         self.log_level = level
-        self.face = msgspec.structs.replace(self.face, log_level=level)
+        self.profile = msgspec.structs.replace(self.profile, log_level=level)
 
     def wants_log(self, level: str) -> bool:
         return passes_log_level(level, self.log_level)
@@ -121,7 +121,7 @@ class Session:
 
     def use_inbox(self) -> None:
         """Questions that its caller cannot be asked may wait for it."""
-        self.face = msgspec.structs.replace(self.face, inbox=True)
+        self.profile = msgspec.structs.replace(self.profile, inbox=True)
 
     def uses_tasks(self) -> None:
         """Its caller has called something as a task: it can hear how tasks fare. What it is shown follows what it declared."""

@@ -18,9 +18,9 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings, expiry
-from taskgate.core.tasks.happening import Noted, UpstreamTaskKnown
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import may_send
+from taskgate.core.tasks.transition_events import Noted, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, TaskLogged
 from taskgate.gateway.events.hub import EventHub
@@ -34,11 +34,11 @@ from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
-from taskgate.gateway.tasks.task_records import TaskDesk, sent_params
+from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.ports.upstream import (
-    CallerFace,
     CallFailed,
+    ClientProfile,
     ErrorReply,
     InputRequired,
     Link,
@@ -68,7 +68,7 @@ class _Declined(Exception):
 class Attempts:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         questions: TaskQuestions,
         results: TaskResults,
         following: UpstreamTasks,
@@ -81,7 +81,7 @@ class Attempts:
         events: EventHub,
     ) -> None:
         self.following = following
-        self._desk = desk
+        self._records = records
         self._questions = questions
         self._results = results
         self._recheck = recheck
@@ -108,24 +108,24 @@ class Attempts:
             if not self._time_left(sends.task, pause_s):
                 await sends.give_up(problem)
                 return
-            self._desk.store.note(sends.task.id, Noted(_waiting_for(problem)))
+            self._records.store.note(sends.task.id, Noted(_waiting_for(problem)))
             await clock.sleep(pause_s)
 
     async def _begin(self, task: Task) -> TaskSends | None:
         """What is to be sent; None if the task ended meanwhile. A call that was asked something goes on with its answers."""
         if task.request_state is None:
-            return TaskSends(self._desk, self._recheck, task, sent_params(task))
+            return TaskSends(self._records, self._recheck, task, sent_params(task))
         answers = await self._questions.take_up(task)
-        current = await self._desk.store.get(task.id)
+        current = await self._records.store.get(task.id)
         if current is None or current.state.is_terminal:
             return None
         state = Raw(task.request_state) if task.request_state != NO_STATE else None
         given = {key: _given(answer) for key, answer in answers.items()}
-        return TaskSends(self._desk, self._recheck, current, next_params(sent_params(task), given, state))
+        return TaskSends(self._records, self._recheck, current, next_params(sent_params(task), given, state))
 
     def _time_left(self, task: Task, pause_s: float) -> bool:
         until = expiry.try_until_ms(task)
-        return until is None or self._desk.store.now_ms() + pause_s * 1000 < until
+        return until is None or self._records.store.now_ms() + pause_s * 1000 < until
 
     async def _in_turn(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
         """One try, in its turn if the server takes only so many at a time."""
@@ -136,7 +136,7 @@ class Attempts:
         try:
             await line.enter(fair_key_of(task), task.ttl_ms / 1000)
         except CallerError as problem:
-            await self._desk.conclude(task.id, endings.by_error(task, problem))
+            await self._records.conclude(task.id, endings.by_error(task, problem))
             return None
         try:
             return await self._attempt(sends, conversation)
@@ -151,7 +151,7 @@ class Attempts:
             return UpstreamError("upstream_unreachable", f"The server {task.server} is not configured any more.")
         try:
             await self._recheck.prepare(task)
-            link = await upstream.link(conversation.key, conversation.face)
+            link = await upstream.link(conversation.key, conversation.profile)
         except UpstreamError as problem:
             return never_sent(task.server, problem)
         if self._stopped:
@@ -169,7 +169,7 @@ class Attempts:
     async def _send(self, sends: TaskSends, link: Link, conversation: Conversation) -> None:
         task = sends.task
         try:
-            reply = await self._answered(sends, link, self.following.face_for(link, conversation.face))
+            reply = await self._answered(sends, link, self.following.face_for(link, conversation.profile))
         except _Declined:
             reply = _DECLINED
         handle = self.following.handle_in(link, reply)
@@ -180,23 +180,23 @@ class Attempts:
             reply = Result(self._results.cut(task.server, reply.raw))
         await self._results.record(task.id, reply)
 
-    async def _answered(self, sends: TaskSends, link: Link, face: CallerFace) -> Reply:
+    async def _answered(self, sends: TaskSends, link: Link, profile: ClientProfile) -> Reply:
         if self._tracing is None:
-            return await self._rounds(sends, link, sends.params, face)
+            return await self._rounds(sends, link, sends.params, profile)
         # What was intended is what the caller asked; the trace context is our own addition, new with each attempt.
         return await run_traced(
-            self._tracing, sends.task, sends.params, lambda sent, trace: self._rounds(sends, link, sent, face, trace)
+            self._tracing, sends.task, sends.params, lambda sent, trace: self._rounds(sends, link, sent, profile, trace)
         )
 
     async def _rounds(
-        self, sends: TaskSends, link: Link, params: Members, face: CallerFace, trace: Headers = ()
+        self, sends: TaskSends, link: Link, params: Members, profile: ClientProfile, trace: Headers = ()
     ) -> Reply:
         """A stateless upstream may ask in its results; answers go back with the same call."""
         task = sends.task
         first = 2 if task.request_state is not None else 1
 
         async def send(params: Members, _number: int) -> Reply:
-            return await self._recorded(task, link.request(self._outgoing(sends, params, face, trace)))
+            return await self._recorded(task, link.request(self._outgoing(sends, params, profile, trace)))
 
         async def go_on(reply: Reply, _number: int) -> Members | None:
             return await self._next_params(sends, reply)
@@ -242,12 +242,12 @@ class Attempts:
         finally:
             span.over(state, clock.wall())
 
-    def _outgoing(self, sends: TaskSends, params: Members, face: CallerFace, trace: Headers) -> UpstreamRequest:
+    def _outgoing(self, sends: TaskSends, params: Members, profile: ClientProfile, trace: Headers) -> UpstreamRequest:
         task = sends.task
         return UpstreamRequest(
             "tools/call",
             params,
-            face,
+            profile,
             task.execution_budget_ms / 1000,
             lambda method, raw: self._heard(task, method, raw),
             lambda question: self._questions.ask(task.id, question),
@@ -261,7 +261,7 @@ class Attempts:
     def _heard(self, task: Task, method: str, raw: Raw | None) -> None:
         noted = progress_note(method, raw)
         if noted is not None:
-            self._desk.store.note(task.id, noted)
+            self._records.store.note(task.id, noted)
             self._events.publish(ProgressMade(task.id, noted))
         elif method == "notifications/message" and raw is not None:
             self._events.publish(TaskLogged(task.id, raw))
@@ -272,7 +272,7 @@ class Attempts:
 
     async def _follow_new(self, task: Task, link: Link, handle: UpstreamHandle, conversation: Conversation) -> None:
         """Its id is committed before anything else; then its end is waited for."""
-        known = await self._desk.conclude(task.id, UpstreamTaskKnown(handle))
+        known = await self._records.conclude(task.id, UpstreamTaskKnown(handle))
         if known is not None:
             await self.follow(known, conversation, link)
 
@@ -284,7 +284,7 @@ class Attempts:
             return
         if await self.following.to_the_end(task, upstream, conversation, link):
             return
-        forgotten = await self._desk.conclude(task.id, UpstreamTaskKnown(None))
+        forgotten = await self._records.conclude(task.id, UpstreamTaskKnown(None))
         if forgotten is None:
             return
         if may_send(forgotten):
@@ -294,9 +294,9 @@ class Attempts:
 
     async def _lost(self, task: Task, why: str) -> None:
         problem = UpstreamError("upstream_unreachable", why, executed=Executed.MAYBE)
-        current = await self._desk.store.get(task.id)
+        current = await self._records.store.get(task.id)
         if current is not None and not current.state.is_terminal:
-            await self._desk.conclude(task.id, endings.lost(current, problem))
+            await self._records.conclude(task.id, endings.lost(current, problem))
 
 
 def _waiting_for(problem: UpstreamError) -> str:

@@ -11,16 +11,16 @@ from taskgate.core.generations import Generation
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.events.events import ConversationIdle
 from taskgate.gateway.events.hub import EventHub
-from taskgate.ports.upstream import CallerFace, LinkKey
+from taskgate.ports.upstream import ClientProfile, LinkKey
 
 RESUMED: Final = "resume-"
-EVERYTHING: Final = CallerFace({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}})
+EVERYTHING: Final = ClientProfile({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}})
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     key: LinkKey
-    face: CallerFace
+    profile: ClientProfile
     declared: Mapping[str, Any] | None = None
     """What the caller itself said it can do; None once nobody knows any more."""
 

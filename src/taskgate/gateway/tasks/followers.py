@@ -18,7 +18,7 @@ from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import Answer, Question, can_answer
-from taskgate.core.tasks import stateful_face
+from taskgate.core.tasks import stateful_projection
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.events import ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
@@ -29,7 +29,7 @@ from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.progress import PacedProgress
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session, SessionTable
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
 
 
@@ -42,14 +42,14 @@ class Listening(Protocol):
 class Followers:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         sessions: SessionTable,
         conversations: OpenConversations,
         urls: UrlElicitations,
         listens: Callable[[str], Sequence[Listening]],
         events: EventHub,
     ) -> None:
-        self._desk = desk
+        self._records = records
         self._sessions = sessions
         self._conversations = conversations
         self._urls = urls
@@ -157,7 +157,7 @@ class Followers:
         params = None
         for session in self._sessions_of(task):
             if speaks_tasks(session.version) and (session.task_aware or session.used_tasks):
-                params = params or wire.encode(stateful_face.task_object(task, self._desk.poll_ms(task)))
+                params = params or wire.encode(stateful_projection.task_object(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
         if self.is_listened_to(task.id):
             telling = asyncio.get_running_loop().create_task(self._tell(task))
@@ -165,7 +165,7 @@ class Followers:
             telling.add_done_callback(self._telling.discard)
 
     async def _tell(self, task: Task) -> None:
-        detailed = await self._desk.detailed(task)
+        detailed = await self._records.detailed(task)
         detailed.pop("resultType", None)
         params = wire.encode(detailed)
         for listen in self._listens(task.id):

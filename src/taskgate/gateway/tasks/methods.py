@@ -11,20 +11,20 @@ from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, missing_capability, strip_result
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import Answer
-from taskgate.core.tasks import stateful_face
-from taskgate.core.tasks.happening import Cancelled
+from taskgate.core.tasks import stateful_projection
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
+from taskgate.core.tasks.transition_events import Cancelled
 from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.request_state import Seal
+from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_records import TaskDesk
-from taskgate.gateway.tasks.upstream_listing import ALIAS, ForeignTasks
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.upstream_listing import ALIAS, UpstreamListing
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import RelayedError
 
@@ -40,34 +40,34 @@ PARTIAL_META: Final = "taskgate/partial"
 class TaskMethods:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         runs: Runs,
         questions: TaskQuestions,
-        foreign: ForeignTasks,
+        upstream_listing: UpstreamListing,
         followers: Followers,
         conversations: OpenConversations,
-        seal: Seal,
+        state_signer: RequestStateSigner,
     ) -> None:
         self.draining = False
         """The gateway is going down: replies are not held any longer."""
-        self._desk = desk
+        self._records = records
         self._runs = runs
         self._questions = questions
-        self._foreign = foreign
+        self._upstream_listing = upstream_listing
         self._followers = followers
         self._conversations = conversations
-        self._seal = seal
+        self._state_signer = state_signer
         self._polls: dict[str, tuple[float, float, int]] = {}
 
     def drain(self) -> None:
         self.draining = True
-        self._desk.board.wake_all()
+        self._records.changes.wake_all()
 
     async def get(self, request: Request) -> bytes:
         self._check_extension(request)
         if _is_alias(request):
-            return await self._foreign.relay(request, "tasks/get", request.params["taskId"])
-        task = await self._desk.find(request, request.params.get("taskId"))
+            return await self._upstream_listing.relay(request, "tasks/get", request.params["taskId"])
+        task = await self._records.find(request, request.params.get("taskId"))
         self._demand(task, RunOn.DEMAND)
         task = await self._held_if_early(request, task)
         self._demand(task, RunOn.DEMAND)
@@ -75,19 +75,19 @@ class TaskMethods:
 
     async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
         if request.generation is Generation.STATEFUL:
-            return stateful_face.task_object(task, self._desk.poll_ms(task))
-        return await self._desk.detailed(task)
+            return stateful_projection.task_object(task, self._records.poll_ms(task))
+        return await self._records.detailed(task)
 
     async def _held_if_early(self, request: Request, task: Task) -> Task:
         """A poll that comes earlier than it was told to is held until something changes or its time has come."""
         if task.state.is_terminal or task.state is TaskState.INPUT_REQUIRED:
             self._polls.pop(task.id, None)
             return task
-        now, interval = clock.monotonic(), self._desk.poll_ms(task) / 1000
+        now, interval = clock.monotonic(), self._records.poll_ms(task) / 1000
         last = self._noticed_poll(task.id, now)
         wait = interval * EARLY - (now - last)
-        if last and wait > 0 and await self._desk.board.next_change(task.id, min(wait, interval)):
-            return await self._desk.find(request, task.id)
+        if last and wait > 0 and await self._records.changes.next_change(task.id, min(wait, interval)):
+            return await self._records.find(request, task.id)
         return task
 
     def _noticed_poll(self, task_id: str, now: float) -> float:
@@ -116,8 +116,8 @@ class TaskMethods:
     async def result(self, request: Request) -> bytes:
         """Blocks until the end; a stream keeps the connection alive meanwhile, and carries the task's questions."""
         if _is_alias(request):
-            return await self._foreign.relay(request, "tasks/result", request.params["taskId"])
-        task = await self._desk.find(request, request.params.get("taskId"))
+            return await self._upstream_listing.relay(request, "tasks/result", request.params["taskId"])
+        task = await self._records.find(request, request.params.get("taskId"))
         self._demand(task, RunOn.RESULT)
         self._followers.waits(task.id, request)
         try:
@@ -135,15 +135,15 @@ class TaskMethods:
             left = end - clock.monotonic()
             if left <= 0 or self.draining:
                 return task
-            if not await self._desk.board.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
+            if not await self._records.changes.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
                 request.outlet.hold_open()
-            task = await self._desk.find(request, task.id)
+            task = await self._records.find(request, task.id)
             self._demand(task, RunOn.RESULT)
         return task
 
     async def final(self, request: Request, task: Task) -> bytes:
         """Exactly what the call itself would have answered, with a note of which task it belongs to."""
-        body = await self._desk.result_bytes(task)
+        body = await self._records.result_bytes(task)
         if task.outcome is not None and body is not None:
             if task.outcome.kind is OutcomeKind.ERROR:
                 raise RelayedError(body, wire.parse_strictly(body)["code"])
@@ -157,23 +157,23 @@ class TaskMethods:
     async def cancel(self, request: Request) -> bytes:
         self._check_extension(request)
         if _is_alias(request):
-            return await self._foreign.relay(request, "tasks/cancel", request.params["taskId"])
-        task = await self._desk.find(request, request.params.get("taskId"))
+            return await self._upstream_listing.relay(request, "tasks/cancel", request.params["taskId"])
+        task = await self._records.find(request, request.params.get("taskId"))
         stateless = request.generation is Generation.STATELESS
         if task.state.is_terminal:
             if stateless:
                 return b'{"resultType":"complete"}'
-            raise CallerError("task_finished", f"This task has ended already, as {stateful_face.status(task)}.")
+            raise CallerError("task_finished", f"This task has ended already, as {stateful_projection.status(task)}.")
         reason = request.params.get("reason")
         task = await self.cancel_task(task, reason if type(reason) is str else None)
         if stateless:
             return b'{"resultType":"complete"}'
-        return wire.encode(stateful_face.task_object(task, self._desk.poll_ms(task)))
+        return wire.encode(stateful_projection.task_object(task, self._records.poll_ms(task)))
 
     async def cancel_task(self, task: Task, reason: str | None) -> Task:
-        cancelled = await self._desk.advance(task.id, Cancelled(reason[:200] if reason else None))
+        cancelled = await self._records.advance(task.id, Cancelled(reason[:200] if reason else None))
         if cancelled is None:
-            current = await self._desk.store.get(task.id)
+            current = await self._records.store.get(task.id)
             if current is None or current.state is not TaskState.CANCELLED:
                 raise CallerError("task_finished", "This task has ended already.")
             return current
@@ -183,7 +183,7 @@ class TaskMethods:
     async def update(self, request: Request) -> bytes:
         """Answers from a stateless caller; unknown and answered keys are ignored."""
         self._check_extension(request)
-        task = await self._desk.find(request, request.params.get("taskId"))
+        task = await self._records.find(request, request.params.get("taskId"))
         responses = request.params.get("inputResponses")
         if type(responses) is not dict:
             raise CallerError("invalid_params", 'tasks/update needs "inputResponses", an object.')
@@ -201,28 +201,30 @@ class TaskMethods:
         rows: list[dict[str, Any]] = []
         if not server:
             key = conversation_key(request)
-            page = await own_tasks(self._desk.store, self._conversations, key, after=after or None, limit=limit)
-            rows = [stateful_face.list_row(task, self._desk.poll_ms(task)) for task in page.tasks]
+            page = await own_tasks(self._records.store, self._conversations, key, after=after or None, limit=limit)
+            rows = [stateful_projection.list_row(task, self._records.poll_ms(task)) for task in page.tasks]
             if page.after is not None:
                 return wire.encode({"tasks": rows, "nextCursor": self._cursor(request, "", page.after)})
             after = ""
-        foreign = await self._foreign.page(request, (server, after), limit - len(rows))
-        result: dict[str, Any] = {"tasks": rows + foreign.rows}
-        if foreign.next is not None:
-            result["nextCursor"] = self._cursor(request, *foreign.next)
-        if foreign.failed:
-            result["_meta"] = {PARTIAL_META: foreign.failed}
+        upstream_listing = await self._upstream_listing.page(request, (server, after), limit - len(rows))
+        result: dict[str, Any] = {"tasks": rows + upstream_listing.rows}
+        if upstream_listing.next is not None:
+            result["nextCursor"] = self._cursor(request, *upstream_listing.next)
+        if upstream_listing.failed:
+            result["_meta"] = {PARTIAL_META: upstream_listing.failed}
         return wire.encode(result)
 
     def _cursor(self, request: Request, server: str, after: str) -> str:
-        return self._seal.close("list", request.caller.principal, "tasks/list", caller_key(request), server, after)
+        return self._state_signer.close(
+            "list", request.caller.principal, "tasks/list", caller_key(request), server, after
+        )
 
     def _position(self, request: Request) -> tuple[str, str]:
         cursor = request.params.get("cursor")
         if cursor is None:
             return "", ""
         try:
-            state = self._seal.open(cursor, request.caller.principal, "tasks/list", caller_key(request))
+            state = self._state_signer.open(cursor, request.caller.principal, "tasks/list", caller_key(request))
         except CallerError:
             text = "This cursor is not one of ours, or is too old; start again without a cursor."
             raise CallerError("invalid_cursor", text) from None

@@ -1,7 +1,7 @@
 """A call in flight becomes a task when its caller has waited long enough.
 
 Nothing runs beside an ordinary call but a timer. When it fires, the call is written down as already sent, the caller gets its reply
-by the ladder, and the same coroutine that carried the call brings its result to the store instead of to the caller.
+by the parts, and the same coroutine that carried the call brings its result to the store instead of to the caller.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import complete
 from taskgate.core.questions import Answer, Question
-from taskgate.core.tasks import endings, stateful_face, stateless_face
-from taskgate.core.tasks.birth import AlreadySent
-from taskgate.core.tasks.happening import Cancelled, UpstreamTaskKnown
+from taskgate.core.tasks import endings, stateful_projection, stateless_projection
+from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.tasks.transition_events import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ProgressMade
 from taskgate.gateway.events.hub import EventHub
@@ -34,17 +34,17 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
-from taskgate.gateway.tasks.shared_timer import Line
-from taskgate.gateway.tasks.task_records import NewCall, TaskDesk, sent_params
+from taskgate.gateway.tasks.shared_timer import TimerQueue
+from taskgate.gateway.tasks.task_records import NewCall, TaskRecords, sent_params
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class PromotionParts:
     """What it takes to make a task of a call that is under way."""
 
-    desk: TaskDesk
+    records: TaskRecords
     runs: Runs
     conversations: Conversations
     questions: TaskQuestions
@@ -56,20 +56,36 @@ class Ladder:
 
 
 class Promotion:
-    """The ladder under one plain call."""
+    """The parts under one plain call."""
 
-    __slots__ = ("_call", "_ladder", "_let_go", "_line", "_request", "_rung", "_started", "_work", "in_line", "task")
+    __slots__ = (
+        "_call",
+        "_delivery_mode",
+        "_let_go",
+        "_line",
+        "_parts",
+        "_request",
+        "_started",
+        "_work",
+        "in_line",
+        "task",
+    )
 
     def __init__(
-        self, ladder: Ladder, request: Request, call: Callable[[], NewCall], rung: Delivery, line: Line | None
+        self,
+        parts: PromotionParts,
+        request: Request,
+        call: Callable[[], NewCall],
+        delivery_mode: Delivery,
+        line: TimerQueue | None,
     ) -> None:
         self.task: Task | None = None
         self.in_line = False
         """Whether the call still waits for a slot of its server: then nothing was sent yet."""
-        self._ladder = ladder
+        self._parts = parts
         self._request = request
         self._call = call
-        self._rung = rung
+        self._delivery_mode = delivery_mode
         self._line = line
         self._started = clock.monotonic()
         self._work: asyncio.Task[None] | None = None
@@ -87,32 +103,36 @@ class Promotion:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
         request, call = self._request, self._call()
         waits, carrier = self.in_line, request.carrier
-        sent_ms = self._ladder.desk.store.now_ms() - int((clock.monotonic() - self._started) * 1000)
+        sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._started) * 1000)
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms)
         try:
-            task, _ = await self._ladder.desk.accept(request, call, sent=None if waits else sent)
+            task, _ = await self._parts.records.accept(request, call, sent=None if waits else sent)
         except TaskgateError as problem:
             log.warning("call not promoted", tool=call.wire_name, why=problem.message)
             return
         self.task = task
-        self._ladder.conversations.remember(task.id, Conversation(request.link_key, request.face, request.capabilities))
+        self._parts.conversations.remember(
+            task.id, Conversation(request.link_key, request.profile, request.capabilities)
+        )
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
-            self._ladder.runs.adopt(task, carrier)
-        request.became(_StandIn(self._ladder, task, request, call.params))
-        await self._ladder.adopt_questions(task, request)
+            self._parts.runs.adopt(task, carrier)
+        request.became(_StandIn(self._parts, task, request, call.params))
+        await self._parts.adopt_questions(task, request)
         await self._answer(task)
         if waits:
             # Nothing was sent: the run stands in line by itself, and the one who waited so far is let go.
             self._let_go = True
-            self._ladder.runs.start(task)
+            self._parts.runs.start(task)
             if carrier is not None:
                 carrier.cancel()
 
     async def _answer(self, task: Task) -> None:
         waited_s = clock.monotonic() - self._started
         try:
-            await self._request.answer_early(handed_over(self._request, task, self._ladder.desk, self._rung, waited_s))
+            await self._request.answer_early(
+                handed_over(self._request, task, self._parts.records, self._delivery_mode, waited_s)
+            )
         except Exception as fault:
             # Around one reply: the caller may be gone, but the call is a task now and goes on.
             log.info("handle not delivered", task=task.id, exc_info=fault)
@@ -143,88 +163,88 @@ class Promotion:
     async def finish(self, task: Task, result: bytes, handle: UpstreamHandle | None) -> None:
         """The call that became a task has its result; or the upstream's own task, which is followed from here on."""
         if handle is None:
-            await self._ladder.results.record(task.id, Result(result))
+            await self._parts.results.record(task.id, Result(result))
             return
-        known = await self._ladder.desk.conclude(task.id, UpstreamTaskKnown(handle))
+        known = await self._parts.records.conclude(task.id, UpstreamTaskKnown(handle))
         if known is not None:
-            self._ladder.runs.hand_back(known)
-            self._ladder.runs.follow(known)
+            self._parts.runs.hand_back(known)
+            self._parts.runs.follow(known)
 
     async def fail(self, task: Task, problem: Exception) -> None:
         if isinstance(problem, RelayedError):
-            await self._ladder.results.record(task.id, ErrorReply(problem.raw, problem.code), judged=True)
+            await self._parts.results.record(task.id, ErrorReply(problem.raw, problem.code), judged=True)
         elif isinstance(problem, UpstreamError):
             await self._again_or_lost(task, problem)
         elif isinstance(problem, TaskgateError):
-            await self._ladder.desk.conclude(task.id, endings.by_error(task, problem))
+            await self._parts.records.conclude(task.id, endings.by_error(task, problem))
 
     async def _again_or_lost(self, task: Task, problem: UpstreamError) -> None:
         """Contact was lost after the call became a task: from here on it is like any other task."""
-        sends = TaskSends(self._ladder.desk, self._ladder.recheck, task, sent_params(task))
-        if await _ran_before(self._ladder.desk, task.id, self._request):
+        sends = TaskSends(self._parts.records, self._parts.recheck, task, sent_params(task))
+        if await _ran_before(self._parts.records, task.id, self._request):
             await sends.give_up(problem)
         elif await sends.after_failure(problem):
-            current = await self._ladder.desk.store.get(task.id) or task
-            self._ladder.runs.hand_back(current)
-            self._ladder.runs.start(current)
+            current = await self._parts.records.store.get(task.id) or task
+            self._parts.runs.hand_back(current)
+            self._parts.runs.start(current)
 
     async def broken_off(self) -> bool:
         """Whoever carried the call was stopped. True if the call had become a task and its caller has a reply already."""
         task = await self.over()
         if task is None:
             return False
-        if self._ladder.runs.closing or self._let_go:
+        if self._parts.runs.closing or self._let_go:
             return True
         # Stopped by the caller in the very moment of promotion; a cancel of the task itself has been written before.
-        if await self._ladder.desk.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
-            await self._ladder.desk.store.told_upstream(task.id)
+        if await self._parts.records.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
+            await self._parts.records.store.told_upstream(task.id)
         return True
 
 
 class _StandIn:
     """Takes the caller's place once it has its reply."""
 
-    def __init__(self, ladder: Ladder, task: Task, request: Request, params: Members) -> None:
-        self._desk = ladder.desk
-        self._questions = ladder.questions
-        self._events = ladder.events
+    def __init__(self, parts: PromotionParts, task: Task, request: Request, params: Members) -> None:
+        self._records = parts.records
+        self._questions = parts.questions
+        self._events = parts.events
         self._task_id = task.id
         self._request = request
-        self._sends = TaskSends(ladder.desk, ladder.recheck, task, params)
+        self._sends = TaskSends(parts.records, parts.recheck, task, params)
 
     def heard(self, method: str, params: Raw | None) -> None:
         noted = progress_note(method, params)
         if noted is not None:
-            self._desk.store.note(self._task_id, noted)
+            self._records.store.note(self._task_id, noted)
             self._events.publish(ProgressMade(self._task_id, noted))
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question, self._request.asked_state)
 
     async def refused(self) -> None:
-        if not await _ran_before(self._desk, self._task_id, self._request):
+        if not await _ran_before(self._records, self._task_id, self._request):
             await self._sends.refused()
 
     async def sends_again(self) -> None:
-        if not await _ran_before(self._desk, self._task_id, self._request):
+        if not await _ran_before(self._records, self._task_id, self._request):
             await self._sends.sends_again()
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
         await self._sends.next_round(params, state)
 
 
-async def _ran_before(desk: TaskDesk, task_id: str, request: Request) -> bool:
+async def _ran_before(records: TaskRecords, task_id: str, request: Request) -> bool:
     """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
-    task = await desk.store.get(task_id)
+    task = await records.store.get(task_id)
     return request.asked_state is not None and task is not None and task.request_state is None
 
 
-def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, waited_s: float) -> bytes:
+def handed_over(request: Request, task: Task, records: TaskRecords, delivery_mode: Delivery, waited_s: float) -> bytes:
     """What the caller gets instead of the result: a handle if it knows tasks, else a sentence."""
     if request.hand_over is not None:
         return request.hand_over(task, waited_s)
-    if rung.form is Form.HANDLE:
-        return wire.encode(task_handle(request, task, desk))
+    if delivery_mode.form is Form.HANDLE:
+        return wire.encode(task_handle(request, task, records))
     for_people = task.state is TaskState.AWAITING_APPROVAL
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, for_people=for_people)
     question = request.open_question() if request.open_question is not None else None
@@ -236,8 +256,8 @@ def handed_over(request: Request, task: Task, desk: TaskDesk, rung: Delivery, wa
     return complete(result) if request.generation is Generation.STATELESS else result
 
 
-def task_handle(request: Request, task: Task, desk: TaskDesk) -> dict[str, Any]:
-    poll = desk.poll_ms(task)
+def task_handle(request: Request, task: Task, records: TaskRecords) -> dict[str, Any]:
+    poll = records.poll_ms(task)
     if request.generation is Generation.STATELESS:
-        return stateless_face.create_result(task, poll)
-    return stateful_face.create_result(task, poll)
+        return stateless_projection.create_result(task, poll)
+    return stateful_projection.create_result(task, poll)

@@ -18,13 +18,13 @@ from taskgate.core import wire
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, not_supported, unanswered
-from taskgate.core.tasks.happening import InputAsked, InputSettled
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import InputAsked, InputSettled
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.events import TaskStreamOpened
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import TaskQuestion
 
 EXPIRY_S: Final = 600.0
@@ -63,7 +63,7 @@ class _Put:
 class TaskQuestions:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         urls: UrlElicitations,
         events: EventHub,
         *,
@@ -71,7 +71,7 @@ class TaskQuestions:
         keep: Keeper,
         expiry_s: Callable[[Question], float],
     ) -> None:
-        self._desk = desk
+        self._records = records
         self._urls = urls
         self._ask_on_stream = push
         self._keep = keep
@@ -109,15 +109,15 @@ class TaskQuestions:
         loop = asyncio.get_running_loop()
         futures = {key: loop.create_future() for key in asked}
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
-        now_ms = self._desk.store.now_ms()
+        now_ms = self._records.store.now_ms()
         stored = tuple(
             stored_question(key, question, now_ms, self._expiry_s(question)) for key, question in asked.items()
         )
         message = asked_message(next(iter(asked.values())))
         try:
             # A stateless server asks in its answer: what was sent to it has been dealt with.
-            happening = InputAsked(tuple(asked), message, request_state, ends_round=request_state is not None)
-            task = await self._desk.advance(task_id, happening, questions=stored)
+            event = InputAsked(tuple(asked), message, request_state, ends_round=request_state is not None)
+            task = await self._records.advance(task_id, event, questions=stored)
             if task is None:
                 return {}
             return await self._collect(task, asked, futures)
@@ -128,7 +128,7 @@ class TaskQuestions:
     async def _refused(self, task_id: str, asked: Mapping[str, Question]) -> dict[str, Answer]:
         """Addresses that nobody may be shown: their server is answered at once, and the task never asks them."""
         urls = {key: question for key, question in asked.items() if question.is_url or question.is_list}
-        task = await self._desk.store.get(task_id) if urls else None
+        task = await self._records.store.get(task_id) if urls else None
         if task is None:
             return {}
         judged = {key: self._urls.refusal(task.principal, question) for key, question in urls.items()}
@@ -136,7 +136,7 @@ class TaskQuestions:
 
     async def take_up(self, task: Task) -> dict[str, Answer]:
         """After a restart: wait for the questions that are still open, and add the answers that came before it."""
-        store = self._desk.store
+        store = self._records.store
         given = {asked.key: asked.answer for asked in await store.questions(task.id, answered=True)}
         answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
         asked = {stored.key: _question_of(stored, task.id) for stored in await store.questions(task.id)}
@@ -171,7 +171,7 @@ class TaskQuestions:
                 self._puts.pop(task.id, None)
         left = tuple(key for key, future in futures.items() if not future.done())
         if left:
-            await self._desk.advance(task.id, InputSettled(left))
+            await self._records.advance(task.id, InputSettled(left))
         return answers
 
     def _put(self, task: Task, key: str, question: Question) -> _Put:
@@ -206,10 +206,10 @@ class TaskQuestions:
 
     async def _settled(self, task_id: str, key: str, answer: Answer) -> None:
         """An answered question disappears from the task at once, not only when all are answered; the answer is kept."""
-        task = await self._desk.store.get(task_id)
+        task = await self._records.store.get(task_id)
         if task is not None and key in task.question_keys:
             answers = {key: answer.result} if answer.result is not None else {}
-            await self._desk.advance(task_id, InputSettled((key,)), answers=answers)
+            await self._records.advance(task_id, InputSettled((key,)), answers=answers)
 
     def _push(self, put: _Put) -> bool:
         """Ask on a stream of the caller's, in place of where it was asked before. True if somebody reads that stream."""

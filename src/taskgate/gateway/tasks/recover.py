@@ -13,12 +13,12 @@ from typing import Final, assert_never
 from taskgate import clock
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.tasks import endings, recovery
-from taskgate.core.tasks.happening import ApprovalExpired, InputSettled
 from taskgate.core.tasks.recovery import Action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
+from taskgate.core.tasks.transition_events import ApprovalExpired, InputSettled
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.telemetry.logs import log
 
@@ -26,15 +26,15 @@ PAGE: Final = 500
 
 
 class Recovery:
-    def __init__(self, desk: TaskDesk, runs: Runs, approval_due: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, records: TaskRecords, runs: Runs, approval_due: Callable[[str], Awaitable[None]]) -> None:
         """`approval_due` carries out what the end of an approval's time means."""
-        self._desk = desk
+        self._records = records
         self._runs = runs
         self._approval_due = approval_due
 
     async def take_over(self) -> int:
         """At start: every open task of an owner that is gone is classified and moved on."""
-        store, began = self._desk.store, clock.monotonic()
+        store, began = self._records.store, clock.monotonic()
         await store.claim()
         if store.is_restored:
             log.warning(
@@ -48,17 +48,17 @@ class Recovery:
             count, after = count + len(tasks), tasks[-1].id
         if store.is_restored:
             await store.accept_restored()
-        self._desk.recount(await store.open_count())
+        self._records.recount(await store.open_count())
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
         return count
 
     async def _move_on(self, task: Task) -> None:
-        store = self._desk.store
+        store = self._records.store
         action = recovery.next_action(task, store.now_ms(), restored=store.is_restored)
         match action:
             case Action.LEAVE_TO_A_PERSON:
-                await self._desk.conclude(task.id, endings.restored(task))
+                await self._records.conclude(task.id, endings.restored(task))
             case Action.RUN | Action.RESEND:
                 self._runs.start(task)
             case Action.RECHECK_THEN_RUN:
@@ -70,11 +70,11 @@ class Recovery:
             case Action.EXPIRE_APPROVAL:
                 await self.expire(task)
             case Action.REPORT_UNKNOWN | Action.REPORT_FAILED:
-                await self._desk.conclude(task.id, endings.lost(task, _lost(task)))
+                await self._records.conclude(task.id, endings.lost(task, _lost(task)))
             case Action.WITHDRAW_THEN_RESEND:
                 self._runs.start(await self._withdrawn(task))
             case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
-                await self._desk.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
+                await self._records.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
             case Action.TELL_UPSTREAM_CANCELLED:
                 await self._runs.cancel(task, CancelNote())
             case Action.KEEP_WAITING_FOR_INPUT:
@@ -90,7 +90,7 @@ class Recovery:
     async def _withdrawn(self, task: Task) -> Task:
         if not task.question_keys:
             return task
-        return await self._desk.conclude(task.id, InputSettled(task.question_keys)) or task
+        return await self._records.conclude(task.id, InputSettled(task.question_keys)) or task
 
     async def expire(self, task: Task) -> None:
         if task.approval_id is not None:
@@ -100,28 +100,28 @@ class Recovery:
         if task.state is TaskState.APPROVED:
             text = "The approval of this call was not used in time. The tool was not run."
         error = endings.by_error(task, CallerError("approval_expired", text)).error
-        await self._desk.conclude(task.id, ApprovalExpired(error, text))
+        await self._records.conclude(task.id, ApprovalExpired(error, text))
 
     async def enforce_clocks(self) -> None:
         """Deadlines are facts in the store; this only carries out what they say."""
-        due = await self._desk.store.due(PAGE)
+        due = await self._records.store.due(PAGE)
         for task_id in due.approvals:
-            task = await self._desk.store.get(task_id)
+            task = await self._records.store.get(task_id)
             if task is not None:
                 await self.expire(task)
         for approval_id in due.holds:
             await self._approval_due(approval_id)
         for task_id in due.executions:
-            task = await self._desk.store.get(task_id)
+            task = await self._records.store.get(task_id)
             if task is not None and not task.state.is_terminal:
-                ended = await self._desk.advance(task_id, endings.past_deadline(task))
+                ended = await self._records.advance(task_id, endings.past_deadline(task))
                 await self._runs.cancel(ended or task, CancelNote())
 
     async def sweep(self) -> None:
         for _ in range(20):
-            swept = await self._desk.store.sweep()
+            swept = await self._records.store.sweep()
             for task in swept.expired:
-                self._desk.board.expired(task)
+                self._records.changes.expired(task)
             if not swept.tasks and not swept.events and not swept.approvals:
                 return
 

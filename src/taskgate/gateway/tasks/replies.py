@@ -7,12 +7,12 @@ from collections.abc import Callable
 from taskgate.core import wire
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.happening import ErrorCame, Noted, ResultCame
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.upstream import ErrorReply, Reply
 
 
@@ -21,14 +21,14 @@ class TaskResults:
 
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         followers: Followers,
         urls: UrlElicitations,
         *,
         cut: Callable[[str, bytes], bytes],
         check_output: Callable[[Task, bytes], bytes],
     ) -> None:
-        self._desk = desk
+        self._records = records
         self._followers = followers
         self._urls = urls
         self._cut = cut
@@ -43,18 +43,18 @@ class TaskResults:
         if isinstance(reply, ErrorReply):
             unfit = None if judged else await self._unfit(task_id, reply)
             ending = unfit or ErrorCame(reply.raw, error_message(reply.raw), Executed.YES)
-            await self._desk.conclude(task_id, ending)
+            await self._records.conclude(task_id, ending)
             return
         raw = reply.raw
-        task = await self._desk.store.get(task_id)
+        task = await self._records.store.get(task_id)
         if task is not None:
             raw = self._check_output(task, raw)
         failed = is_error(raw)
-        await self._desk.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
+        await self._records.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
 
     async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
         """What to keep instead of an error that wants an address opened which nobody may be shown."""
-        task = await self._desk.store.get(task_id) if reply.code == URL_REQUIRED else None
+        task = await self._records.store.get(task_id) if reply.code == URL_REQUIRED else None
         if task is None:
             return None
         origin = self._followers.origin(task.id)

@@ -19,7 +19,7 @@ from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
@@ -28,14 +28,14 @@ from taskgate.telemetry.logs import log
 class Runs:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         attempts: Attempts,
         conversations: Conversations,
         upstreams: Live[Mapping[str, Upstream]],
         events: EventHub,
     ) -> None:
         self.closing = False
-        self._desk = desk
+        self._records = records
         self._attempts = attempts
         self._conversations = conversations
         self._upstreams = upstreams
@@ -95,10 +95,10 @@ class Runs:
             log.error("task run could not be recorded", task=task.id, why=problem.message)
         except Exception as fault:  # one task run: nobody else would ever end the task
             log.error("task run failed", task=task.id, exc_info=fault)
-            current = await self._desk.store.get(task.id) or task
+            current = await self._records.store.get(task.id) or task
             executed = Executed.MAYBE if current.may_have_been_sent else Executed.NO
             text = "Something went wrong inside the gateway while running this task; its log says more."
-            await self._desk.conclude(
+            await self._records.conclude(
                 task.id, endings.by_error(task, GatewayFault("internal", text, executed=executed))
             )
 
@@ -126,7 +126,7 @@ class Runs:
             if task.upstream_handle is not None and upstream is not None:
                 await self._attempts.following.cancel_upstream(task, upstream, conversation)
             if task.cancel_owed:
-                await self._desk.store.told_upstream(task.id)
+                await self._records.store.told_upstream(task.id)
         finally:
             self._conversations.let_go(conversation)
 
@@ -145,7 +145,7 @@ class Runs:
         """At shutdown: let calls end that are out, unless their upstream keeps them as tasks. The rest waits for the next start."""
         waiting = []
         for task_id, run in list(self._running.items()):
-            task = await self._desk.store.get(task_id)
+            task = await self._records.store.get(task_id)
             sent = task is not None and task.may_have_been_sent and not task.state.is_terminal
             if (
                 task is not None

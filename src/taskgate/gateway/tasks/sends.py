@@ -14,11 +14,11 @@ from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.evidence import Cure, judge
 from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.happening import AttemptVoided, Happening, InputAsked, InputSettled
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import MayNotRepeat, may_send
+from taskgate.core.tasks.transition_events import AttemptVoided, InputAsked, InputSettled, TransitionEvent
 from taskgate.core.wire import Members
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import Intended, Stopped
 from taskgate.ports.upstream import CallFailed
 
@@ -30,7 +30,7 @@ class Recheck(Protocol):
         """Bring up to date what the check will look at. Raises UpstreamError if the server cannot be asked."""
         ...
 
-    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> Happening | None:
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> TransitionEvent | None:
         """Runs inside the transaction that writes the intent. None lets the call go; otherwise what ends it."""
         ...
 
@@ -45,12 +45,12 @@ class NotSent(UpstreamError):
 class TaskSends:
     """Implements the port `SendLog` for one task."""
 
-    def __init__(self, desk: TaskDesk, recheck: Recheck, task: Task, params: Members) -> None:
+    def __init__(self, records: TaskRecords, recheck: Recheck, task: Task, params: Members) -> None:
         self.task = task
         """The task as it was when it was last looked at."""
         self.params = params
         """What is sent in the present round."""
-        self._desk = desk
+        self._records = records
         self._recheck = recheck
 
     def prepare(self, params: Members) -> None:
@@ -61,16 +61,16 @@ class TaskSends:
         """Write the intent. Raises NotSent if nothing may be sent."""
         byte_hash = hashlib.sha256(wire.join(self.params)).hexdigest()
         task = self.task
-        intended = await self._desk.patiently(
-            lambda: self._desk.store.intend(task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck)
+        intended = await self._records.patiently(
+            lambda: self._records.store.intend(task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck)
         )
         match intended:
             case Intended(task=sent):
                 self.task = sent
-                self._desk.board.changed(sent)
+                self._records.changes.changed(sent)
                 return
             case Stopped(task=stopped):
-                self._desk.moved(stopped)
+                self._records.moved(stopped)
             case MayNotRepeat():
                 await self.give_up(NotSent())
             case _:
@@ -79,25 +79,25 @@ class TaskSends:
 
     async def refused(self) -> None:
         """What was sent last is proven not to have been executed."""
-        self.task = await self._desk.conclude(self.task.id, AttemptVoided()) or self.task
+        self.task = await self._records.conclude(self.task.id, AttemptVoided()) or self.task
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
         """The server answered with questions, which have been answered: write the intent of the next round."""
-        current = await self._desk.store.get(self.task.id)
+        current = await self._records.store.get(self.task.id)
         if current is not None and not current.between_rounds and not current.state.is_terminal:
             # None of the questions could be put to anybody, so nothing says yet that the round is over.
-            await self._desk.conclude(current.id, InputAsked((), None, state, ends_round=True))
-            await self._desk.conclude(current.id, InputSettled(()))
+            await self._records.conclude(current.id, InputAsked((), None, state, ends_round=True))
+            await self._records.conclude(current.id, InputSettled(()))
         self.params = params
         await self.sends_again()
 
     async def after_failure(self, problem: UpstreamError) -> bool:
         """What the failure of a send proves is kept. True if the same may be tried again; if not, the task has ended."""
-        current = await self._desk.store.get(self.task.id)
+        current = await self._records.store.get(self.task.id)
         if current is None or current.state.is_terminal or isinstance(problem, NotSent):
             return False
         if not isinstance(problem, CallFailed):
-            await self._desk.conclude(current.id, endings.by_error(current, problem))
+            await self._records.conclude(current.id, endings.by_error(current, problem))
             return False
         proof = judge(problem.evidence, tool_class=current.tool_class)
         if proof.executed is Executed.NO:
@@ -108,6 +108,6 @@ class TaskSends:
         return False
 
     async def give_up(self, problem: UpstreamError) -> None:
-        current = await self._desk.store.get(self.task.id)
+        current = await self._records.store.get(self.task.id)
         if current is not None and not current.state.is_terminal:
-            await self._desk.conclude(current.id, endings.lost(current, problem))
+            await self._records.conclude(current.id, endings.lost(current, problem))

@@ -16,7 +16,7 @@ EARLY_S: Final = 0.002
 """Event loops round timers to a millisecond; what is due that soon is due now."""
 
 
-class Line:
+class TimerQueue:
     """Those who may wait equally long, oldest first."""
 
     __slots__ = ("_loop", "_ringing", "_waiting", "wait_s")
@@ -48,14 +48,14 @@ class Line:
         self._ringing = False
 
 
-class Patience:
-    """A line for each time that callers are given; there are as many as there are rungs of the ladder."""
+class SharedTimers:
+    """A line for each time that callers are given; there are as many as there are rungs of the parts."""
 
     def __init__(self) -> None:
-        self._lines: dict[float, Line] = {}
+        self._lines: dict[float, TimerQueue] = {}
 
-    def line(self, wait_s: float) -> Line:
+    def queue(self, wait_s: float) -> TimerQueue:
         line = self._lines.get(wait_s)
         if line is None:
-            line = self._lines[wait_s] = Line(wait_s)
+            line = self._lines[wait_s] = TimerQueue(wait_s)
         return line

@@ -8,8 +8,8 @@ from typing import Any
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
 from taskgate.core.questions import Answer, Question, can_answer
-from taskgate.core.tasks.happening import InputAsked, InputSettled
 from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition_events import InputAsked, InputSettled
 from taskgate.core.wire import raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
@@ -18,17 +18,17 @@ from taskgate.gateway.questions.inbox import Waiting
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.questions import asked_message, stored_question
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 
 
 class TaskInbox:
     def __init__(
-        self, activity: Activity, asker: Asker, models: Models, desk: TaskDesk, conversations: Conversations
+        self, activity: Activity, asker: Asker, models: Models, records: TaskRecords, conversations: Conversations
     ) -> None:
         self._activity = activity
         self._asker = asker
         self._models = models
-        self._desk = desk
+        self._records = records
         self._conversations = conversations
 
     def keep(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> Callable[[], None]:
@@ -58,14 +58,14 @@ class TaskInbox:
     async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
         key = waiting.key or waiting.id
-        stored = stored_question(key, question, self._desk.store.now_ms())
-        happening = InputAsked((key,), asked_message(question), state, ends_round=state is not None)
-        if await self._desk.advance(task.id, happening, questions=(stored,)) is not None:
+        stored = stored_question(key, question, self._records.store.now_ms())
+        event = InputAsked((key,), asked_message(question), state, ends_round=state is not None)
+        if await self._records.advance(task.id, event, questions=(stored,)) is not None:
             self._activity.spawn(self._settle(task, key, waiting))
 
     async def _settle(self, task: Task, key: str, waiting: Waiting) -> None:
         await waiting.over.wait()
-        await self._desk.advance(task.id, InputSettled((key,)))
+        await self._records.advance(task.id, InputSettled((key,)))
 
 
 def _sees_it_natively(task: Task, declared: Mapping[str, Any] | None, question: Question) -> bool:

@@ -7,14 +7,20 @@ from taskgate.gateway.events.events import TaskChanged
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.sessions import SessionTable
-from taskgate.gateway.tasks.task_records import TaskDesk
+from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store import Store
 from taskgate.telemetry.metrics import Gauge, Metrics
 
 
 class TaskMetrics:
     def __init__(
-        self, desk: TaskDesk, inbox: Inbox, sessions: SessionTable, store: Store, metrics: Metrics, events: EventHub
+        self,
+        records: TaskRecords,
+        inbox: Inbox,
+        sessions: SessionTable,
+        store: Store,
+        metrics: Metrics,
+        events: EventHub,
     ) -> None:
         self._store = store
         self._transitions = metrics.transitions
@@ -22,7 +28,7 @@ class TaskMetrics:
         # The last state of every open task that moved since the start, so that news without a change is not counted.
         self._states: dict[str, TaskState] = {}
         metrics.show(
-            Gauge("taskgate_open_tasks", "Tasks that have not ended.", (), lambda: [((), desk.open_tasks)]),
+            Gauge("taskgate_open_tasks", "Tasks that have not ended.", (), lambda: [((), records.open_tasks)]),
             Gauge(
                 "taskgate_inbox_questions",
                 "Questions of servers that wait in an inbox.",

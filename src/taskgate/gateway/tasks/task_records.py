@@ -1,6 +1,6 @@
-"""The task desk: makes calls durable, moves them on, and finds them again for whoever may see them.
+"""Tasks in the store: make calls durable, move them on, and find them again for whoever may see them.
 
-Every move goes through here to the store, and its news to the board. Who may see a task is decided here too: tasks belong to
+Every move goes through here to the store, and its news to the changes. Who may see a task is decided here too: tasks belong to
 principals, and an anonymous caller's tasks to whoever knows their unguessable id.
 """
 
@@ -13,18 +13,18 @@ from typing import Any, Final, TypeVar
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS, complete
 from taskgate.core.meta import with_meta
-from taskgate.core.tasks import expiry, ids, stateless_face
-from taskgate.core.tasks.birth import AlreadySent
+from taskgate.core.tasks import expiry, ids, stateless_projection
 from taskgate.core.tasks.classes import ToolClass
-from taskgate.core.tasks.happening import Happening
+from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.poll_interval import poll_interval_ms
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
+from taskgate.core.tasks.transition_events import TransitionEvent
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan, pending_limits
@@ -36,7 +36,7 @@ from taskgate.gateway.requests.caller_keys import (
     unknown_task,
 )
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.tasks.task_events import TaskBoard
+from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
@@ -69,10 +69,10 @@ class NewCall:
     keep_result_ms: int = 300_000
 
 
-class TaskDesk:
-    def __init__(self, store: Store, board: TaskBoard, plan: Live[Plan]) -> None:
+class TaskRecords:
+    def __init__(self, store: Store, changes: TaskChanges, plan: Live[Plan]) -> None:
         self.store = store
-        self.board = board
+        self.changes = changes
         self.open_tasks = 0
         self._plan = plan
 
@@ -85,7 +85,7 @@ class TaskDesk:
         approval: ApprovalRequest | None = None,
         key: str | None = None,
         task_id: str | None = None,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
         limited: bool = True,
     ) -> tuple[Task, bool]:
         """Make a call durable. The second value is False when an idempotency key found the task of an equal call."""
@@ -94,7 +94,7 @@ class TaskDesk:
         accepted = await self.store.accept(draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit)
         match accepted:
             case Change(task):
-                self.board.changed(task)
+                self.changes.changed(task)
                 self.open_tasks += 1
                 return task, True
             case SameCall(task):
@@ -163,17 +163,17 @@ class TaskDesk:
             execution_budget_ms=call.budget_ms,
         )
 
-    async def advance(self, task_id: str, happening: Happening, **more: Any) -> Task | None:
+    async def advance(self, task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
         """Move a task on; None when it could not be moved (it is over, or no longer ours)."""
-        changed = await self.store.advance(task_id, happening, **more)
+        changed = await self.store.advance(task_id, event, **more)
         if isinstance(changed, Change):
             self.moved(changed.task)
             return changed.task
         return None
 
-    async def conclude(self, task_id: str, happening: Happening) -> Task | None:
+    async def conclude(self, task_id: str, event: TransitionEvent) -> Task | None:
         """Write an ending. What a tool answered must not be lost because the disk was full at that moment."""
-        return await self.patiently(lambda: self.advance(task_id, happening))
+        return await self.patiently(lambda: self.advance(task_id, event))
 
     async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
         """A write of ours that nobody waits for: a store in trouble is tried again until it recovers."""
@@ -191,7 +191,7 @@ class TaskDesk:
         """Spread the news of a change that the store has made."""
         if task.state.is_terminal:
             self.open_tasks = max(0, self.open_tasks - 1)
-        self.board.changed(task)
+        self.changes.changed(task)
 
     async def find(self, request: Request, task_id: Any) -> Task:
         """The task, if this caller may see it. Unknown, foreign and forgotten look the same."""
@@ -221,7 +221,7 @@ class TaskDesk:
         questions = {}
         if task.state is TaskState.INPUT_REQUIRED:
             questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}
-        return stateless_face.get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
+        return stateless_projection.get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
 
 
 def sent_params(task: Task) -> Members:

@@ -25,7 +25,7 @@ from taskgate.gateway.plan.live import Live
 from taskgate.gateway.requests.asking import ask_caller
 from taskgate.gateway.requests.caller_keys import asking_stream, unknown_task
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.request_state import Seal
+from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamRequest
 
 ALIAS: Final = "up_"
@@ -43,10 +43,12 @@ class ForeignPage:
     failed: list[dict[str, str]] = field(default_factory=list)
 
 
-class ForeignTasks:
-    def __init__(self, upstreams: Live[Mapping[str, Upstream]], seal: Seal, events: EventHub) -> None:
+class UpstreamListing:
+    def __init__(
+        self, upstreams: Live[Mapping[str, Upstream]], state_signer: RequestStateSigner, events: EventHub
+    ) -> None:
         self._upstreams = upstreams
-        self._seal = seal
+        self._state_signer = state_signer
         self._own: OrderedDict[tuple[str, str], None] = OrderedDict()
         events.subscribe(TaskChanged, self._noticed)
 
@@ -124,7 +126,7 @@ class ForeignTasks:
         return UpstreamRequest(
             method,
             params,
-            request.face,
+            request.profile,
             timeout_s,
             lambda _method, _params: None,
             lambda question: ask_caller(request, question),
@@ -148,4 +150,4 @@ class ForeignTasks:
     def _mark(self, request: Request, server: str, task_id: str) -> str:
         if request.session is None:
             raise unknown_task()
-        return self._seal.mark(request.caller.principal, request.session.id, server, task_id)
+        return self._state_signer.mark(request.caller.principal, request.session.id, server, task_id)

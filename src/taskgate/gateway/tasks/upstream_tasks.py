@@ -20,8 +20,8 @@ from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import Question
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.happening import ErrorCame, Noted
 from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.tasks.transition_events import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, TaskLogged
 from taskgate.gateway.events.hub import EventHub
@@ -30,8 +30,8 @@ from taskgate.gateway.relay.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error
-from taskgate.gateway.tasks.task_records import TaskDesk
-from taskgate.ports.upstream import CallerFace, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
 
 POLL_S: Final = 1.0
 LEAST_POLL_S: Final = 0.25
@@ -44,14 +44,14 @@ _UNKNOWN_TASK: Final = -32602
 class UpstreamTasks:
     def __init__(
         self,
-        desk: TaskDesk,
+        records: TaskRecords,
         questions: TaskQuestions,
         results: TaskResults,
         events: EventHub,
         *,
         can_be_task: Callable[[str, str], bool],
     ) -> None:
-        self._desk = desk
+        self._records = records
         self._questions = questions
         self._results = results
         self._events = events
@@ -64,12 +64,12 @@ class UpstreamTasks:
             return {**params, "task": wire.raw({"ttl": task.ttl_ms})}
         return params
 
-    def face_for(self, link: Link, face: CallerFace) -> CallerFace:
+    def face_for(self, link: Link, profile: ClientProfile) -> ClientProfile:
         """Tell a stateless upstream that we know tasks, where it does."""
         extensions = link.capabilities.get("extensions")
         if link.generation is Generation.STATELESS and isinstance(extensions, dict) and TASKS_EXTENSION in extensions:
-            return with_tasks_extension(face)
-        return face
+            return with_tasks_extension(profile)
+        return profile
 
     def handle_in(self, link: Link, reply: Reply) -> UpstreamHandle | None:
         """The task an upstream answered with, if its answer is one."""
@@ -95,7 +95,7 @@ class UpstreamTasks:
         assert handle is not None
         while True:
             try:
-                link = link or await upstream.link(conversation.key, conversation.face)
+                link = link or await upstream.link(conversation.key, conversation.profile)
                 if link.generation is Generation.STATELESS:
                     return await self._poll_stateless(task, link, handle)
                 return await self._wait_stateful(task, link, handle)
@@ -106,12 +106,12 @@ class UpstreamTasks:
             await clock.sleep(POLL_S)
 
     async def _out_of_time(self, task: Task, problem: UpstreamError) -> bool:
-        current = await self._desk.store.get(task.id)
+        current = await self._records.store.get(task.id)
         if current is None or current.state.is_terminal:
             return True
         deadline = current.execution_deadline_ms
-        if deadline is not None and self._desk.store.now_ms() > deadline:
-            await self._desk.conclude(task.id, endings.lost(current, problem))
+        if deadline is not None and self._records.store.now_ms() > deadline:
+            await self._records.conclude(task.id, endings.lost(current, problem))
             return True
         return False
 
@@ -135,7 +135,7 @@ class UpstreamTasks:
     async def _failed(self, task: Task, text: str, executed: Executed = Executed.YES) -> None:
         """The upstream says that its task failed, and has nothing more to show for it."""
         problem = UpstreamError("upstream_protocol", text[:500], executed=executed)
-        await self._desk.conclude(task.id, endings.by_error(task, problem))
+        await self._records.conclude(task.id, endings.by_error(task, problem))
 
     async def _status(self, task: Task, link: Link, handle: UpstreamHandle) -> dict[str, Any]:
         reply = await link.request(self._about(task, "tasks/get", handle))
@@ -171,7 +171,7 @@ class UpstreamTasks:
             return
         if status == "failed" and "error" in members:
             error = bytes(members["error"])
-            await self._desk.conclude(task.id, ErrorCame(error, error_message(error), Executed.YES))
+            await self._records.conclude(task.id, ErrorCame(error, error_message(error), Executed.YES))
             return
         said = wire.parse_strictly(bytes(members.get("statusMessage", Raw(b'""'))))
         text = said if type(said) is str and said else f"The server's own task ended as {status}."
@@ -182,7 +182,7 @@ class UpstreamTasks:
         if said is not None:
             text = wire.parse_strictly(bytes(said))
             if type(text) is str and text:
-                self._desk.store.note(task.id, Noted(text[:500]))
+                self._records.store.note(task.id, Noted(text[:500]))
 
     def _ask_new(
         self, task: Task, link: Link, handle: UpstreamHandle, raw: Raw | None, asking: dict[str, asyncio.Task[None]]
@@ -230,15 +230,15 @@ class UpstreamTasks:
     async def cancel_upstream(self, task: Task, upstream: Upstream, conversation: Conversation) -> None:
         handle = task.upstream_handle
         assert handle is not None
-        link = await upstream.link(conversation.key, conversation.face)
+        link = await upstream.link(conversation.key, conversation.profile)
         await link.request(self._about(task, "tasks/cancel", handle, timeout_s=CANCEL_S))
 
 
-def with_tasks_extension(face: CallerFace) -> CallerFace:
-    extensions = face.capabilities.get("extensions")
+def with_tasks_extension(profile: ClientProfile) -> ClientProfile:
+    extensions = profile.capabilities.get("extensions")
     known = extensions if isinstance(extensions, dict) else {}
-    capabilities = {**face.capabilities, "extensions": {**known, TASKS_EXTENSION: {}}}
-    return CallerFace(capabilities, face.client_info, face.log_level)
+    capabilities = {**profile.capabilities, "extensions": {**known, TASKS_EXTENSION: {}}}
+    return ClientProfile(capabilities, profile.client_info, profile.log_level)
 
 
 def with_meta_dropped(result: bytes) -> Members:

@@ -6,12 +6,12 @@ from dataclasses import replace as with_changes
 
 from msgspec.structs import replace
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import ANONYMOUS_LIMIT
 from taskgate.core.governance import approval as approvals
-from taskgate.core.tasks.happening import ApprovalAsked
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import apply
+from taskgate.core.tasks.transition_events import ApprovalAsked
 from taskgate.ports.approval_store import (
     ApprovalRequest,
     AuditOf,
@@ -62,7 +62,7 @@ def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOp
 
 
 def hold(
-    tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: Entry | None
+    tx: Transaction, request: ApprovalRequest, pending: PendingLimits, audit: AuditEntry | None
 ) -> HeldCall | TooManyOpen:
     if (refused := over_limit(tx, request.counted_as, pending)) is not None:
         return refused
@@ -72,7 +72,7 @@ def hold(
     return held
 
 
-def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: Entry | None) -> Advancing:
+def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: AuditEntry | None) -> Advancing:
     task = task_rows.load_ours(tx, task_id)
     if not isinstance(task, Task):
         return task
@@ -105,14 +105,14 @@ def change_held(
     tx: Transaction,
     approval_id: str,
     workflow: approvals.Workflow,
-    happening: approvals.Happening,
+    event: approvals.ApprovalEvent,
     then: Consequence,
     audit: AuditOf | None,
 ) -> Decided | UnknownApproval | StaleOwner:
     held = find(tx, approval_id)
     if held is None:
         return UnknownApproval(approval_id)
-    outcome = approvals.apply(held.approval, workflow, with_changes(happening, at_ms=tx.now_ms))
+    outcome = approvals.apply(held.approval, workflow, with_changes(event, at_ms=tx.now_ms))
     if outcome.approval is held.approval:
         return Decided(outcome, held)
     moved = replace(held, approval=outcome.approval)
@@ -130,10 +130,10 @@ def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change |
     task = task_rows.load_ours(tx, held.task_id)
     if not isinstance(task, Task) or task.approval_id != held.approval.id:
         return None
-    happening = then(task, held.approval)
-    if happening is None:
+    event = then(task, held.approval)
+    if event is None:
         return None
-    after = apply(task, happening, tx.now_ms)
+    after = apply(task, event, tx.now_ms)
     return Change(after, task_rows.move(tx, task, after, None)) if isinstance(after, Task) else None
 
 
@@ -142,10 +142,10 @@ def _event(before: HeldCall, after: HeldCall) -> str:
     return "approval_vote" if same else f"approval_{after.approval.state.value}"
 
 
-def entry_of(held: HeldCall, event: str, at_ms: int) -> Entry:
+def entry_of(held: HeldCall, event: str, at_ms: int) -> AuditEntry:
     """The audit entry of a change of an approval."""
     approval = held.approval
-    return Entry(
+    return AuditEntry(
         at_ms=at_ms,
         event=event,
         principal=approval.binding.principal,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace as with_changes
 
-from taskgate.core.audit import GENESIS, Entry
+from taskgate.core.audit import GENESIS, AuditEntry
 from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.store.operations import rows
 from taskgate.store.operations.transaction import Transaction
 
 
-def record(tx: Transaction, entry: Entry) -> None:
+def record(tx: Transaction, entry: AuditEntry) -> None:
     """Append to the chain, stamped with the store's time if the entry has none."""
     if entry.at_ms == 0:
         entry = with_changes(entry, at_ms=tx.now_ms)

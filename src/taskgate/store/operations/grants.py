@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.governance.grants import Grant, revoke
 from taskgate.store.operations import rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction
 
 
-def give(tx: Transaction, grant: Grant, audit: Entry | None) -> None:
+def give(tx: Transaction, grant: Grant, audit: AuditEntry | None) -> None:
     _put(tx, grant, audit, "grant_given")
 
 
-def take_back(tx: Transaction, grant_id: str, by: str, audit: Entry | None) -> Grant | None:
+def take_back(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | None) -> Grant | None:
     """The grant as it is after this, or None if there is none of this name."""
     row = tx.run("find_grant", id=grant_id).fetchone()
     if row is None:
@@ -25,13 +25,13 @@ def take_back(tx: Transaction, grant_id: str, by: str, audit: Entry | None) -> G
     return after
 
 
-def _put(tx: Transaction, grant: Grant, audit: Entry | None, event: str) -> None:
+def _put(tx: Transaction, grant: Grant, audit: AuditEntry | None, event: str) -> None:
     tx.run("put_grant", **rows.grant_columns(grant))
     record(tx, audit if audit is not None else _entry(grant, event, tx.now_ms))
 
 
-def _entry(grant: Grant, event: str, at_ms: int) -> Entry:
-    return Entry(
+def _entry(grant: Grant, event: str, at_ms: int) -> AuditEntry:
+    return AuditEntry(
         at_ms=at_ms,
         event=event,
         principal=grant.principal or "",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.ports.scope_store import KeptScope
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction
 
 
-def keep(tx: Transaction, scope: KeptScope, entry: Entry) -> None:
+def keep(tx: Transaction, scope: KeptScope, entry: AuditEntry) -> None:
     tx.run("keep_scope", name=scope.name, expires_ms=scope.expires_ms, body=scope.body)
     record(tx, entry)
 
 
-def forget(tx: Transaction, name: str, entry: Entry) -> None:
+def forget(tx: Transaction, name: str, entry: AuditEntry) -> None:
     tx.run("forget_scope", name=name)
     record(tx, entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.audit_entry import entry_of
 from taskgate.core.tasks.events import event_data, event_of
@@ -30,7 +30,7 @@ def load_ours(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
     return task
 
 
-def put_new(tx: Transaction, task: Task, audit: Entry | None) -> StoredEvent | None:
+def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
     """Write a new task and tell of it; None if its id is taken."""
     if tx.run("insert_task", **rows.task_columns(task)).rowcount != 1:
         return None
@@ -41,7 +41,7 @@ def put_new(tx: Transaction, task: Task, audit: Entry | None) -> StoredEvent | N
 
 
 def move(
-    tx: Transaction, before: Task, after: Task, audit: Entry | None, spill: str | None = None
+    tx: Transaction, before: Task, after: Task, audit: AuditEntry | None, spill: str | None = None
 ) -> StoredEvent | None:
     """Write the next value of a task. The caller has checked that the fence is ours."""
     if after.outcome is not None and before.outcome is None:
@@ -57,7 +57,7 @@ def move(
     return _tell(tx, before, after, audit)
 
 
-def _tell(tx: Transaction, before: Task | None, after: Task, audit: Entry | None) -> StoredEvent | None:
+def _tell(tx: Transaction, before: Task | None, after: Task, audit: AuditEntry | None) -> StoredEvent | None:
     entry = audit if audit is not None else entry_of(before, after, tx.now_ms)
     if entry is not None:
         record(tx, entry)

@@ -9,15 +9,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as law
 from taskgate.core.tasks import expiry
-from taskgate.core.tasks.birth import AlreadySent, AskingFirst, Birth, born
-from taskgate.core.tasks.happening import Cancelled, Dispatched, Happening, InputSettled, Noted
+from taskgate.core.tasks.creation import AlreadySent, AskingFirst, Birth, born
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import AlreadyOver, apply
+from taskgate.core.tasks.transition_events import Cancelled, Dispatched, InputSettled, Noted, TransitionEvent
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (
     Accepting,
@@ -49,7 +49,7 @@ def accept(
     approval: ApprovalRequest | None,
     key: str | None,
     limits: AcceptLimits,
-    audit: Entry | None,
+    audit: AuditEntry | None,
 ) -> Accepting:
     before = _by_key(tx, draft, key) or _over_limit(tx, draft.limited_as or draft.caller, limits, approval)
     if before is not None:
@@ -118,7 +118,7 @@ def intend(
     upstream: str,
     message: str | None,
     look: LastLook,
-    audit: Entry | None,
+    audit: AuditEntry | None,
 ) -> Intending:
     task = task_rows.load_ours(tx, task_id)
     if not isinstance(task, Task):
@@ -137,7 +137,7 @@ def intend(
     if held is not None and task.state is TaskState.APPROVED:
         workflow = law.Workflow(held.approval.workflow)
         used = law.apply(held.approval, workflow, law.Dispatched(tx.now_ms))
-        if isinstance(used, law.Refused):
+        if isinstance(used, law.DecisionRefused):
             return ApprovalSpent(used.approval)
         approvals.put(tx, replace(held, approval=used.approval))
     return Intended(after, task_rows.move(tx, task, after, audit))
@@ -146,25 +146,25 @@ def intend(
 def advance(
     tx: Transaction,
     task_id: str,
-    happening: Happening,
+    event: TransitionEvent,
     *,
     questions: Sequence[TaskQuestion] = (),
     answers: Mapping[str, bytes] | None = None,
-    audit: Entry | None = None,
+    audit: AuditEntry | None = None,
     spill: str | None = None,
 ) -> Advancing:
     task = task_rows.load_ours(tx, task_id)
     if not isinstance(task, Task):
         return task
-    after = apply(task, happening, tx.now_ms)
+    after = apply(task, event, tx.now_ms)
     if not isinstance(after, Task):
         return after
     if spill is not None and after.outcome is not None:
         after = replace(after, outcome=replace(after.outcome, spill=spill))
     for question in questions:
         tx.run("insert_question", **rows.question_columns(task_id, question, tx.now_ms))
-    if isinstance(happening, InputSettled):
-        _settle(tx, task_id, happening.keys, answers or {})
+    if isinstance(event, InputSettled):
+        _settle(tx, task_id, event.keys, answers or {})
     if after.state.is_terminal and after.approval_id is not None:
         approvals.withdraw(tx, after.approval_id)
     return Change(after, task_rows.move(tx, task, after, audit, spill))

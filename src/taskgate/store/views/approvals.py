@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.core.governance.approval import Happening as ApprovalHappening
-from taskgate.core.governance.approval import Workflow
+from taskgate.core.governance.approval import ApprovalEvent, Workflow
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks.endings import after_approval
 from taskgate.ports.approval_store import (
@@ -29,13 +28,13 @@ from taskgate.store.views.base import StoreView
 
 class ApprovalView(StoreView):
     async def hold(
-        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: Entry | None = None
+        self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: AuditEntry | None = None
     ) -> HeldCall | TooManyOpen | StaleOwner:
         return await self._write(
             lambda tx: approvals.hold(tx, request, pending, audit), Locks(limits=(request.counted_as,))
         )
 
-    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: Entry | None = None) -> Advancing:
+    async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: AuditEntry | None = None) -> Advancing:
         return await self._write(lambda tx: approvals.hold_task(tx, task_id, request, audit), Locks(tasks=(task_id,)))
 
     async def held(self, approval_id: str) -> HeldCall | None:
@@ -51,27 +50,27 @@ class ApprovalView(StoreView):
         self,
         approval_id: str,
         workflow: Workflow,
-        happening: ApprovalHappening,
+        event: ApprovalEvent,
         *,
         then: Consequence = after_approval,
         audit: AuditOf | None = None,
     ) -> Decided | UnknownApproval | StaleOwner:
         return await self._write(
-            lambda tx: approvals.change_held(tx, approval_id, workflow, happening, then, audit),
+            lambda tx: approvals.change_held(tx, approval_id, workflow, event, then, audit),
             Locks(approvals=(approval_id,)),
         )
 
     async def last_approved(self, server: str, tool: str, *, before: str | None = None) -> HeldCall | None:
         return await self._read(lambda reader: reader.last_approved(server, tool, before))
 
-    async def add_grant(self, grant: Grant, *, audit: Entry | None = None) -> None:
+    async def add_grant(self, grant: Grant, *, audit: AuditEntry | None = None) -> None:
         await self._write_or_fault(lambda tx: grants.give(tx, grant, audit), Locks(names=(f"grant:{grant.id}",)))
 
     async def grants(self, *, all_of_them: bool = False) -> tuple[Grant, ...]:
         now = self.now_ms()
         return await self._read(lambda reader: reader.grants(now, all_of_them=all_of_them))
 
-    async def revoke_grant(self, grant_id: str, by: str, *, audit: Entry | None = None) -> Grant | None:
+    async def revoke_grant(self, grant_id: str, by: str, *, audit: AuditEntry | None = None) -> Grant | None:
         return await self._write_or_fault(
             lambda tx: grants.take_back(tx, grant_id, by, audit), Locks(names=(f"grant:{grant_id}",))
         )
@@ -79,10 +78,10 @@ class ApprovalView(StoreView):
     async def pins(self, server: str | None = None) -> tuple[StoredPin, ...]:
         return await self._read(lambda reader: reader.pins(server))
 
-    async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: Entry | None = None) -> None:
+    async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None) -> None:
         await self._write_or_fault(lambda tx: pins.put(tx, server, tool, pin, by, audit), _of_pin(server, tool))
 
-    async def drop_pin(self, server: str, tool: str, *, audit: Entry | None = None) -> None:
+    async def drop_pin(self, server: str, tool: str, *, audit: AuditEntry | None = None) -> None:
         await self._write_or_fault(lambda tx: pins.drop(tx, server, tool, audit), _of_pin(server, tool))
 
     async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]:

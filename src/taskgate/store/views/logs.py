@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from taskgate.core.audit import Entry, Row
+from taskgate.core.audit import AuditEntry, Row
 from taskgate.ports.event_outbox import EventPage, StoredEvent
 from taskgate.store.batch import RideAlong
 from taskgate.store.operations import audit, events
@@ -48,10 +48,10 @@ class LogView(StoreView):
         if number > (self._cursors.peek(caller) or 0):
             self._cursors.put(caller, number)
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: AuditEntry) -> None:
         self._defer(RideAlong(lambda tx: audit.record(tx, entry)))
 
-    async def record_now(self, entry: Entry) -> None:
+    async def record_now(self, entry: AuditEntry) -> None:
         await self._write_or_fault(lambda tx: audit.record(tx, entry))
 
     async def audit_rows(self, after: int = 0, limit: int = 1_000) -> tuple[Row, ...]:

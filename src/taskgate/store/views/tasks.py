@@ -8,12 +8,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from taskgate import clock
-from taskgate.core.audit import Entry
-from taskgate.core.tasks.birth import AlreadySent
-from taskgate.core.tasks.happening import Dispatched, Happening, Noted, ResultCame
+from taskgate.core.audit import AuditEntry
+from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import apply
+from taskgate.core.tasks.transition_events import Dispatched, Noted, ResultCame, TransitionEvent
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (
     Accepting,
@@ -51,7 +51,7 @@ class TaskView(StoreView):
         approval: ApprovalRequest | None = None,
         key: str | None = None,
         limits: AcceptLimits = NO_LIMITS,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
     ) -> Accepting:
         if sent is not None and approval is not None:
             raise ValueError("a call that is already out cannot wait for an approval")
@@ -69,7 +69,7 @@ class TaskView(StoreView):
         upstream: str,
         message: str | None = None,
         look: LastLook,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
     ) -> Intending:
         return await self._write(
             lambda tx: tasks.intend(
@@ -81,19 +81,19 @@ class TaskView(StoreView):
     async def advance(
         self,
         task_id: str,
-        happening: Happening,
+        event: TransitionEvent,
         *,
         questions: Sequence[TaskQuestion] = (),
         answers: Mapping[str, bytes] | None = None,
-        audit: Entry | None = None,
+        audit: AuditEntry | None = None,
     ) -> Advancing:
-        if isinstance(happening, Dispatched):
-            raise ValueError("a dispatch is written by `intend`, with its last look")
-        spill = await self._spilled(task_id, happening)
+        if isinstance(event, Dispatched):
+            raise ValueError("a dispatch is written by `intend`, with its recheck")
+        spill = await self._spilled(task_id, event)
         # If this wait is broken off, the commit may still come, so the bytes stay; if none comes, the sweep removes them.
         answer = await self._write(
             lambda tx: tasks.advance(
-                tx, task_id, happening, questions=questions, answers=answers, audit=audit, spill=spill
+                tx, task_id, event, questions=questions, answers=answers, audit=audit, spill=spill
             ),
             _of_task(task_id),
         )
@@ -101,11 +101,11 @@ class TaskView(StoreView):
             await self._engine.large_results.remove([spill])
         return answer
 
-    async def _spilled(self, task_id: str, happening: Happening) -> str | None:
+    async def _spilled(self, task_id: str, event: TransitionEvent) -> str | None:
         """Large result bytes are durable before the transaction that names them begins."""
-        if not isinstance(happening, ResultCame) or len(happening.body) <= LARGE_RESULT:
+        if not isinstance(event, ResultCame) or len(event.body) <= LARGE_RESULT:
             return None
-        return await self._engine.large_results.write(task_id, happening.body)
+        return await self._engine.large_results.write(task_id, event.body)
 
     def note(self, task_id: str, noted: Noted) -> None:
         before = self._notes.peek(task_id) or noted

@@ -1,6 +1,6 @@
 """Where changes of tasks are announced inside the process: whoever waits for a task wakes, whoever listens hears.
 
-Nothing is kept here. The store is the truth; the board only saves everyone from asking it again and again.
+Nothing is kept here. The store is the truth; the changes only saves everyone from asking it again and again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from taskgate.gateway.events.events import TaskChanged, TaskExpired
 from taskgate.gateway.events.hub import EventHub
 
 
-class TaskBoard:
+class TaskChanges:
     def __init__(self, events: EventHub) -> None:
         self._events = events
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}

@@ -1,6 +1,6 @@
 """What can happen to a task, as values. `transition.apply` turns one of these into the next value of the task.
 
-Each value carries only what the happening itself brings; the time comes from the store. `kind_of` gives the name
+Each value carries only what the event itself brings; the time comes from the store. `kind_of` gives the name
 under which the table in `state` knows it.
 """
 
@@ -34,7 +34,7 @@ class ApprovalExpired(msgspec.Struct, frozen=True):
     message: str = "The approval expired; the tool was not run"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RunRefused(msgspec.Struct, frozen=True):
     """A rule, the policy or a changed fact forbids the run."""
 
     error: bytes
@@ -108,12 +108,12 @@ class Cancelled(msgspec.Struct, frozen=True):
     error: bytes | None = None
 
 
-Happening = (
+TransitionEvent = (
     ApprovalAsked
     | ApprovalGranted
     | ApprovalDenied
     | ApprovalExpired
-    | Refused
+    | RunRefused
     | Dispatched
     | AttemptVoided
     | UpstreamTaskKnown
@@ -131,7 +131,7 @@ _KINDS: dict[type, HappeningKind] = {
     ApprovalGranted: HappeningKind.APPROVAL_GRANTED,
     ApprovalDenied: HappeningKind.APPROVAL_DENIED,
     ApprovalExpired: HappeningKind.APPROVAL_EXPIRED,
-    Refused: HappeningKind.REFUSED,
+    RunRefused: HappeningKind.REFUSED,
     Dispatched: HappeningKind.DISPATCHED,
     AttemptVoided: HappeningKind.ATTEMPT_VOIDED,
     UpstreamTaskKnown: HappeningKind.UPSTREAM_TASK_KNOWN,
@@ -144,15 +144,15 @@ _KINDS: dict[type, HappeningKind] = {
 }
 
 
-def kind_of(task: Task, happening: Happening) -> HappeningKind:
+def kind_of(task: Task, event: TransitionEvent) -> HappeningKind:
     """The table's name for it, which may depend on the task.
 
     Settling questions counts as partial while others are still open. Losing contact makes the outcome unknown only where
     that is true: for a call that is out and may not simply be tried again; otherwise it is an ordinary failure.
     """
-    if isinstance(happening, InputSettled):
-        left = set(task.question_keys) - set(happening.keys)
+    if isinstance(event, InputSettled):
+        left = set(task.question_keys) - set(event.keys)
         return HappeningKind.INPUT_PARTLY_SETTLED if left else HappeningKind.INPUT_SETTLED
-    if isinstance(happening, ContactLost) and (task.tool_class.may_repeat or not task.may_have_been_sent):
+    if isinstance(event, ContactLost) and (task.tool_class.may_repeat or not task.may_have_been_sent):
         return HappeningKind.ERROR_CAME
-    return _KINDS[type(happening)]
+    return _KINDS[type(event)]

@@ -2,7 +2,7 @@
 string.
 
 Some parsers and some servers match names without regard to case, so `{"amount": 5, "Amount": 500}` means two things
-to two programs. The rule is the same everywhere: twins are either one and the same string or they are refused. This
+to two programs. The rule is the same everywhere: confusable are either one and the same string or they are refused. This
 module only finds them; the strict JSON reader, the catalogue and the policy engine refuse them.
 """
 
@@ -17,7 +17,7 @@ MAX_FOLDED = 4096
 
 
 def fold(name: str) -> str:
-    """The form under which twins are equal."""
+    """The form under which confusable are equal."""
     if name.isascii():
         return name.lower()
     # What stands far behind tells names apart as it is: to fold megabytes would hold everybody up.
@@ -28,7 +28,7 @@ def fold(name: str) -> str:
 def without_piles(text: str) -> str:
     """The text with no more than a few combining marks in a row: sorting them costs the square of their number.
 
-    Thirty is what Unicode calls stream-safe; no script needs as many. Texts that differ only beyond it are twins.
+    Thirty is what Unicode calls stream-safe; no script needs as many. Texts that differ only beyond it are confusable.
     """
     if len(text) <= MAX_MARKS:
         return text
@@ -41,8 +41,8 @@ def without_piles(text: str) -> str:
     return "".join(kept)
 
 
-def first_twins(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first two different names that fold to one, or None. A repeated identical name is not a twin."""
+def first_confusable(names: Iterable[str]) -> tuple[str, str] | None:
+    """The first two different names that fold to one, or None. A repeated identical name does not count."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(fold(name), name)
@@ -51,15 +51,15 @@ def first_twins(names: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def twins(names: Iterable[str]) -> frozenset[str]:
-    """Every name that has a twin among the others."""
+def confusable(names: Iterable[str]) -> frozenset[str]:
+    """Every name that can be taken for one of the others."""
     groups: dict[str, set[str]] = {}
     for name in names:
         groups.setdefault(fold(name), set()).add(name)
     return frozenset(name for group in groups.values() if len(group) > 1 for name in group)
 
 
-def twin_of(name: str, known: Collection[str]) -> str | None:
+def confusable_with(name: str, known: Collection[str]) -> str | None:
     """A known name that `name` imitates without being it."""
     if name in known:
         return None
@@ -77,6 +77,6 @@ def imitated_property(arguments: Mapping[str, Any], input_schema: Mapping[str, A
     if not isinstance(properties, Mapping):
         return None
     for name in arguments:
-        if (other := twin_of(name, properties)) is not None:
+        if (other := confusable_with(name, properties)) is not None:
             return name, other
     return None

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.tasks import stateful_face
+from taskgate.core.tasks import stateful_projection
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
@@ -22,7 +22,7 @@ def status(task: Task) -> str:
     """`pending` until something moves; then as on the stateful wire, where waiting counts as working."""
     if task.state is TaskState.QUEUED:
         return "pending"
-    word = stateful_face.status(task)
+    word = stateful_projection.status(task)
     return "working" if word == "input_required" else word
 
 
