@@ -149,12 +149,18 @@ async def test_every_exported_metric_moves() -> None:
         "tasks": {"annotation_mode": "strict"},
         "approval": {"default": {"timeout": "5m"}},
         "servers": {"bank": {"budgets": {"max_concurrency": 1}}},
+        "limits": {"runs_per_server": 1},
     }
     config["governance"] = {"rules": [*SCOPES["governance"]["rules"], {"match": "wire", "action": "approve"}]}
 
     @bank.tool("wire")
     async def wire(call: Call) -> str:
         return "wired"
+
+    @notes.tool("nap")
+    async def nap(call: Call) -> str:
+        await call.sleep(5)
+        return "rested"
 
     async with Gateway(config, {"notes": notes, "bank": bank}) as gate:
         documented = set(re.findall(r"^\| `(taskgate_\w+)`", DOCS.read_text(), re.MULTILINE))
@@ -171,6 +177,8 @@ async def test_every_exported_metric_moves() -> None:
             await gate.caller("2025", headers={"x-taskgate-servers": "nowhere"})
         await caller.call("bank__wire")
         held = await caller.call("bank__wire", task={})
+        for number in range(2):
+            caller.begin_call("notes__nap", _meta={"taskgate/idempotencyKey": f"nap {number}"})
         await gate.advance(1)
         await look()
         caller.begin_call("bank__pay", {"amount": "much"})

@@ -166,6 +166,7 @@ def build_limits(root: GatewayFile) -> Limits:
         limits.open_tasks_per_caller,
         limits.pending_approvals_per_caller,
         queue_per_server=limits.queue_per_server,
+        runs_per_server=limits.runs_per_server,
         calls_per_caller_per_second=limits.calls_per_caller_per_second,
         burst_per_caller=limits.burst_per_caller,
         calls_in_flight=limits.calls_in_flight,

@@ -60,6 +60,9 @@ class Limits(Section):
         description="A call that nobody could look at for so long is refused: there is too much to do.",
     )
     queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
+    runs_per_server: Count = Field(
+        default=500, description="Calls of tasks that one server has open at once; more wait in line."
+    )
     stream_buffer_bytes: Bytes = Field(
         default=1 << 20,
         description="Bytes of one stream kept for replay; a session's stream with eight times as much unread is dropped.",

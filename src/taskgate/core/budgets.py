@@ -159,12 +159,14 @@ class FairQueue:
     _running: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, deque[Hashable]] = field(default_factory=dict)
 
-    def enter(self, caller: str, ticket: Hashable) -> Place:
-        """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait."""
+    def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> Place:
+        """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait, unless the
+        call is one that was promised before.
+        """
         if self.running < self.slots and not self._waiting:
             self._run(caller)
             return Place.RUNS
-        if self.is_full_for(caller):
+        if limited and self.is_full_for(caller):
             raise CallerError(
                 "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
             )
@@ -198,6 +200,10 @@ class FairQueue:
         if not line:
             del self._waiting[caller]
         return True
+
+    def run_at_once(self, caller: str) -> None:
+        """A call that runs already takes a slot, even beyond the limit."""
+        self._run(caller)
 
     def limit_waiting(self, in_all: int, per_caller: int) -> None:
         self.max_waiting, self.max_waiting_per_caller = in_all, per_caller

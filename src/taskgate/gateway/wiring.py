@@ -68,6 +68,7 @@ from taskgate.gateway.tasks.promote import PromotionParts
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.replies import TaskResults
+from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.gateway.tasks.task_inbox import TaskInbox
@@ -225,11 +226,14 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRec
     )
     results = TaskResults(records, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
     following = UpstreamTasks(records, questions, results, events, can_be_task=facts.can_be_upstream_task)
+    queue = RunQueue(base.plan, records.store.note)
+    base.metrics.show(*queue.gauges())
     attempts = Attempts(
         records,
         questions,
         results,
         following,
+        queue,
         recheck=recheck,
         upstreams=base.upstreams,
         budgets=base.budgets,

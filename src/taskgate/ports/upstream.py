@@ -84,6 +84,9 @@ class UpstreamRequest(msgspec.Struct):
     """The trace context for an upstream over HTTP; empty unless requests are traced."""
     send_log: SendLog | None = None
     """Told of every time the call is sent again by the link itself."""
+    long_lived: bool = False
+    """It may take long: it takes none of the connections that are kept for plain calls, and whoever sends it bounds how many
+    there are."""
     on_stream: Callable[[StreamNotice, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
 
@@ -301,6 +304,10 @@ class Upstream(Protocol):
 
     def common_link(self, generation: Generation) -> Link | None:
         """The one open link that serves every caller of this generation, where the server needs no more than one."""
+        ...
+
+    def outlives_its_call(self, sent_as: SendLog) -> None:
+        """The call with this record of its sends has become a task: what it holds is no longer a plain call's."""
         ...
 
     def open_link(self, caller: LinkKey) -> Link | None:

@@ -110,12 +110,20 @@ class HttpWire:
         every = (*self._headers, *headers) if headers else self._headers
         reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
+        long_lived = flight.request is not None and flight.request.long_lived
         # All that follows, a stream that is resumed included, has this time together.
         due = clock.monotonic() + flight.timeout_s
         try:
             try:
                 reply = await self._client.exchange(
-                    self._target, b"POST", every, body, deadline_s=flight.timeout_s, on_event=awaited.on_event, due=due
+                    self._target,
+                    b"POST",
+                    every,
+                    body,
+                    deadline_s=flight.timeout_s,
+                    on_event=awaited.on_event,
+                    due=due,
+                    long_lived=long_lived,
                 )
             except HttpFailure as failure:
                 self._unless_resumable(failure, flight.timeout_s, awaited)
@@ -147,7 +155,7 @@ class HttpWire:
     ) -> HttpReply | None:
         try:
             return await self._client.exchange(
-                self._target, method, headers, body, deadline_s=timeout_s, on_event=awaited.on_event
+                self._target, method, headers, body, deadline_s=timeout_s, on_event=awaited.on_event, long_lived=True
             )
         except HttpFailure as failure:
             self._unless_resumable(failure, timeout_s, awaited)
@@ -240,6 +248,11 @@ class HttpWire:
             awaited.answered(message)
             self._client.cut_short(self._target, awaited.on_event)
 
+    def outlives_its_call(self, flight: Flight) -> None:
+        awaited = self._awaiting.get(b"%d" % flight.number)
+        if awaited is not None:
+            self._client.outlives_its_call(self._target, awaited.on_event)
+
     def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
         resume = ((b"last-event-id", last_id.encode("utf-8")),) if last_id else ()
         return ((b"accept", b"text/event-stream"), *self._identity(), *resume)
@@ -270,6 +283,7 @@ class HttpWire:
                     b"",
                     deadline_s=None,
                     on_event=awaited.on_event,
+                    long_lived=True,
                 )
             except HttpFailure as failure:
                 if failure.stage in (Stage.RESOLVE, Stage.CONNECT, Stage.TLS):

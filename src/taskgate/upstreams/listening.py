@@ -121,6 +121,7 @@ class Listening:
             _FOREVER_S,
             lambda method, params: self._heard(number, method, params),
             _refuse,
+            long_lived=True,
         )
 
     def _heard(self, number: int, method: str, params: Raw | None) -> None:

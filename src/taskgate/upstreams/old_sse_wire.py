@@ -42,7 +42,13 @@ class OldSseWire(StreamWire):
         target = Target.parse(self._url, self._headers)
         try:
             reply = await self._client.exchange(
-                target, b"GET", ((b"accept", b"text/event-stream"),), b"", deadline_s=None, on_event=self._on_event
+                target,
+                b"GET",
+                ((b"accept", b"text/event-stream"),),
+                b"",
+                deadline_s=None,
+                on_event=self._on_event,
+                long_lived=True,
             )
             why = "closed the event stream" if reply.status == 200 else f"answered with HTTP {reply.status}"
         except HttpFailure:

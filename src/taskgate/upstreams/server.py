@@ -27,6 +27,7 @@ from taskgate.ports.upstream import (
     Link,
     LinkKey,
     Listener,
+    SendLog,
     ServerState,
     ServerStatus,
     never_sent,
@@ -107,6 +108,9 @@ class Server:
     def open_link(self, caller: LinkKey) -> Link | None:
         link = self._links.get(self._key_for(caller))
         return link if link is not None and link.alive else None
+
+    def outlives_its_call(self, sent_as: SendLog) -> None:
+        any(link.outlives_its_call(sent_as) for link in self._links.values())
 
     async def listening_link(self) -> Link:
         caller = self._listening_caller()

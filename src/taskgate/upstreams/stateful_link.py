@@ -36,6 +36,7 @@ from taskgate.ports.upstream import (
     Listener,
     Reply,
     Result,
+    SendLog,
     UpstreamRequest,
 )
 from taskgate.upstreams.cures import send_again
@@ -357,6 +358,14 @@ class StatefulLink:
         self._background.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._listener.on_closed(self, None)
+
+    def outlives_its_call(self, sent_as: SendLog) -> bool:
+        """The call with this record of its sends has become a task. False if it is not on this link."""
+        for flight in self._flights.values():
+            if flight.request is not None and flight.request.send_log is sent_as:
+                self._wire.outlives_its_call(flight)
+                return True
+        return False
 
     def give_up(self) -> None:
         """It is not used for anything new."""

@@ -37,6 +37,7 @@ class Limits:
     open_tasks_per_caller: int = 200
     pending_approvals_per_caller: int = 20
     queue_per_server: int = 1000
+    runs_per_server: int = 500
     calls_per_caller_per_second: float | None = None
     """Of one caller; None is no limit."""
     burst_per_caller: int = 50

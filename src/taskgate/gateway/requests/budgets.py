@@ -59,11 +59,13 @@ class ServerQueue:
         if self._queue.is_full_for(caller):
             raise self._overloaded()
 
-    async def enter(self, caller: str, patience_s: float) -> None:
-        """Take a slot, now or in turn. Raises `overloaded`, at once where no more may wait."""
+    async def enter(self, caller: str, patience_s: float, *, limited: bool = True) -> None:
+        """Take a slot, now or in turn. Raises `overloaded`, at once where no more may wait. A task was promised to its caller:
+        it is not limited.
+        """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            if self._queue.enter(caller, turn) is Place.RUNS:
+            if self._queue.enter(caller, turn, limited=limited) is Place.RUNS:
                 return
         except CallerError:
             raise self._overloaded() from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
@@ -18,7 +19,7 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings, expiry
-from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import may_send
 from taskgate.core.tasks.transition_events import Noted, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
@@ -26,13 +27,14 @@ from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, T
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
-from taskgate.gateway.relay.rounds import in_rounds, kept_state, next_params, questions_of, send_round, usable
+from taskgate.gateway.relay.rounds import in_part, in_rounds, kept_state, next_params, questions_of, send_round, usable
 from taskgate.gateway.relay.traced import Headers, run_traced
 from taskgate.gateway.requests.budgets import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key_of
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
+from taskgate.gateway.tasks.run_queue import RunQueue, Turn
 from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
@@ -61,6 +63,17 @@ _DECLINED: Final = ErrorReply(
 )
 
 
+_NO_TURN: Final = "The server {} had too much to do for as long as the call was worth waiting for. It was not executed."
+
+
+@dataclass(frozen=True, slots=True)
+class _MadeTask:
+    """The upstream made a task of the call."""
+
+    task: Task
+    link: Link
+
+
 class _Declined(Exception):
     """Somebody would not open an address that the server insists on."""
 
@@ -72,6 +85,7 @@ class Attempts:
         questions: TaskQuestions,
         results: TaskResults,
         following: UpstreamTasks,
+        queue: RunQueue,
         *,
         recheck: Recheck,
         upstreams: Live[Mapping[str, Upstream]],
@@ -81,6 +95,7 @@ class Attempts:
         events: EventHub,
     ) -> None:
         self.following = following
+        self.queue = queue
         self._records = records
         self._questions = questions
         self._results = results
@@ -134,7 +149,7 @@ class Attempts:
         if line is None:
             return await self._attempt(sends, conversation)
         try:
-            await line.enter(fair_key_of(task), task.ttl_ms / 1000)
+            await line.enter(fair_key_of(task), task.ttl_ms / 1000, limited=False)
         except CallerError as problem:
             await self._records.conclude(task.id, endings.by_error(task, problem))
             return None
@@ -145,7 +160,23 @@ class Attempts:
 
     async def _attempt(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
         """One try. Returns what went wrong if it may be tried again; None when the task has moved on."""
+        turn = self.queue.turn(sends.task)
+        try:
+            outcome = await self._in_contact(sends, conversation, turn)
+        finally:
+            turn.give_back()
+        if isinstance(outcome, _MadeTask):
+            await self.follow(outcome.task, conversation, outcome.link)
+            return None
+        return outcome
+
+    async def _in_contact(
+        self, sends: TaskSends, conversation: Conversation, turn: Turn
+    ) -> UpstreamError | _MadeTask | None:
         task = sends.task
+        if not await turn.take(self._patience_s(task)):
+            await sends.give_up(UpstreamError("overloaded", _NO_TURN.format(task.server)))
+            return None
         upstream = self._upstreams.value.get(task.server)
         if upstream is None:
             return UpstreamError("upstream_unreachable", f"The server {task.server} is not configured any more.")
@@ -159,37 +190,45 @@ class Attempts:
         sends.prepare(self.following.asked_for_task(task, link, sends.params))
         try:
             await sends.sends_again()
-            await self._send(sends, link, conversation)
+            return await self._send(sends, link, conversation, turn)
         except NotSent:
             return None
         except UpstreamError as problem:
             return problem if await sends.after_failure(problem) else None
-        return None
 
-    async def _send(self, sends: TaskSends, link: Link, conversation: Conversation) -> None:
+    def _patience_s(self, task: Task) -> float | None:
+        until = expiry.try_until_ms(task)
+        return None if until is None else max(0.0, (until - self._records.store.now_ms()) / 1000)
+
+    async def _send(self, sends: TaskSends, link: Link, conversation: Conversation, turn: Turn) -> _MadeTask | None:
         task = sends.task
         try:
-            reply = await self._answered(sends, link, self.following.face_for(link, conversation.profile))
+            reply = await self._answered(sends, link, self.following.face_for(link, conversation.profile), turn)
         except _Declined:
             reply = _DECLINED
         handle = self.following.handle_in(link, reply)
         if handle is not None:
-            await self._follow_new(task, link, handle, conversation)
-            return
+            # Its id is committed before anything else; then its end is waited for.
+            known = await self._records.conclude(task.id, UpstreamTaskKnown(handle))
+            return _MadeTask(known, link) if known is not None else None
         if isinstance(reply, Result):
             reply = Result(self._results.cut(task.server, reply.raw))
         await self._results.record(task.id, reply)
+        return None
 
-    async def _answered(self, sends: TaskSends, link: Link, profile: ClientProfile) -> Reply:
+    async def _answered(self, sends: TaskSends, link: Link, profile: ClientProfile, turn: Turn) -> Reply:
         if self._tracing is None:
-            return await self._rounds(sends, link, sends.params, profile)
+            return await self._rounds(sends, link, sends.params, profile, turn)
         # What was intended is what the caller asked; the trace context is our own addition, new with each attempt.
         return await run_traced(
-            self._tracing, sends.task, sends.params, lambda sent, trace: self._rounds(sends, link, sent, profile, trace)
+            self._tracing,
+            sends.task,
+            sends.params,
+            lambda sent, trace: self._rounds(sends, link, sent, profile, turn, trace),
         )
 
     async def _rounds(
-        self, sends: TaskSends, link: Link, params: Members, profile: ClientProfile, trace: Headers = ()
+        self, sends: TaskSends, link: Link, params: Members, profile: ClientProfile, turn: Turn, trace: Headers = ()
     ) -> Reply:
         """A stateless upstream may ask in its results; answers go back with the same call."""
         task = sends.task
@@ -199,23 +238,30 @@ class Attempts:
             return await self._recorded(task, link.request(self._outgoing(sends, params, profile, trace)))
 
         async def go_on(reply: Reply, _number: int) -> Members | None:
-            return await self._next_params(sends, reply)
+            return await self._next_params(sends, reply, turn)
 
         return await in_rounds(link.server, await send_round(send, params, first), go_on, send, number=first)
 
-    async def _next_params(self, sends: TaskSends, reply: Reply) -> Members | None:
+    async def _next_params(self, sends: TaskSends, reply: Reply, turn: Turn) -> Members | None:
         """What the next round sends, with its intent written; None if the reply is the last one."""
         task = sends.task
+        turn.give_back()
         if isinstance(reply, InputRequired):
             asked, state = questions_of(task.server, reply), kept_state(reply)
             answers = await self._questions.ask_all(task.id, asked, state)
             given = {key: usable(asked[key], answer) for key, answer in answers.items()}
+            await self._turn_again(sends.task, turn)
             await sends.next_round(next_params(sends.params, given, reply.state), state)
         elif isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED and await self._opened(task, reply):
+            await self._turn_again(sends.task, turn)
             await sends.next_round(sends.params, None)
         else:
             return None
         return sends.params
+
+    async def _turn_again(self, task: Task, turn: Turn) -> None:
+        if not await turn.take(self._patience_s(task)):
+            raise in_part(task.server, "had no room for the next round in time")
 
     async def _opened(self, task: Task, reply: ErrorReply) -> bool:
         """A stateful server wants addresses opened before it does anything. A stateless caller does not know that error: its
@@ -256,6 +302,7 @@ class Attempts:
             asker=task.asked_in.stream,
             trace=trace,
             send_log=sends,
+            long_lived=True,
         )
 
     def _heard(self, task: Task, method: str, raw: Raw | None) -> None:
@@ -269,12 +316,6 @@ class Attempts:
             self._events.publish(ElicitationCompleted(task.server, raw))
 
     # The upstream made a task of it
-
-    async def _follow_new(self, task: Task, link: Link, handle: UpstreamHandle, conversation: Conversation) -> None:
-        """Its id is committed before anything else; then its end is waited for."""
-        known = await self._records.conclude(task.id, UpstreamTaskKnown(handle))
-        if known is not None:
-            await self.follow(known, conversation, link)
 
     async def follow(self, task: Task, conversation: Conversation, link: Link | None = None) -> None:
         """To the end of the upstream's own task; where the upstream has forgotten it, by the class of the tool."""

@@ -116,7 +116,7 @@ class Promotion:
         )
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
-            self._parts.runs.adopt(task, carrier)
+            self._parts.runs.adopt(task, carrier, request)
         request.became(_StandIn(self._parts, task, request, call.params))
         await self._parts.adopt_questions(task, request)
         await self._answer(task)

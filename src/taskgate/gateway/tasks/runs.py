@@ -21,7 +21,7 @@ from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
-from taskgate.ports.upstream import Upstream
+from taskgate.ports.upstream import SendLog, Upstream
 from taskgate.telemetry.logs import log
 
 
@@ -63,10 +63,18 @@ class Runs:
         if task.id not in self._running:
             self._spawn(task, self._attempts.execute(task, self._conversations.of(task)))
 
-    def adopt(self, task: Task, work: asyncio.Task[None]) -> None:
-        """A promoted call is already being carried by someone; remember who, so that it can be cancelled."""
+    def adopt(self, task: Task, work: asyncio.Task[None], sent_as: SendLog) -> None:
+        """A promoted call is already being carried by someone; remember who, so that it can be cancelled. It counts among the
+        runs of its server, and its connection no longer among those of plain calls.
+        """
         self._running[task.id] = work
         work.add_done_callback(lambda done: self._ended(task.id, done))
+        turn = self._attempts.queue.turn(task)
+        turn.take_at_once()
+        work.add_done_callback(lambda _: turn.give_back())
+        upstream = self._upstreams.value.get(task.server)
+        if upstream is not None:
+            upstream.outlives_its_call(sent_as)
 
     def hand_back(self, task: Task) -> None:
         """Whoever carried a promoted call is done with it, but the task is not: it can be run or followed from here."""

@@ -1,14 +1,18 @@
 """Tasks that an upstream made of our call: followed to their end in either generation, also after our own restart.
 
 Where a tool can run as a task upstream we ask for one, because then the run survives us. The upstream's task id is committed before
-anything else. Stateful upstreams deliver questions only while `tasks/result` is open, so it is held open; a failed task is
-read twice, because some servers tell only in `tasks/get` that it failed.
+anything else. Stateful upstreams deliver questions only while `tasks/result` is open, so it is held open for the first few tasks
+of a server, which also brings their results at once; beyond that, tasks are polled, and `tasks/result` is opened when there is
+something to hear. However many there are, a server gets only so many polls a second. A failed task is read twice, because some
+servers tell only in `tasks/get` that it failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from taskgate import clock
@@ -36,7 +40,12 @@ from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Resu
 POLL_S: Final = 1.0
 LEAST_POLL_S: Final = 0.25
 MOST_POLL_S: Final = 30.0
+POLL_TIMEOUT_S: Final = 30.0
 CANCEL_S: Final = 10.0
+HELD_OPEN: Final = 64
+"""Tasks of one stateful server whose `tasks/result` is held open; the others are polled."""
+POLLS_PER_S: Final = 250
+"""To one server, for all its tasks together."""
 _TERMINAL: Final = ("completed", "failed", "cancelled")
 _UNKNOWN_TASK: Final = -32602
 
@@ -56,6 +65,8 @@ class UpstreamTasks:
         self._results = results
         self._events = events
         self._can_be_task = can_be_task
+        self._held: Counter[str] = Counter()
+        self._polled: Counter[str] = Counter()
 
     def asked_for_task(self, task: Task, link: Link, params: Members) -> Members:
         """Ask a stateful upstream for a task of its own where the tool can be one."""
@@ -116,7 +127,11 @@ class UpstreamTasks:
         return False
 
     async def _wait_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> bool:
-        reply = await link.request(self._about(task, "tasks/result", handle))
+        if self._held[link.server] >= HELD_OPEN:
+            with _counted(self._polled, link.server):
+                await self._poll_stateful(task, link, handle)
+        with _counted(self._held, link.server):
+            reply = await link.request(self._about(task, "tasks/result", handle))
         status = await self._status(task, link, handle)
         if isinstance(reply, ErrorReply):
             if not status:
@@ -132,21 +147,36 @@ class UpstreamTasks:
         await self._results.record(task.id, Result(body))
         return True
 
+    async def _poll_stateful(self, task: Task, link: Link, handle: UpstreamHandle) -> None:
+        """Until the task has ended, asks something, or is not known."""
+        while True:
+            status = await self._status(task, link, handle)
+            if status.get("status") != "working":
+                return
+            self._note(task, status.get("statusMessage"))
+            await clock.sleep(self._pause_s(link.server, status.get("pollInterval")))
+
+    def _pause_s(self, server: str, asked_ms: Any) -> float:
+        """As the server asks, but never more polls a second than it should get from us in all."""
+        asked_s = asked_ms / 1000 if type(asked_ms) is int else POLL_S
+        return max(min(max(asked_s, LEAST_POLL_S), MOST_POLL_S), self._polled[server] / POLLS_PER_S)
+
     async def _failed(self, task: Task, text: str, executed: Executed = Executed.YES) -> None:
         """The upstream says that its task failed, and has nothing more to show for it."""
         problem = UpstreamError("upstream_protocol", text[:500], executed=executed)
         await self._records.conclude(task.id, endings.by_error(task, problem))
 
     async def _status(self, task: Task, link: Link, handle: UpstreamHandle) -> dict[str, Any]:
-        reply = await link.request(self._about(task, "tasks/get", handle))
+        reply = await link.request(self._about(task, "tasks/get", handle, timeout_s=POLL_TIMEOUT_S))
         value = wire.parse_strictly(reply.raw) if isinstance(reply, Result) else {}
         return value if type(value) is dict else {}
 
     async def _poll_stateless(self, task: Task, link: Link, handle: UpstreamHandle) -> bool:
         asking: dict[str, asyncio.Task[None]] = {}
+        self._polled[link.server] += 1
         try:
             while True:
-                reply = await link.request(self._about(task, "tasks/get", handle))
+                reply = await link.request(self._about(task, "tasks/get", handle, timeout_s=POLL_TIMEOUT_S))
                 if isinstance(reply, ErrorReply):
                     if reply.code == _UNKNOWN_TASK:
                         return False
@@ -157,9 +187,10 @@ class UpstreamTasks:
                     await self._end_stateless(task, members, status)
                     return True
                 self._ask_new(task, link, handle, members.get("inputRequests"), asking)
-                self._note(task, members)
-                await clock.sleep(_interval(members))
+                self._note(task, _value(members, "statusMessage"))
+                await clock.sleep(self._pause_s(link.server, _value(members, "pollIntervalMs")))
         finally:
+            self._polled[link.server] -= 1
             for waiting in asking.values():
                 waiting.cancel()
             await asyncio.gather(*asking.values(), return_exceptions=True)
@@ -177,12 +208,9 @@ class UpstreamTasks:
         text = said if type(said) is str and said else f"The server's own task ended as {status}."
         await self._failed(task, text, Executed.MAYBE if status == "cancelled" else Executed.YES)
 
-    def _note(self, task: Task, members: Members) -> None:
-        said = members.get("statusMessage")
-        if said is not None:
-            text = wire.parse_strictly(bytes(said))
-            if type(text) is str and text:
-                self._records.store.note(task.id, Noted(text[:500]))
+    def _note(self, task: Task, said: Any) -> None:
+        if type(said) is str and said:
+            self._records.store.note(task.id, Noted(said[:500]))
 
     def _ask_new(
         self, task: Task, link: Link, handle: UpstreamHandle, raw: Raw | None, asking: dict[str, asyncio.Task[None]]
@@ -218,6 +246,7 @@ class UpstreamTasks:
             lambda question: self._questions.ask(task.id, question),
             name=handle.task_id,
             asker=task.asked_in.stream,
+            long_lived=method == "tasks/result",
         )
 
     def _heard(self, task: Task, method: str, params: Raw | None) -> None:
@@ -246,8 +275,15 @@ def with_meta_dropped(result: bytes) -> Members:
     return with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,))
 
 
-def _interval(members: Members) -> float:
-    raw = members.get("pollIntervalMs")
-    asked = wire.parse_strictly(bytes(raw)) if raw is not None else None
-    seconds = asked / 1000 if type(asked) is int else POLL_S
-    return min(max(seconds, LEAST_POLL_S), MOST_POLL_S)
+@contextmanager
+def _counted(counter: Counter[str], server: str) -> Iterator[None]:
+    counter[server] += 1
+    try:
+        yield
+    finally:
+        counter[server] -= 1
+
+
+def _value(members: Members, name: str) -> Any:
+    raw = members.get(name)
+    return wire.parse_strictly(bytes(raw)) if raw is not None else None

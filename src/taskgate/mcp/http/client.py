@@ -36,13 +36,19 @@ class HttpClient:
         idle_s: float = 4.0,
         max_idle_per_origin: int = 128,
         max_connections_per_origin: int = 1024,
+        max_long_lived_per_origin: int = 16_384,
         max_waiting_per_origin: int = 1024,
         max_response_bytes: int = 16 * _MIB,
         max_event_bytes: int = 16 * _MIB,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self._pool_limits = PoolLimits(
-            max_idle_per_origin, max_connections_per_origin, max_waiting_per_origin, connect_timeout_s, idle_s
+            max_idle=max_idle_per_origin,
+            max_connections=max_connections_per_origin,
+            max_long_lived=max_long_lived_per_origin,
+            max_waiting=max_waiting_per_origin,
+            connect_timeout_s=connect_timeout_s,
+            idle_s=idle_s,
         )
         self._limits = ReplyLimits(max_response_bytes, max_event_bytes)
         self._ssl_context = ssl_context
@@ -61,14 +67,16 @@ class HttpClient:
         on_head: OnHead | None = None,
         on_event: OnEvent | None = None,
         due: float | None = None,
+        long_lived: bool = False,
     ) -> HttpReply:
         """One request and its reply, or an HttpFailure.
 
         `deadline_s` bounds everything from here to the answer, waiting for a connection included; `idle_s` bounds the
         silence between bytes and is meant for long-lived streams without a deadline. `on_head` and `on_event` run
         synchronously in the event loop as bytes arrive; an `on_event` that returns True ends the exchange there and
-        then. `due` is the deadline on the loop's clock, for who has worked it out already. Cancelling the caller closes the
-        connection at once.
+        then. `due` is the deadline on the loop's clock, for who has worked it out already. `long_lived`: it takes none of
+        the connections that are kept for what is answered soon; whoever says so bounds how many there are. Cancelling the
+        caller closes the connection at once.
         """
         if due is None:
             due = math.inf if deadline_s is None else clock.monotonic() + deadline_s
@@ -76,7 +84,10 @@ class HttpClient:
         if deadline_s is not None and deadline_s <= 0:
             raise HttpFailure(Stage.DEADLINE, "the deadline had passed before the request was sent", Executed.NO)
         pool = self._pools.get(target.origin) or self._add_pool(target.origin)
-        connection = pool.take_idle() or await pool.obtain(due)
+        if long_lived:
+            connection = await pool.obtain(due, long_lived=True)
+        else:
+            connection = pool.take_idle() or await pool.obtain(due, long_lived=False)
         future = connection.begin(request, due=due, idle_s=idle_s, on_head=on_head, on_event=on_event)
         try:
             return await future
@@ -89,6 +100,12 @@ class HttpClient:
         self._limits.adopt(max_bytes)
         for pool in self._pools.values():
             pool.adopt_limits()
+
+    def outlives_its_call(self, target: Target, on_event: OnEvent) -> None:
+        """This exchange goes on for long: from now on it is counted as `long_lived`."""
+        pool = self._pools.get(target.origin)
+        if pool is not None:
+            pool.outlives_its_call(on_event)
 
     def cut_short(self, target: Target, on_event: OnEvent) -> None:
         """What this exchange waits for came another way: hang up on it. It fails, as by a broken connection."""

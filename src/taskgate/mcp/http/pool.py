@@ -1,7 +1,8 @@
-"""The connections to one origin: a stack of idle ones, a count of all, and a queue of exchanges that wait for a turn.
+"""The connections to one origin: a stack of idle ones, a count of all, and queues of exchanges that wait for a turn.
 
-Last in, first out, so that a quiet period lets the surplus grow old and go. The client asks for a connection; a
-connection reports back when it is free or lost. Nothing here reads or writes.
+Last in, first out, so that a quiet period lets the surplus grow old and go. Exchanges that hold a connection for long (runs of
+tasks, streams that only listen) are counted apart, so that they cannot take the connections of plain calls. The client asks for
+a connection; a connection reports back when it is free or lost. Nothing here reads or writes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class PoolLimits:
 
     max_idle: int
     max_connections: int
+    """Of exchanges that are answered soon."""
+    max_long_lived: int
     max_waiting: int
     connect_timeout_s: float
     idle_s: float
@@ -50,8 +53,10 @@ class OriginPool:
         self._on_empty = on_empty
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
-        self._opening = 0
-        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._long_lived: set[Connection] = set()
+        self._opening = {False: 0, True: 0}
+        """How many are being opened, by whether they are for something long-lived."""
+        self._waiting: dict[bool, deque[asyncio.Future[Connection | None]]] = {False: deque(), True: deque()}
         self._closed = False
         self._emptied: asyncio.Future[None] | None = None
 
@@ -72,21 +77,35 @@ class OriginPool:
             connection.abort()
         return None
 
-    async def obtain(self, due: float) -> Connection:
+    async def obtain(self, due: float, *, long_lived: bool) -> Connection:
         """An idle connection, a new one, or the next that comes free; all before `due` or an HttpFailure."""
         had_turn = False
         while True:
             if self._closed:
                 raise HttpFailure(Stage.POOL_FULL, "the client is closed", Executed.NO)
-            connection = self.take_idle()
-            if connection is not None:
-                return connection
-            if len(self._all) + self._opening < self._limits.max_connections:
-                return await self._open(due)
-            connection = await self._wait_turn(due, first=had_turn)
+            connection = self.take_idle() if not long_lived or self._has_room(long_lived=True) else None
+            if connection is None and self._has_room(long_lived=long_lived):
+                connection = await self._open(due, long_lived=long_lived)
+            if connection is None:
+                connection = await self._wait_turn(due, long_lived=long_lived, first=had_turn)
             if connection is not None and connection.is_usable():
+                if long_lived:
+                    self._long_lived.add(connection)
                 return connection
             had_turn = True
+
+    def _has_room(self, *, long_lived: bool) -> bool:
+        used = len(self._long_lived) if long_lived else len(self._all) - len(self._long_lived)
+        most = self._limits.max_long_lived if long_lived else self._limits.max_connections
+        return used + self._opening[long_lived] < most
+
+    def outlives_its_call(self, on_event: OnEvent) -> None:
+        """What this exchange carries goes on for long: its connection no longer counts among those of plain calls."""
+        for connection in self._all:
+            if connection.tells(on_event):
+                self._long_lived.add(connection)
+                self._wake_next(long_lived=False)
+                return
 
     def adopt_limits(self) -> None:
         for connection in self._all:
@@ -102,29 +121,31 @@ class OriginPool:
         self._closed = True
         for connection in tuple(self._all):
             connection.abort()
-        for waiter in self._waiting:
+        for waiter in (*self._waiting[False], *self._waiting[True]):
             if not waiter.done():
                 waiter.set_result(None)
         if self._all:
             self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._emptied], timeout=within_s)
 
-    async def _open(self, due: float) -> Connection:
+    async def _open(self, due: float, *, long_lived: bool) -> Connection:
         until = min(due, clock.monotonic() + self._limits.connect_timeout_s)
-        self._opening += 1
+        self._opening[long_lived] += 1
         try:
             connection = await open_connection(self.origin, self._make, context=self._context, until=until)
             if self._closed or not connection.is_usable():
                 connection.abort()
                 raise HttpFailure(Stage.CONNECT, "the connection was closed as soon as it was open", Executed.NO)
             self._all.add(connection)
+            if long_lived:
+                self._long_lived.add(connection)
         except HttpFailure as failure:
             if clock.monotonic() >= due:
                 raise HttpFailure(Stage.DEADLINE, f"{failure.stage}: {failure.message}", Executed.NO) from failure
             raise
         finally:
-            self._opening -= 1
-            self._wake_next()
+            self._opening[long_lived] -= 1
+            self._wake_next(long_lived=long_lived)
         return connection
 
     def _make(self) -> Connection:
@@ -137,31 +158,40 @@ class OriginPool:
         )
 
     def _put_back(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) >= self._limits.max_idle:
+        was_long_lived = connection in self._long_lived
+        self._long_lived.discard(connection)
+        too_many = len(self._all) - len(self._long_lived) > self._limits.max_connections
+        if self._closed or too_many or len(self._idle) >= self._limits.max_idle:
             connection.abort()
-            return
-        if not self._waiting or not self._wake_next(connection):
+        elif not (self._waiting[False] or self._waiting[True]) or not (
+            self._wake_next(connection, long_lived=was_long_lived)
+            or self._wake_next(connection, long_lived=not was_long_lived)
+        ):
             self._idle.append(connection)
 
     def _forget(self, connection: Connection) -> None:
         self._all.discard(connection)
+        self._long_lived.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        self._wake_next()
-        if not self._all and not self._opening and not self._waiting:
+        for long_lived in (False, True):
+            if self._has_room(long_lived=long_lived):
+                self._wake_next(long_lived=long_lived)
+        if not self._all and not any(self._opening.values()) and not any(self._waiting.values()):
             if self._emptied is not None and not self._emptied.done():
                 self._emptied.set_result(None)
             self._on_empty(self)
 
-    async def _wait_turn(self, due: float, *, first: bool) -> Connection | None:
+    async def _wait_turn(self, due: float, *, long_lived: bool, first: bool) -> Connection | None:
         """A connection that came free, or None when there is room for a new one or the pool closes."""
-        if len(self._waiting) >= self._limits.max_waiting:
+        waiting = self._waiting[long_lived]
+        if len(waiting) >= self._limits.max_waiting:
             raise HttpFailure(Stage.POOL_FULL, "too many exchanges already wait for a connection", Executed.NO)
         turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         if first:
-            self._waiting.appendleft(turn)
+            waiting.appendleft(turn)
         else:
-            self._waiting.append(turn)
+            waiting.append(turn)
         taken = False
         try:
             async with asyncio.timeout_at(due if due < math.inf else None):
@@ -172,23 +202,26 @@ class OriginPool:
             raise HttpFailure(Stage.POOL_FULL, "no connection came free before the deadline", Executed.NO) from None
         finally:
             if not taken:
-                self._give_up(turn)
+                self._give_up(turn, long_lived=long_lived)
 
-    def _give_up(self, turn: asyncio.Future[Connection | None]) -> None:
+    def _give_up(self, turn: asyncio.Future[Connection | None], *, long_lived: bool) -> None:
         """Leave the queue; if the turn had come at that very moment, the next one has it."""
-        if turn in self._waiting:
-            self._waiting.remove(turn)
+        if turn in self._waiting[long_lived]:
+            self._waiting[long_lived].remove(turn)
         elif turn.done() and not turn.cancelled():
             handed = turn.result()
             if handed is None:
-                self._wake_next()
+                self._wake_next(long_lived=long_lived)
             else:
                 self._put_back(handed)
 
-    def _wake_next(self, connection: Connection | None = None) -> bool:
-        while self._waiting:
-            turn = self._waiting.popleft()
+    def _wake_next(self, connection: Connection | None = None, *, long_lived: bool) -> bool:
+        waiting = self._waiting[long_lived]
+        while waiting:
+            turn = waiting.popleft()
             if not turn.done():
+                if connection is not None and long_lived:
+                    self._long_lived.add(connection)
                 turn.set_result(connection)
                 return True
         return False

@@ -1,0 +1,158 @@
+"""Many tasks that run for long on one server: they wait in line by themselves, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.seam import Call, Caller, Gateway, Upstream, seam, until
+
+HOUR_MS = 3_600_000
+ANSWERED_SOON_S = 1.0
+
+
+def _sleeper(generation: str, *, as_task: bool = False) -> Upstream:
+    upstream = Upstream(generation)
+
+    async def sleep(call: Call) -> str:
+        await call.sleep(call.arguments["seconds"])
+        return call.arguments.get("who", "")
+
+    upstream.tool("sleep", sleep, as_task=as_task)
+    return upstream
+
+
+async def _begin(caller: Caller, count: int, seconds: float, who: str = "") -> list[str]:
+    """Ids of so many tasks."""
+    arguments = {"seconds": seconds, "who": who}
+    made = [caller.begin_call("work__sleep", arguments, task={"ttl": HOUR_MS}) for _ in range(count)]
+    replies = [await exchange.done() for exchange in made]
+    return [reply.result["task"]["taskId"] for reply in replies]
+
+
+async def _task(caller: Caller, task_id: str) -> dict[str, Any]:
+    shown: dict[str, Any] = (await caller.request("tasks/get", {"taskId": task_id})).result
+    return shown
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_six_callers_with_200_hanging_tasks_each_do_not_hold_up_a_seventh(generation: str) -> None:
+    work = _sleeper(generation)
+    async with Gateway({"limits": {"open_tasks_per_caller": 2_000}}, {"work": work}) as gate:
+        for _ in range(6):
+            await _begin(await gate.caller("2025"), 200, 500)
+        await gate.advance(1)
+        other = await gate.caller("2025")
+        call = other.begin_call("work__echo", {"a": 1})
+        reply = await call.done()
+        assert '"a": 1' in reply.text
+        assert call.took < ANSWERED_SOON_S
+        # As many as may hold a connection have been sent, and nothing has failed.
+        assert work.count("sleep") == 500
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_runs_wait_in_line_say_so_and_all_end_well(generation: str) -> None:
+    work = _sleeper(generation)
+    async with Gateway({"limits": {"runs_per_server": 4}}, {"work": work}) as gate:
+        caller = await gate.caller("2025")
+        ids = await _begin(caller, 20, 10)
+        await gate.advance(1)
+        assert work.count("sleep") == 4
+        last = await _task(caller, ids[-1])
+        assert last["status"] == "working"
+        assert "4 calls of tasks are running" in last["statusMessage"]
+        assert "in line" not in (await _task(caller, ids[0])).get("statusMessage", "")
+        await gate.advance(55)
+        assert {(await _task(caller, each))["status"] for each in ids} == {"completed"}
+        assert work.count("sleep") == 20
+        assert "in line" not in (await _task(caller, ids[-1])).get("statusMessage", "")
+
+
+@seam
+async def test_the_line_is_fair_by_caller() -> None:
+    work = _sleeper("2025")
+    async with Gateway({"limits": {"runs_per_server": 2}}, {"work": work}) as gate:
+        greedy, polite = await gate.caller("2025"), await gate.caller("2025")
+        await _begin(greedy, 50, 10, "greedy")
+        (one,) = await _begin(polite, 1, 10, "polite")
+        await gate.advance(21)
+        assert (await _task(polite, one))["status"] == "completed"
+
+
+@seam
+async def test_a_run_that_waits_in_line_can_be_cancelled_and_was_never_sent() -> None:
+    work = _sleeper("2025")
+    async with Gateway({"limits": {"runs_per_server": 1}}, {"work": work}) as gate:
+        caller = await gate.caller("2025")
+        ids = await _begin(caller, 3, 10)
+        await caller.request("tasks/cancel", {"taskId": ids[1]})
+        await gate.advance(21)
+        assert [(await _task(caller, each))["status"] for each in ids] == ["completed", "cancelled", "completed"]
+        assert work.count("sleep") == 2
+
+
+@seam
+async def test_what_waits_in_line_at_a_crash_runs_once_afterwards() -> None:
+    work = _sleeper("2025")
+    async with Gateway({"limits": {"runs_per_server": 2}}, {"work": work}) as gate:
+        caller = await gate.caller("2025")
+        ids = await _begin(caller, 6, 10)
+        await gate.advance(1)
+        gate.crash()
+        await gate.start()
+        again = await gate.caller("2025")
+        await gate.advance(40)
+        states = [(await _task(again, each))["status"] for each in ids]
+        assert states.count("completed") == 4
+        assert work.count("sleep") == 6
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_tasks_of_the_server_itself_hold_no_connections(generation: str) -> None:
+    work = _sleeper(generation, as_task=True)
+    async with Gateway({"limits": {"open_tasks_per_caller": 1000}}, {"work": work}) as gate:
+        caller = await gate.caller("2025")
+        ids = await _begin(caller, 400, 30)
+        await gate.advance(10)
+        assert work.count("sleep") == 400
+        # Some results are waited for, some connections rest between two polls.
+        assert work.connections < 250
+        call = caller.begin_call("work__echo", {"a": 1})
+        assert '"a": 1' in (await call.done()).text
+        assert call.took < ANSWERED_SOON_S
+        await gate.advance(35)
+        assert {(await _task(caller, each))["status"] for each in ids} == {"completed"}
+
+
+@seam
+async def test_calls_that_became_tasks_leave_their_connections_to_plain_calls() -> None:
+    work = _sleeper("2025")
+    async with Gateway({"limits": {"calls_in_flight": 10_000, "open_tasks_per_caller": 2_000}}, {"work": work}) as gate:
+        for _ in range(2):
+            caller = await gate.caller("2025")
+            for _ in range(550):
+                caller.begin_call("work__sleep", {"seconds": 500})
+        await gate.advance(60)
+        assert work.count("sleep") == 1_100
+        other = await gate.caller("2025")
+        call = other.begin_call("work__echo", {"a": 1})
+        assert '"a": 1' in (await call.done()).text
+        assert call.took < ANSWERED_SOON_S
+
+
+@seam
+async def test_streams_that_only_listen_leave_connections_to_plain_calls() -> None:
+    work = _sleeper("2025")
+    async with Gateway({}, {"work": work}) as gate:
+        callers = [await gate.caller("2025") for _ in range(1_050)]
+        await asyncio.gather(*(caller.call("work__echo") for caller in callers))
+        await until(lambda: work.connections >= 1_050, "the streams are open")
+        other = await gate.caller("2025")
+        call = other.begin_call("work__echo", {"a": 1})
+        assert '"a": 1' in (await call.done()).text
+        assert call.took < ANSWERED_SOON_S
