@@ -211,9 +211,7 @@ def _schemas(catalogs: Catalogs, servers: Iterable[str], *, enforced: bool) -> l
 async def _how_to_log_in(url: str) -> str:
     """What a server that wants to know who calls says about where to get a token."""
     from taskgate.client.errors import ClientError
-    from taskgate.client.oauth.challenge import Challenge
-    from taskgate.client.oauth.discovery import discover_authority
-    from taskgate.client.oauth.fetch import Fetcher
+    from taskgate.client.oauth.discovery import Challenge, Fetcher, discover_authority
 
     put = 'put a token in its headers: Authorization: "Bearer ${TOKEN}"'
     try:

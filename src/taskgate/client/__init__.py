@@ -15,6 +15,7 @@ from taskgate.client.errors import (
     InputNeeded,
     InvalidReply,
     LoginFailed,
+    Question,
     Refused,
     ReplyTooLarge,
     ServerError,
@@ -32,7 +33,6 @@ from taskgate.client.errors import (
     VersionUnsupported,
 )
 from taskgate.client.options import Generation, Options
-from taskgate.client.question import Question
 from taskgate.client.questions import accept, cancel, decline
 from taskgate.client.results import (
     Listed,

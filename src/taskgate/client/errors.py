@@ -1,4 +1,4 @@
-"""Everything that can go wrong for a user of the client, as one small tree of exceptions.
+"""Everything that can go wrong for a user of the client, as one tree of exceptions, and the question that one of them carries.
 
 Each error says what happened and, where a call was under way, whether the tool may have run (`executed`). Nothing
 here talks to a server. Everybody in the package raises these; nobody lets an `OSError` or a decoder's error reach
@@ -8,9 +8,26 @@ the caller.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from taskgate.client.question import Question
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something the server wants from the user of this client: an elicitation, a sampling request or the roots."""
+
+    key: str
+    method: str
+    params: Mapping[str, Any]
+    task_id: str | None = None
+
+    @property
+    def message(self) -> str:
+        return str(self.params.get("message", ""))
+
+    @property
+    def is_url(self) -> bool:
+        return self.params.get("mode") == "url"
 
 
 class ClientError(Exception):

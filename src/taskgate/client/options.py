@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from taskgate import __version__
-from taskgate.client.question import Question
+from taskgate.client.errors import Question
 from taskgate.client.results import Progress, TaskUpdate
 
 Answer = Mapping[str, Any] | Awaitable[Mapping[str, Any]]

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from taskgate.client.errors import InvalidReply
-from taskgate.client.question import Question
+from taskgate.client.errors import InvalidReply, Question
 
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"

@@ -13,13 +13,12 @@ from typing import Any
 from taskgate.client.conversation import Conversation
 from taskgate.client.dialects import HEADER_MISMATCH, Dialect, Stateless
 from taskgate.client.ending import UNKNOWN_TASK
-from taskgate.client.errors import ServerError, TaskNotFound, TasksNotSupported
+from taskgate.client.errors import Question, ServerError, TaskNotFound, TasksNotSupported
 from taskgate.client.following import Following
 from taskgate.client.inbound import Listener
 from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.question import Question
+from taskgate.client.questions import converse
 from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
-from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport import Message, Transport
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of

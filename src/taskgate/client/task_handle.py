@@ -12,25 +12,21 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from taskgate import clock
-from taskgate.client.ending import UNKNOWN_TASK, checked, ending_of, gone
+from taskgate.client.ending import UNKNOWN_TASK, Expiry, checked, ending_of, gone
 from taskgate.client.errors import (
     ClientError,
     DeadlineExceeded,
     InputNeeded,
     InvalidReply,
+    Question,
     ServerError,
     SessionClosed,
     TaskError,
 )
-from taskgate.client.expiry import Expiry
-from taskgate.client.follower import Follower
+from taskgate.client.follower import Follower, TaskQuestions, UpdateReaders
 from taskgate.client.options import Generation, OnProgress
-from taskgate.client.patience import Patience
-from taskgate.client.poller import next_delay
-from taskgate.client.question import Question
+from taskgate.client.poller import Patience, next_delay
 from taskgate.client.results import IMMEDIATE_RESPONSE, Progress, Task, TaskStatus, TaskUpdate, ToolResult
-from taskgate.client.task_questions import TaskQuestions
-from taskgate.client.update_readers import UpdateReaders
 
 POLL_TIMEOUT = 30.0
 # A task is worth a push subscription once it was looked at this often, or at once if polls are this many ms apart.
