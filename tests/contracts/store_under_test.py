@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Approver, Binding, Workflow
@@ -13,7 +13,10 @@ from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
-from taskgate.store.sqlite.store import open_store
+from taskgate.store.sqlite import store as sqlite_store
+
+if TYPE_CHECKING:
+    from taskgate.store.postgres.store import PostgresStore
 
 START = 1_800_000_000_000
 ANN = Approver("ann", frozenset({"approver"}))
@@ -34,21 +37,68 @@ class TurnedClock:
         self.now_ms += ms
 
 
-class SqliteUnderTest:
-    """Opens the SQLite adapter. A rival is a second owner on the same data, as after a failover."""
+class StoreUnderTest(ABC):
+    """Opens an adapter. A rival is a second owner on the same data, as after a failover: the first is taken for dead."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "store.db"
+    def __init__(self) -> None:
         self.clock = TurnedClock()
 
+    @abstractmethod
+    def open(self, owner: str = "first") -> Store: ...
+
+    @abstractmethod
+    def open_rival(self, owner: str = "second") -> Store: ...
+
+    @abstractmethod
+    def large_results(self) -> int:
+        """How many long results are kept outside of the rows."""
+
+
+class SqliteUnderTest(StoreUnderTest):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.path = folder / "store.db"
+
     def open(self, owner: str = "first") -> Store:
-        return open_store(self.path, owner=owner, clock=self.clock)
+        return sqlite_store.open_store(self.path, owner=owner, clock=self.clock)
 
     def open_rival(self, owner: str = "second") -> Store:
-        return open_store(self.path, owner=owner, clock=self.clock, locked=False)
+        return sqlite_store.open_store(self.path, owner=owner, clock=self.clock, locked=False)
+
+    def large_results(self) -> int:
+        found = self.path.parent.rglob("*")
+        return sum(entry.is_file() and entry.stat().st_size > 1 << 20 for entry in found)
 
 
-ADAPTERS: dict[str, Callable[[Path], SqliteUnderTest]] = {"sqlite": SqliteUnderTest}
+class PostgresUnderTest(StoreUnderTest):
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+        self.first: PostgresStore | None = None
+
+    def open(self, owner: str = "first") -> PostgresStore:
+        self.first = self.open_beside(owner)
+        return self.first
+
+    def open_beside(self, owner: str) -> PostgresStore:
+        """One more living gateway on the same store."""
+        from taskgate.store.postgres.store import open_store
+
+        return open_store(self.url, owner=owner, clock=self.clock)
+
+    def open_rival(self, owner: str = "second") -> Store:
+        if self.first is not None:
+            self.first.engine.presence.end()
+        return self.open_beside(owner)
+
+    def large_results(self) -> int:
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute("SELECT count(DISTINCT name) FROM result_chunks").fetchone()
+        assert row is not None
+        count: int = row[0]
+        return count
 
 
 def new_id(prefix: str = "tg_") -> str:

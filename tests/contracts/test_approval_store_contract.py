@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from store_under_test import ANN, BOB, OPS, START, SqliteUnderTest, a_call, asking
+from store_under_test import ANN, BOB, OPS, START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry
@@ -132,7 +132,7 @@ async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) ->
     assert (held.approval.state is State.APPROVED) == (final.state is TaskState.APPROVED)
 
 
-async def test_an_approval_is_spent_by_one_run_only(adapter: SqliteUnderTest) -> None:
+async def test_an_approval_is_spent_by_one_run_only(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task, request = await waiting(store)
     await decided(store, request, YES)
@@ -147,7 +147,7 @@ async def test_an_approval_is_spent_by_one_run_only(adapter: SqliteUnderTest) ->
     await store.close()
 
 
-async def test_nobody_deciding_in_time_expires_the_task(adapter: SqliteUnderTest) -> None:
+async def test_nobody_deciding_in_time_expires_the_task(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task, request = await waiting(store)
     adapter.clock.turn(600_000)
@@ -189,7 +189,7 @@ async def test_an_approved_task_can_be_asked_about_again(store: Store) -> None:
     assert await store.hold_task("tg_nothing", asking(task)) == UnknownTask("tg_nothing")
 
 
-async def test_an_approval_survives_a_restart_and_is_decided_after_it(adapter: SqliteUnderTest) -> None:
+async def test_an_approval_survives_a_restart_and_is_decided_after_it(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task, request = await waiting(store)
     await store.close()
@@ -221,7 +221,7 @@ async def test_pending_approvals_are_counted_and_limited_per_caller(store: Store
     assert await store.pending_count() == 1
 
 
-async def test_the_inbox_is_oldest_first_in_pages(adapter: SqliteUnderTest) -> None:
+async def test_the_inbox_is_oldest_first_in_pages(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     ids = []
     for _ in range(5):
@@ -242,7 +242,7 @@ async def test_an_unknown_approval_is_said_to_be_unknown(store: Store) -> None:
     assert await store.change_held("ap_nothing", OPS, YES) == UnknownApproval("ap_nothing")
 
 
-async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: SqliteUnderTest) -> None:
+async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     assert await store.last_approved("reports", "build") is None
     _, first = await waiting(store)
@@ -261,7 +261,7 @@ async def test_the_last_approved_call_of_a_tool_is_remembered(adapter: SqliteUnd
     await store.close()
 
 
-async def test_grants_are_kept_listed_revoked_and_run_out(adapter: SqliteUnderTest) -> None:
+async def test_grants_are_kept_listed_revoked_and_run_out(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)
     approval = (await decided(store, request, YES)).held.approval
@@ -298,7 +298,7 @@ async def test_pins_are_kept_replaced_and_dropped(store: Store) -> None:
     assert [row.entry.event for row in await store.audit_rows()] == ["pin_accepted", "pin_dropped"]
 
 
-async def test_receipts_of_channels_are_kept_replaced_and_dropped(adapter: SqliteUnderTest) -> None:
+async def test_receipts_of_channels_are_kept_replaced_and_dropped(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)
     slack = StoredReceipt(request.id, "slack C1", "ops", "C1 17.1")
@@ -317,7 +317,7 @@ async def test_receipts_of_channels_are_kept_replaced_and_dropped(adapter: Sqlit
     await again.close()
 
 
-async def test_a_receipt_goes_with_its_approval(adapter: SqliteUnderTest) -> None:
+async def test_a_receipt_goes_with_its_approval(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     _, request = await waiting(store)
     await store.put_receipt(StoredReceipt(request.id, "slack C1", "ops", "C1 17.1"))
@@ -333,7 +333,7 @@ async def test_a_receipt_goes_with_its_approval(adapter: SqliteUnderTest) -> Non
     await store.close()
 
 
-async def test_a_stale_owner_decides_nothing(adapter: SqliteUnderTest) -> None:
+async def test_a_stale_owner_decides_nothing(adapter: StoreUnderTest) -> None:
     old = adapter.open()
     _, request = await waiting(old)
     new = adapter.open_rival()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store_under_test import START, SqliteUnderTest
+from store_under_test import START, StoreUnderTest
 
 from taskgate.ports.catalog_store import KeptCatalog
 
@@ -10,7 +10,7 @@ ONE = KeptCatalog("one", "f1", START, b'{"tools":[]}')
 TWO = KeptCatalog("two", "f2", START, b"\x00\xff not text")
 
 
-async def test_catalogs_survive_a_restart_each_with_its_age(adapter: SqliteUnderTest) -> None:
+async def test_catalogs_survive_a_restart_each_with_its_age(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     assert await store.kept_catalogs() == ()
     store.keep_catalog(TWO)
@@ -21,7 +21,7 @@ async def test_catalogs_survive_a_restart_each_with_its_age(adapter: SqliteUnder
     await again.close()
 
 
-async def test_the_newest_catalog_of_a_server_takes_the_place_of_the_one_before(adapter: SqliteUnderTest) -> None:
+async def test_the_newest_catalog_of_a_server_takes_the_place_of_the_one_before(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     changed = KeptCatalog("one", "f9", START + 5, b"{}")
     store.keep_catalog(ONE)
@@ -34,7 +34,7 @@ async def test_the_newest_catalog_of_a_server_takes_the_place_of_the_one_before(
     await again.close()
 
 
-async def test_a_confirmed_catalog_grows_younger_and_never_older(adapter: SqliteUnderTest) -> None:
+async def test_a_confirmed_catalog_grows_younger_and_never_older(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     store.keep_catalog(ONE)
     store.catalog_confirmed("one", START + 60_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from store_under_test import START, SqliteUnderTest, a_call, asking
+from store_under_test import START, StoreUnderTest, a_call, asking
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry, Whole, verify
@@ -49,7 +49,7 @@ async def test_a_reader_that_remembers_one_number_sees_each_event_once(store: St
     assert len(set(seen)) == 30
 
 
-async def test_events_survive_a_restart_and_so_does_the_cursor(adapter: SqliteUnderTest) -> None:
+async def test_events_survive_a_restart_and_so_does_the_cursor(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     for _ in range(3):
         await store.accept(a_call())
@@ -65,7 +65,7 @@ async def test_events_survive_a_restart_and_so_does_the_cursor(adapter: SqliteUn
     await again.close()
 
 
-async def test_a_reader_that_came_too_late_is_told_how_much_it_missed(adapter: SqliteUnderTest) -> None:
+async def test_a_reader_that_came_too_late_is_told_how_much_it_missed(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     await asyncio.gather(*(store.append_event("carol", "elicitation_request", "files", {"n": n}) for n in range(1100)))
     page = await store.events_after("carol", 10)
@@ -78,7 +78,7 @@ async def test_a_reader_that_came_too_late_is_told_how_much_it_missed(adapter: S
     await store.close()
 
 
-async def test_how_many_events_are_kept_and_how_long_can_be_changed(adapter: SqliteUnderTest) -> None:
+async def test_how_many_events_are_kept_and_how_long_can_be_changed(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     store.keep_events(5, 1_000)
     await asyncio.gather(*(store.append_event("carol", "elicitation_request", "files", {"n": n}) for n in range(70)))
@@ -153,7 +153,7 @@ async def test_a_failing_write_takes_nothing_from_its_neighbours(store: Store) -
     assert isinstance(verify(await store.audit_rows()), Whole)
 
 
-async def test_a_stale_owner_leaves_no_event(adapter: SqliteUnderTest) -> None:
+async def test_a_stale_owner_leaves_no_event(adapter: StoreUnderTest) -> None:
     old = adapter.open()
     new = adapter.open_rival()
     await new.claim()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store_under_test import START, SqliteUnderTest
+from store_under_test import START, StoreUnderTest
 
 from taskgate.core.audit import AuditEntry
 from taskgate.ports.scope_store import KeptScope
@@ -15,7 +15,7 @@ def entry(event: str, scope: str) -> AuditEntry:
     return AuditEntry(0, event, scope=scope, kind="scope")
 
 
-async def test_scopes_survive_a_restart_and_each_change_has_its_audit_row(adapter: SqliteUnderTest) -> None:
+async def test_scopes_survive_a_restart_and_each_change_has_its_audit_row(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     assert await store.kept_scopes() == ()
     await store.keep_scope(TWO, entry("opened", "tmp-2"))

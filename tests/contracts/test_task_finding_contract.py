@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from store_under_test import SqliteUnderTest, a_call
+from store_under_test import StoreUnderTest, a_call
 from task_steps import accepted, dispatched, finished
 
 from taskgate.core.tasks import transition_events as h
@@ -52,7 +52,7 @@ async def test_open_questions_of_a_caller_are_found_across_its_tasks(store: Stor
     assert [task_id for task_id, _ in await store.open_questions("carol")] == [tasks[1].id]
 
 
-async def test_a_cancel_nobody_can_hear_is_forgotten_after_a_day(adapter: SqliteUnderTest) -> None:
+async def test_a_cancel_nobody_can_hear_is_forgotten_after_a_day(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)
     await store.advance(task.id, h.Cancelled())
@@ -91,7 +91,7 @@ async def test_the_limit_holds_for_callers_that_come_all_at_once(store: Store) -
     assert sum(isinstance(answer, Change) for answer in answers) == 10
 
 
-async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: SqliteUnderTest) -> None:
+async def test_questions_of_a_task_survive_a_restart_with_their_keys(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task = await dispatched(store)
     asked = [TaskQuestion(key, "reports", "elicitation/create", b'{"message":"who?"}') for key in ("k1", "k2")]

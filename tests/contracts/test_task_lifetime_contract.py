@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from store_under_test import SqliteUnderTest, a_call, asking
+from store_under_test import StoreUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched, finished
 from tests.harness.unchecked import just_go
 
@@ -26,7 +26,7 @@ from taskgate.ports.store_answers import (
 )
 
 
-async def test_clocks_that_ran_out_are_found(adapter: SqliteUnderTest) -> None:
+async def test_clocks_that_ran_out_are_found(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     running = await dispatched(store)
     call = a_call()
@@ -44,7 +44,7 @@ async def test_clocks_that_ran_out_are_found(adapter: SqliteUnderTest) -> None:
     await store.close()
 
 
-async def test_an_open_task_is_never_swept_and_a_finished_one_when_its_time_is_over(adapter: SqliteUnderTest) -> None:
+async def test_an_open_task_is_never_swept_and_a_finished_one_when_its_time_is_over(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     running = await dispatched(store)
     done = await finished(store)
@@ -78,7 +78,7 @@ async def test_a_hundred_repeats_at_once_make_one_task(store: Store) -> None:
     assert sum(isinstance(answer, SameCall) for answer in answers) == 99
 
 
-async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: SqliteUnderTest) -> None:
+async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     draft = a_call()
     await store.accept(draft, key="k")
@@ -95,7 +95,7 @@ async def test_a_key_outlives_its_task_and_then_says_that_the_tool_ran(adapter: 
     await store.close()
 
 
-async def test_a_key_older_than_a_day_is_free_again(adapter: SqliteUnderTest) -> None:
+async def test_a_key_older_than_a_day_is_free_again(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     await store.accept(a_call(), key="k")
     adapter.clock.turn(24 * 3_600_000)
@@ -103,7 +103,7 @@ async def test_a_key_older_than_a_day_is_free_again(adapter: SqliteUnderTest) ->
     await store.close()
 
 
-async def test_a_stale_owners_write_changes_nothing(adapter: SqliteUnderTest) -> None:
+async def test_a_stale_owners_write_changes_nothing(adapter: StoreUnderTest) -> None:
     old = adapter.open()
     task = await dispatched(old)
     new = adapter.open_rival()
@@ -125,7 +125,7 @@ async def test_a_stale_owners_write_changes_nothing(adapter: SqliteUnderTest) ->
     await new.close()
 
 
-async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adapter: SqliteUnderTest) -> None:
+async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adapter: StoreUnderTest) -> None:
     first = adapter.open()
     task = await accepted(first)
     await first.close()
@@ -136,7 +136,7 @@ async def test_a_task_of_another_fence_is_out_of_reach_before_it_is_claimed(adap
     await second.close()
 
 
-async def test_the_next_owner_finds_every_open_task_in_pages(adapter: SqliteUnderTest) -> None:
+async def test_the_next_owner_finds_every_open_task_in_pages(adapter: StoreUnderTest) -> None:
     first = adapter.open()
     tasks = sorted([(await accepted(first)).id for _ in range(5)])
     await finished(first)
@@ -150,7 +150,7 @@ async def test_the_next_owner_finds_every_open_task_in_pages(adapter: SqliteUnde
     await second.close()
 
 
-async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: SqliteUnderTest) -> None:
+async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: StoreUnderTest) -> None:
     first = adapter.open()
     task = await dispatched(first, tool_class=ToolClass.READ)
     await first.close()
@@ -164,7 +164,7 @@ async def test_every_attempt_keeps_the_fence_it_was_made_under(adapter: SqliteUn
     await second.close()
 
 
-async def test_a_secret_is_kept_by_whoever_comes_first(adapter: SqliteUnderTest) -> None:
+async def test_a_secret_is_kept_by_whoever_comes_first(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     assert await store.keep("sealing", b"one") == b"one"
     assert await store.keep("sealing", b"two") == b"one"

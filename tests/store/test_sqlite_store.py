@@ -33,7 +33,7 @@ from taskgate.store.batch import RideAlong
 from taskgate.store.operations import rows
 from taskgate.store.sqlite import checkpointer, connection, writer
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate
-from taskgate.store.sqlite.named_queries import SQL, migrations
+from taskgate.store.sqlite.statements import SQL, migrations
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 DEADLINE_S = 20

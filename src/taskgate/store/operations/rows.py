@@ -41,6 +41,7 @@ def task_columns(task: Task) -> dict[str, Any]:
     )
     return {
         "id": task.id,
+        "principal": task.principal,
         "caller": task.caller,
         "limited_as": task.limited_as or task.caller,
         "server": task.server,
@@ -91,6 +92,7 @@ def approval_columns(held: HeldCall) -> dict[str, Any]:
     due = {State.OPEN: approval.binding.expires_at_ms, State.APPROVED: approval.valid_until_ms}
     return {
         "id": approval.id,
+        "principal": approval.binding.principal,
         "task_id": held.task_id,
         "caller": held.caller,
         "server": approval.binding.server,

@@ -51,6 +51,10 @@ class Transaction(ABC):
     @abstractmethod
     def run(self, name: str, /, **values: Any) -> Rows: ...
 
+    @abstractmethod
+    def announce(self, topic: str, name: str) -> None:
+        """Tell other gateways on the same store, with the commit, that they should look at this again."""
+
     def is_stale(self) -> bool:
         """Whether another owner has taken over since we started."""
         if self._stale is None:

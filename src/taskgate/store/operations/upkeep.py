@@ -22,10 +22,11 @@ KEPT_APPROVALS_MS: Final = 30 * 24 * 3_600_000
 
 
 def claim(tx: Transaction) -> int:
-    """Whoever owned tasks before us is dead: on one file there is one process, and the kernel's lock says it is us."""
+    """Take the tasks of owners that are dead, and of our own life before; the adapter knows who is dead."""
     ours = tx.ownership
-    tx.run("retire_others", owner=ours.owner)
-    return tx.run("claim_tasks", owner=ours.owner, fence=ours.fence).rowcount
+    dead = json.dumps([owner for (owner,) in tx.run("dead_owners", owner=ours.owner)])
+    tx.run("retire_owners", owners=dead)
+    return tx.run("claim_tasks", owner=ours.owner, fence=ours.fence, owners=dead).rowcount
 
 
 def sweep(tx: Transaction) -> tuple[Swept, list[str]]:

@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.sqlite.named_queries import migrations
+from taskgate.store.sqlite.statements import migrations
 
 SYNCHRONOUS = "FULL"
 LOG_BYTES = 16 << 20

@@ -19,8 +19,8 @@ from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.reader import Reader
 from taskgate.store.sqlite.last_known import LastKnown
-from taskgate.store.sqlite.named_queries import SQL
 from taskgate.store.sqlite.spill_files import SpillFiles
+from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.writer import Writer, unavailable
 
 T = TypeVar("T")

@@ -28,8 +28,8 @@ from taskgate.store.sqlite.connection import (
 from taskgate.store.sqlite.engine import SqliteEngine
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.last_known import LastKnown
-from taskgate.store.sqlite.named_queries import SQL
 from taskgate.store.sqlite.spill_files import SpillFiles
+from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.writer import Writer
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView

@@ -8,7 +8,7 @@ from typing import Any
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.transaction import Transaction
-from taskgate.store.sqlite.named_queries import SQL
+from taskgate.store.sqlite.statements import SQL
 
 
 class SqliteTransaction(Transaction):
@@ -22,3 +22,6 @@ class SqliteTransaction(Transaction):
 
     def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
         return self._connection.execute(SQL[name], values)
+
+    def announce(self, topic: str, name: str) -> None:
+        """Nobody else has this store open, and this process hears of its own changes by itself."""

@@ -11,11 +11,16 @@ SELECT fence, retired FROM owners WHERE owner = :owner;
 -- name: touch_owner
 UPDATE owners SET seen_ms = :now_ms WHERE owner = :owner;
 
--- name: retire_others
-UPDATE owners SET retired = 1 WHERE owner <> :owner AND retired = 0;
+-- name: dead_owners
+-- On one file there is one process, and the kernel's lock says that it is us.
+SELECT owner FROM owners WHERE owner <> :owner;
+
+-- name: retire_owners
+UPDATE owners SET retired = 1 WHERE retired = 0 AND owner IN (SELECT value FROM json_each(:owners));
 
 -- name: claim_tasks
-UPDATE tasks SET owner = :owner, fence = :fence WHERE needs_owner = 1 AND fence < :fence;
+UPDATE tasks SET owner = :owner, fence = :fence
+WHERE needs_owner = 1 AND fence < :fence AND (owner = :owner OR owner IN (SELECT value FROM json_each(:owners)));
 
 -- name: claimed_tasks
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest

@@ -1,0 +1,203 @@
+"""Carries out one batch as one transaction: locks, operations, announcements, commit. Used by the writer's thread only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import psycopg
+
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.batch import Batch
+from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Transaction
+from taskgate.store.postgres.connection import Connection, connect
+from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
+from taskgate.store.postgres.statements import SQL
+from taskgate.store.postgres.transaction import PostgresTransaction, waited
+
+MAX_REPEATS: Final = 5
+_TELL: Final = b"SELECT pg_notify(%s, %s)"
+_MAX_PAYLOAD: Final = 7_000
+_CLASHES: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+
+class Lost(Exception):
+    """The connection went while the answer to a COMMIT was awaited."""
+
+    def __init__(self, xid: str, why: str) -> None:
+        super().__init__(why)
+        self.xid = xid
+        self.why = why
+
+
+class Committer:
+    """Owns the writing connection, and opens a new one when it is gone."""
+
+    def __init__(
+        self,
+        url: str,
+        ownership: Ownership,
+        kept_events: KeptEvents,
+        presence: Presence,
+        clock: Callable[[], int] | None,
+    ) -> None:
+        """`clock` takes the place of the database's, for tests."""
+        self._url = url
+        self._ownership = ownership
+        self._kept_events = kept_events
+        self._presence = presence
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._xid = ""
+        self.audit_head: tuple[int, str] | None = None
+        """The end of our own chain: nobody else appends to it, so it is known without asking."""
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = connect(self._url, "taskgate writer")
+        return self._connection
+
+    def hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    close = hang_up
+
+    def was_committed(self, xid: str) -> bool:
+        """Asked on a new connection. Raises as long as the server cannot tell."""
+        row = self._connected().execute(SQL["xact_status"], {"xid": xid}).fetchone()
+        status = row[0] if row is not None else None
+        if status == "in progress":
+            raise psycopg.OperationalError("the transaction is still in progress")
+        return bool(status == "committed")
+
+    def commit(self, batch: Batch) -> None:
+        """Raises Lost, `psycopg.Error`; a failure of one operation is kept with it."""
+        for _ in range(MAX_REPEATS):
+            try:
+                self._quickly(batch)
+                return
+            except Lost:
+                raise
+            except psycopg.OperationalError as error:
+                if not isinstance(error, _CLASHES):
+                    raise
+                self._roll_back()
+            except Exception:  # one of them failed, and the whole transaction with it: find out which
+                self._roll_back()
+                self._one_by_one(batch)
+                return
+        raise psycopg.OperationalError("other gateways are in the way again and again")
+
+    def _roll_back(self) -> None:
+        connection = self._connected()
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            connection.execute("ROLLBACK")
+
+    def _quickly(self, batch: Batch) -> None:
+        connection = self._connected()
+        with connection.pipeline():
+            tx = self._begin(connection, batch)
+            for waiting in batch.waiting:
+                waiting.failure = None
+                waiting.run(tx)
+            for rider in batch.riding:
+                rider.write(tx)
+            self._announce(connection, tx)
+            self._end(connection, tx)
+
+    def _one_by_one(self, batch: Batch) -> None:
+        connection = self._connected()
+        tx = self._begin(connection, batch)
+        for waiting in batch.waiting:
+            waiting.failure = self._in_savepoint(connection, tx, waiting.run)
+        for rider in batch.riding:
+            self._in_savepoint(connection, tx, rider.write)
+        self._announce(connection, tx)
+        self._end(connection, tx)
+
+    def _in_savepoint(
+        self, connection: Connection, tx: PostgresTransaction, write: Callable[[Transaction], None]
+    ) -> Exception | None:
+        """A lost database ends the whole transaction; anything else takes back only this one write."""
+        connection.execute("SAVEPOINT one")
+        head = tx.audit_head
+        try:
+            write(tx)
+        except psycopg.OperationalError:
+            raise
+        except Exception as error:  # the failure of one write, answered to whoever waits for it
+            connection.execute("ROLLBACK TO one")
+            tx.audit_head = head
+            return error
+        connection.execute("RELEASE one")
+        return None
+
+    def _begin(self, connection: Connection, batch: Batch) -> PostgresTransaction:
+        connection.execute("BEGIN")
+        begun = connection.execute(SQL["begin_write"])
+        self._lock(connection, [waiting.locks for waiting in batch.waiting] + [rider.locks for rider in batch.riding])
+        row = begun.fetchone()
+        assert row is not None
+        self._xid, database_ms = row
+        now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
+        dead_ms = now_ms - LEASE_MS if self._presence.may_judge else -1
+        tx = PostgresTransaction(connection, now_ms, self._ownership, self._kept_events, dead_ms)
+        tx.audit_head = self.audit_head
+        return tx
+
+    def _lock(self, connection: Connection, wanted: list[Locks]) -> None:
+        """Everything that the batch will touch, sorted, so that no two gateways wait for each other in a circle."""
+        tasks = {name for locks in wanted for name in locks.tasks}
+        approvals = {name for locks in wanted for name in locks.approvals}
+        names = {f"caller {name}" for locks in wanted for name in locks.callers}
+        names |= {f"limit {name}" for locks in wanted for name in locks.limits}
+        names |= {f"name {name}" for locks in wanted for name in locks.names}
+        if tasks or approvals:
+            values = {"tasks": list(tasks), "approvals": list(approvals)}
+            for guarded, caller in connection.execute(SQL["resolve_locks"], values).fetchall():
+                tasks.add(guarded)
+                names.add(f"caller {caller}")
+        numbers = sorted(set(map(lock_number, names | {f"task {name}" for name in tasks | approvals})))
+        if numbers:
+            connection.execute(SQL["take_locks"], {"numbers": numbers})
+
+    def _announce(self, connection: Connection, tx: PostgresTransaction) -> None:
+        for topic, names in tx.announced.items():
+            for part in _parts(sorted(names)):
+                payload = json.dumps([self._ownership.owner, topic, part], separators=(",", ":"))
+                connection.execute(_TELL, [CHANNEL, payload])
+
+    def _end(self, connection: Connection, tx: PostgresTransaction) -> None:
+        try:
+            ended = waited(connection.execute("COMMIT"))
+        except psycopg.OperationalError as error:
+            if connection.closed or connection.broken:
+                raise Lost(self._xid, "the connection to the database was lost") from error
+            raise
+        if ended.statusmessage != "COMMIT":
+            raise psycopg.OperationalError("the database did not commit")
+        self.audit_head = tx.audit_head
+
+
+def lock_number(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _parts(names: Iterable[str]) -> Iterable[list[str]]:
+    """Lists short enough for one notification."""
+    part: list[str] = []
+    size = 0
+    for name in names:
+        if size + len(name) + 3 > _MAX_PAYLOAD and part:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += len(name.encode()) + 3
+    if part:
+        yield part

@@ -1,0 +1,128 @@
+"""Opens connections to the database, says clearly why one cannot be used, and brings the schema up to date.
+
+Nothing here waits without an end: a server that does not answer is given up after some seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import conninfo
+
+from taskgate.core.errors import GatewayFault
+from taskgate.store.postgres.statements import migrations
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+OLDEST_SERVER: Final = 140_000
+CONNECT_WITHIN_S: Final = 5
+STATEMENT_WITHIN_MS: Final = 10_000
+MIGRATE_WITHIN_MS: Final = 600_000
+_MIGRATION_LOCK: Final = 7_236_410_385
+NOT_SURE: Final = ("off", "local")
+
+
+class Found(NamedTuple):
+    """What a database is like."""
+
+    server_version: int
+    schema: int
+    known_schema: int
+    synchronous_commit: str
+    is_read_only: bool
+
+
+def connect(url: str, name: str = "taskgate", *, statement_ms: int = STATEMENT_WITHIN_MS) -> Connection:
+    """Raises `psycopg.Error`."""
+    wanted: dict[str, Any] = {
+        "connect_timeout": CONNECT_WITHIN_S,
+        "application_name": name,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": STATEMENT_WITHIN_MS,
+    }
+    said = conninfo.conninfo_to_dict(url)
+    options = {key: value for key, value in wanted.items() if key not in said}
+    connection = psycopg.connect(url, autocommit=True, **options)
+    connection.execute(
+        "SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false), "
+        "set_config('idle_in_transaction_session_timeout', %s, false)",
+        [str(statement_ms), str(statement_ms), str(2 * statement_ms)],
+    )
+    return connection
+
+
+def look(connection: Connection) -> Found:
+    version = connection.info.server_version
+    row = connection.execute(
+        "SELECT current_setting('synchronous_commit'), "
+        "current_setting('transaction_read_only') = 'on' OR pg_is_in_recovery(), "
+        "to_regclass('taskgate_schema') IS NOT NULL"
+    ).fetchone()
+    assert row is not None
+    synchronous, read_only, has_schema = row
+    schema = 0
+    if has_schema:
+        newest = connection.execute("SELECT coalesce(max(number), 0) FROM taskgate_schema").fetchone()
+        schema = newest[0] if newest is not None else 0
+    return Found(version, schema, len(migrations()), synchronous, read_only)
+
+
+def check(found: Found) -> None:
+    """Raises GatewayFault if a gateway cannot work on such a database."""
+    if found.server_version < OLDEST_SERVER:
+        raise refused(f"PostgreSQL {found.server_version // 10_000} is too old; 14 or newer is needed.")
+    if found.is_read_only:
+        raise refused(
+            "The database is read-only (a standby, or default_transaction_read_only). Point store.url at the primary."
+        )
+    if found.schema > found.known_schema:
+        raise refused(
+            f"The store was written by a newer Taskgate (schema {found.schema}, this one knows {found.known_schema}). "
+            "Start the newer version."
+        )
+    if found.synchronous_commit in NOT_SURE:
+        raise refused(
+            f"synchronous_commit is {found.synchronous_commit!r} for this user and database, so a crash could take back work that "
+            "was acknowledged. Set it to 'on': ALTER ROLE ... SET synchronous_commit = on."
+        )
+
+
+def migrate(connection: Connection) -> int:
+    """Apply what is missing, all of it or nothing; of several gateways that start together one does it."""
+    with connection.transaction():
+        connection.execute("SELECT set_config('statement_timeout', %s, true)", [str(MIGRATE_WITHIN_MS)])
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", [str(MIGRATE_WITHIN_MS)])
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS taskgate_schema (number integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"
+        )
+        row = connection.execute("SELECT coalesce(max(number), 0) FROM taskgate_schema").fetchone()
+        version = row[0] if row is not None else 0
+        for number, text in migrations():
+            if number > version:
+                connection.execute(text.encode())
+                connection.execute("INSERT INTO taskgate_schema (number) VALUES (%s)", [number])
+    return max(version, len(migrations()))
+
+
+def refused(why: str) -> GatewayFault:
+    return GatewayFault("store_unavailable", f"The PostgreSQL store cannot be used: {why}")
+
+
+def reason(error: psycopg.Error) -> str:
+    """One line of what the server or the driver said, without the address or the password."""
+    said = error.diag.message_primary or str(error).strip().splitlines()[-1:]
+    return said if isinstance(said, str) else (said[0] if said else type(error).__name__)
+
+
+def shown_url(url: str) -> str:
+    """The address without its password."""
+    try:
+        said = conninfo.conninfo_to_dict(url)
+    except psycopg.Error:
+        return "postgresql://…"
+    place = str(said.get("host") or "localhost") + (f":{said['port']}" if said.get("port") else "")
+    return f"postgresql://{place}/{said.get('dbname') or ''}"

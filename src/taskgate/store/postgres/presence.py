@@ -1,0 +1,163 @@
+"""This gateway among the others: its lease, renewed by the database's clock, and the notifications of the others.
+
+One thread with one connection renews the lease every half second and listens in between. A lease that was not renewed for a
+second and a half is dead, and its owner's tasks may be claimed, but only by a gateway that has itself renewed without a gap for as
+long: a database that was away for a moment expires nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import psycopg
+
+from taskgate import clock
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.postgres.connection import Connection, connect, reason
+from taskgate.store.postgres.statements import SQL
+
+RENEW_S: Final = 0.5
+LEASE_MS: Final = 1_500
+CHANNEL: Final = "taskgate"
+DEAD: Final = "dead"
+"""The topic under which this gateway tells itself that another one has died."""
+_LEASE_S: Final = LEASE_MS / 1000
+_FORGOTTEN_MS: Final = 3_600_000
+_STOP_WITHIN_S: Final = 10.0
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """One gateway as its lease shows it."""
+
+    owner: str
+    address: str
+    version: str
+    configuration: str
+    started_ms: int
+    seen_ms: int
+
+
+class Presence:
+    """`heard` is called by the thread with a topic and names."""
+
+    def __init__(
+        self,
+        url: str,
+        ownership: Ownership,
+        about: tuple[str, str, str],
+        heard: Callable[[str, list[str]], None],
+        clock: Callable[[], int] | None,
+    ) -> None:
+        """`about`: address, version and digest of the configuration. `clock` takes the place of the database's, for tests."""
+        self._url = url
+        self._ownership = ownership
+        self._about = about
+        self._heard = heard
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._renewed = clock_of_nothing = float("-inf")
+        self._gapless_since = clock_of_nothing
+        self._offset_ms = 0.0
+        self._trouble: str | None = "not connected yet"
+        self.replicas: tuple[Replica, ...] = ()
+        self._thread = threading.Thread(target=self._work, name="taskgate-store-presence", daemon=True)
+
+    def begin(self, connection: Connection) -> None:
+        """The first lease, before anything is served."""
+        self._put(connection)
+        self._thread.start()
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether our lease certainly has not ended: what is sent must be sent by its owner."""
+        return clock.monotonic() - self._renewed < _LEASE_S
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether we renewed without a gap for a whole lease: only then can another one's silence be its own."""
+        return self.is_fresh and clock.monotonic() - self._gapless_since >= _LEASE_S
+
+    def observed(self, database_ms: int) -> int:
+        """The database said its time."""
+        self._offset_ms = database_ms - clock.monotonic() * 1000
+        return database_ms
+
+    def now_ms(self) -> int:
+        """The database's clock as we know it."""
+        if self._clock is not None:
+            return self._clock()
+        return int(clock.monotonic() * 1000 + self._offset_ms)
+
+    def stop_renewing(self) -> None:
+        """End without saying goodbye; the lease runs out by itself."""
+        self._stopping.set()
+        self._thread.join(_STOP_WITHIN_S)
+
+    def end(self) -> None:
+        """Give the lease back: whatever is ours may be taken over at once."""
+        self.stop_renewing()
+        try:
+            with connect(self._url, "taskgate goodbye") as connection:
+                connection.execute(SQL["end_lease"], {"owner": self._ownership.owner})
+        except psycopg.Error:
+            return  # it runs out by itself
+
+    def _put(self, connection: Connection) -> None:
+        address, version, configuration = self._about
+        values = {"owner": self._ownership.owner, "address": address, "version": version}
+        now = self._database_now(connection)
+        connection.execute(SQL["put_lease"], {**values, "configuration": configuration, "now_ms": now})
+        self._renewed = self._gapless_since = clock.monotonic()
+        self._trouble = None
+
+    def _database_now(self, connection: Connection) -> int:
+        row = connection.execute(SQL["database_now"]).fetchone()
+        assert row is not None
+        return self._clock() if self._clock is not None else self.observed(row[0])
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with connect(self._url, "taskgate presence") as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._heard("", [])  # what was told while nobody listened is lost: look at everything
+                    while not self._stopping.is_set():
+                        self._renew(connection)
+                        self._listen(connection)
+            except (psycopg.Error, OSError) as error:
+                self._trouble = reason(error) if isinstance(error, psycopg.Error) else str(error)
+                self._stopping.wait(RENEW_S)
+
+    def _renew(self, connection: Connection) -> None:
+        before = clock.monotonic()
+        now = self._database_now(connection)
+        values: dict[str, Any] = {"owner": self._ownership.owner, "now_ms": now, "dead_ms": now - LEASE_MS}
+        if connection.execute(SQL["renew_lease"], values).rowcount != 1:
+            self._put(connection)
+        if before - self._renewed > _LEASE_S:
+            self._gapless_since = before
+        self._renewed = before
+        self._trouble = None
+        self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["seen_replicas"]))
+        if self.may_judge:
+            connection.execute(SQL["forget_replicas"], {"before_ms": now - _FORGOTTEN_MS})
+            row = connection.execute(SQL["dead_seen"], values).fetchone()
+            if row is not None and row[0]:
+                self._heard(DEAD, [])
+
+    def _listen(self, connection: Connection) -> None:
+        """Until it is time to renew."""
+        for told in connection.notifies(timeout=RENEW_S):
+            sender, topic, names = json.loads(told.payload)
+            if sender != self._ownership.owner:
+                self._heard(topic, names)
+            if clock.monotonic() - self._renewed >= RENEW_S or self._stopping.is_set():
+                return

@@ -1,0 +1,76 @@
+-- name: insert_approval
+INSERT INTO approvals (id, principal, task_id, caller, server, tool, state, asked_ms, due_ms, decided_ms, wire_name, arguments, doc)
+VALUES (:id, :principal, :task_id, :caller, :server, :tool, :state, :asked_ms, :due_ms, :decided_ms, :wire_name, :arguments, :doc);
+
+-- name: update_approval
+UPDATE approvals SET state = :state, due_ms = :due_ms, decided_ms = :decided_ms, doc = :doc WHERE id = :id;
+
+-- name: find_approval
+SELECT doc, caller, wire_name, arguments, task_id FROM approvals WHERE id = :id;
+
+-- name: page_of_open_approvals
+SELECT doc, caller, wire_name, arguments, task_id
+FROM approvals
+WHERE state = 'open' AND (asked_ms, id) > (:asked_ms, :id)
+ORDER BY asked_ms, id
+LIMIT :limit;
+
+-- name: page_of_approvals
+SELECT doc, caller, wire_name, arguments, task_id
+FROM approvals
+WHERE (asked_ms, id) > (:asked_ms, :id)
+ORDER BY asked_ms, id
+LIMIT :limit;
+
+-- name: count_pending
+SELECT count(*) FROM approvals WHERE state = 'open';
+
+-- name: count_pending_of_caller
+SELECT count(*) FROM (SELECT 1 FROM approvals WHERE caller = :caller AND state = 'open' LIMIT nullif(:limit::bigint, -1)) AS counted;
+
+-- name: count_pending_of_anonymous
+-- Their keys begin with `address:`; the character behind the colon ends the range.
+SELECT count(*) FROM (SELECT 1 FROM approvals WHERE caller ~>=~ 'address:' AND caller ~<~ 'address;' AND state = 'open' LIMIT nullif(:limit::bigint, -1)) AS counted;
+
+-- name: due_holds
+SELECT id FROM approvals WHERE due_ms IS NOT NULL AND due_ms <= :now_ms AND task_id IS NULL ORDER BY due_ms LIMIT :limit;
+
+-- name: last_given_approval
+SELECT doc, caller, wire_name, arguments, task_id
+FROM approvals
+WHERE server = :server AND tool = :tool AND state IN ('approved', 'used') AND (:before::text IS NULL OR id <> :before)
+ORDER BY decided_ms DESC
+LIMIT 1;
+
+-- name: put_grant
+INSERT INTO grants (id, until_ms, revoked, doc) VALUES (:id, :until_ms, :revoked, :doc)
+ON CONFLICT (id) DO UPDATE SET until_ms = excluded.until_ms, revoked = excluded.revoked, doc = excluded.doc;
+
+-- name: find_grant
+SELECT doc FROM grants WHERE id = :id;
+
+-- name: live_grants
+SELECT doc FROM grants WHERE revoked = 0 AND until_ms > :now_ms ORDER BY id;
+
+-- name: all_grants
+SELECT doc FROM grants ORDER BY id;
+
+-- name: put_pin
+INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :by, :at_ms)
+ON CONFLICT (server, tool) DO UPDATE SET doc = excluded.doc, by = excluded.by, at_ms = excluded.at_ms;
+
+-- name: drop_pin
+DELETE FROM pins WHERE server = :server AND tool = :tool;
+
+-- name: all_pins
+SELECT server, tool, doc, by, at_ms FROM pins WHERE :server::text IS NULL OR server = :server ORDER BY server, tool;
+
+-- name: put_receipt
+INSERT INTO channel_receipts (approval_id, place, workflow, receipt) VALUES (:approval_id, :place, :workflow, :receipt)
+ON CONFLICT (approval_id, place) DO UPDATE SET workflow = excluded.workflow, receipt = excluded.receipt;
+
+-- name: drop_receipt
+DELETE FROM channel_receipts WHERE approval_id = :approval_id AND place = :place;
+
+-- name: all_receipts
+SELECT approval_id, place, workflow, receipt FROM channel_receipts ORDER BY approval_id, place LIMIT :limit;

@@ -1,0 +1,25 @@
+-- name: put_lease
+INSERT INTO replicas (owner, address, version, configuration, started_ms, seen_ms)
+VALUES (:owner, :address, :version, :configuration, :now_ms, :now_ms)
+ON CONFLICT (owner) DO UPDATE SET address = excluded.address, version = excluded.version,
+    configuration = excluded.configuration, started_ms = excluded.started_ms, seen_ms = excluded.seen_ms;
+
+-- name: renew_lease
+UPDATE replicas SET seen_ms = :now_ms WHERE owner = :owner;
+
+-- name: end_lease
+DELETE FROM replicas WHERE owner = :owner;
+
+-- name: seen_replicas
+SELECT owner, address, version, configuration, started_ms, seen_ms FROM replicas ORDER BY started_ms, owner;
+
+-- name: dead_seen
+SELECT count(*) FROM owners o LEFT JOIN replicas r ON r.owner = o.owner
+WHERE o.owner <> :owner AND (r.owner IS NULL OR r.seen_ms < :dead_ms)
+  AND (NOT o.retired OR EXISTS (SELECT 1 FROM tasks t WHERE t.owner = o.owner AND t.needs_owner = 1));
+
+-- name: forget_replicas
+DELETE FROM replicas WHERE seen_ms < :before_ms;
+
+-- name: database_now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;

@@ -1,0 +1,108 @@
+-- name: take_fence
+INSERT INTO owners (owner, fence, started_ms) VALUES (:owner, nextval('fences'), :now_ms)
+ON CONFLICT (owner) DO UPDATE SET fence = excluded.fence, started_ms = excluded.started_ms, retired = false
+RETURNING fence;
+
+-- name: find_owner
+-- Shared until the commit: nobody can retire us while a write of ours is on its way.
+SELECT fence, retired FROM owners WHERE owner = :owner FOR SHARE;
+
+-- name: dead_owners
+-- Those who ended theirs in good order have no lease; the others' has run out. Whoever is being judged by another gateway just
+-- now is left to it.
+SELECT o.owner FROM owners o LEFT JOIN replicas r ON r.owner = o.owner
+WHERE o.owner <> :owner AND (r.owner IS NULL OR r.seen_ms < :dead_ms)
+  AND (NOT o.retired OR EXISTS (SELECT 1 FROM tasks t WHERE t.owner = o.owner AND t.needs_owner = 1))
+FOR UPDATE OF o SKIP LOCKED;
+
+-- name: retire_owners
+UPDATE owners SET retired = true WHERE NOT retired AND owner IN (SELECT json_array_elements_text(:owners::json));
+
+-- name: claim_tasks
+UPDATE tasks SET owner = :owner, fence = :fence
+WHERE id IN (
+    SELECT id FROM tasks
+    WHERE needs_owner = 1 AND fence < :fence
+      AND (owner = :owner OR owner IN (SELECT json_array_elements_text(:owners::json)))
+    ORDER BY id LIMIT 2000 FOR UPDATE SKIP LOCKED
+);
+
+-- name: claimed_tasks
+SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
+FROM tasks t JOIN task_calls c ON c.task_id = t.id
+WHERE t.needs_owner = 1 AND t.id > :after AND t.owner = :owner AND t.fence = :fence
+ORDER BY t.id
+LIMIT :limit;
+
+-- name: expiring_tasks
+SELECT t.doc, t.owner, t.fence, o.spill
+FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
+WHERE t.keep_until_ms IS NOT NULL AND t.keep_until_ms <= :now_ms AND t.forget_at_ms IS NULL
+  -- An upstream that must still be told about a cancel is given a day to come back.
+  AND (t.needs_owner = 0 OR t.keep_until_ms <= :now_ms - 86400000)
+ORDER BY t.keep_until_ms
+LIMIT :limit;
+
+-- name: expire_tasks
+UPDATE tasks SET forget_at_ms = :forget_at_ms, needs_owner = 0 WHERE id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forgettable_tasks
+SELECT id FROM tasks WHERE forget_at_ms IS NOT NULL AND forget_at_ms <= :now_ms ORDER BY forget_at_ms LIMIT :limit;
+
+-- name: remember_executed
+UPDATE idempotency_keys
+SET executed = (SELECT convert_from(doc, 'UTF8')::json ->> 'executed' FROM tasks WHERE tasks.id = task_id)
+WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forget_tasks
+DELETE FROM tasks WHERE id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forget_calls
+DELETE FROM task_calls WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forget_outcomes
+DELETE FROM task_outcomes WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forget_attempts
+DELETE FROM attempts WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forget_questions
+DELETE FROM questions WHERE task_id IN (SELECT json_array_elements_text(:ids::json));
+
+-- name: forget_keys
+DELETE FROM idempotency_keys
+WHERE created_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
+
+-- name: forget_events
+DELETE FROM events
+WHERE (caller, number) IN (SELECT caller, number FROM events WHERE at_ms <= :before_ms ORDER BY at_ms LIMIT :limit);
+
+-- name: forget_streams
+DELETE FROM event_streams
+WHERE touched_ms <= :before_ms AND NOT EXISTS (SELECT 1 FROM events WHERE events.caller = event_streams.caller);
+
+-- name: forget_approvals
+DELETE FROM approvals
+WHERE asked_ms <= :before_ms AND state NOT IN ('open', 'approved')
+  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
+
+-- name: forget_receipts
+DELETE FROM channel_receipts
+WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.id = channel_receipts.approval_id);
+
+-- name: forget_grants
+DELETE FROM grants WHERE until_ms <= :before_ms;
+
+-- name: spill_names
+SELECT spill FROM task_outcomes WHERE spill IS NOT NULL;
+
+-- name: keep
+INSERT INTO keepsakes (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
+
+-- name: kept
+SELECT value FROM keepsakes WHERE name = :name;
+
+-- name: orphan_chunks
+SELECT DISTINCT name FROM result_chunks c
+WHERE created_ms <= :before_ms AND number = 0 AND NOT EXISTS (SELECT 1 FROM task_outcomes o WHERE o.spill = c.name)
+LIMIT 100;

@@ -1,0 +1,92 @@
+"""Reads: a few threads, each with a connection of its own, because answers travel. Readers see the last commit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+import psycopg
+
+from taskgate.core.errors import GatewayFault
+from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.reader import Reader
+from taskgate.store.postgres.connection import Connection, connect, reason
+from taskgate.store.postgres.statements import SQL
+
+T = TypeVar("T")
+
+READERS: Final = 4
+READ_WITHIN_S: Final = 15.0
+
+
+class Readers:
+    def __init__(self, url: str, kept_events: KeptEvents, chain: str) -> None:
+        self._url = url
+        self._kept_events = kept_events
+        self._chain = chain
+        self._own = threading.local()
+        self._open: set[Connection] = set()
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="taskgate-store-reads")
+
+    async def read(self, ask: Callable[[Reader], T]) -> T:
+        return await self.on_connection(lambda connection: ask(Reader(self._statements(connection), self._kept_events)))
+
+    async def on_connection(self, ask: Callable[[Connection], T]) -> T:
+        """Raises GatewayFault if the database cannot be asked."""
+        try:
+            async with asyncio.timeout(READ_WITHIN_S):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, ask)
+        except TimeoutError:
+            raise unreadable("the database did not answer in time") from None
+
+    def _ask(self, ask: Callable[[Connection], T]) -> T:
+        """Once more on a new connection, because the old one may have died unnoticed since it was last used."""
+        was_open = self._connection() is not None
+        try:
+            return ask(self._connected())
+        except psycopg.OperationalError as error:
+            self._hang_up()
+            if not was_open or isinstance(error, psycopg.errors.QueryCanceled):
+                raise unreadable(reason(error)) from error
+        try:
+            return ask(self._connected())
+        except psycopg.OperationalError as error:
+            self._hang_up()
+            raise unreadable(reason(error)) from error
+
+    def _connection(self) -> Connection | None:
+        found: Connection | None = self._own.__dict__.get("connection")
+        return found
+
+    def _connected(self) -> Connection:
+        connection = self._connection()
+        if connection is None:
+            connection = self._own.connection = connect(self._url, "taskgate reader")
+            self._open.add(connection)
+        return connection
+
+    def _hang_up(self) -> None:
+        connection = self._connection()
+        if connection is not None:
+            connection.close()
+            self._open.discard(connection)
+            self._own.connection = None
+
+    def _statements(self, connection: Connection) -> Callable[..., psycopg.Cursor[tuple[Any, ...]]]:
+        def run(name: str, /, **values: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+            values["chain"] = self._chain
+            return connection.cursor(binary=True).execute(SQL[name], values)
+
+        return run
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for connection in self._open:
+            connection.close()
+
+
+def unreadable(why: str) -> GatewayFault:
+    return GatewayFault("store_unavailable", f"The store cannot be read: {why}. Try again soon.")

@@ -1,0 +1,22 @@
+"""The SQL of this adapter, by name, with its values written as the driver wants them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from taskgate.store.named_queries import read_migrations, read_queries
+
+_VALUE: Final = re.compile(r"(?<!:):([a-z]\w*)")
+_COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+def _in_drivers_style(text: str) -> bytes:
+    return _VALUE.sub(r"%(\1)s", _COMMENT.sub("", text).replace("%", "%%")).encode()
+
+
+SQL: Final = {name: _in_drivers_style(text) for name, text in read_queries(__package__).items()}
+
+
+def migrations() -> list[tuple[int, str]]:
+    return read_migrations(__package__)

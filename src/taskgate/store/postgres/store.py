@@ -1,0 +1,119 @@
+"""The PostgreSQL store as the gateway sees it: all of `ports.store.Store` over one database that several gateways share."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import psycopg
+
+from taskgate.core.audit import GENESIS
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.postgres.commit import Committer
+from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
+from taskgate.store.postgres.engine import PostgresEngine
+from taskgate.store.postgres.presence import Presence, Replica
+from taskgate.store.postgres.readers import Readers
+from taskgate.store.postgres.statements import SQL
+from taskgate.store.postgres.wakeups import Wakeups
+from taskgate.store.views.approvals import ApprovalView
+from taskgate.store.views.catalogs import CatalogView
+from taskgate.store.views.logs import LogView
+from taskgate.store.views.scopes import ScopeView
+from taskgate.store.views.tasks import TaskView
+
+
+class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
+    """One gateway's side of the database. Made by `open_store`, ended by `close`."""
+
+    def __init__(self, engine: PostgresEngine) -> None:
+        super().__init__(engine)
+        self.engine = engine
+
+    @property
+    def trouble(self) -> str | None:
+        return self.engine.trouble
+
+    @property
+    def is_restored(self) -> bool:
+        """A database that was put back is known by its own means, not by a file beside it."""
+        return False
+
+    async def accept_restored(self) -> None:
+        return
+
+    @property
+    def is_committing(self) -> bool:
+        return self.engine.writer.is_committing
+
+    @property
+    def wakeups(self) -> Wakeups:
+        return self.engine.wakeups
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The gateways on this store as they were seen at the last renewal of our lease."""
+        return self.engine.presence.replicas
+
+    def audit_head(self) -> tuple[int, str]:
+        return self.engine.committer.audit_head or (0, GENESIS)
+
+    async def close(self) -> None:
+        """Write what waits, then give the lease back."""
+        await self.engine.close()
+
+
+def new_owner() -> str:
+    """The name of one gateway and start."""
+    return f"gw_{secrets.token_hex(8)}"
+
+
+def open_store(
+    url: str,
+    *,
+    owner: str | None = None,
+    address: str = "",
+    version: str = "",
+    configuration: str = "",
+    clock: Callable[[], int] | None = None,
+) -> PostgresStore:
+    """Open the store, and bring its schema up to date. Blocks; call it on the event loop's thread before serving.
+
+    Raises GatewayFault. `clock` takes the place of the database's, for tests.
+    """
+    name = owner or new_owner()
+    try:
+        with connect(url, "taskgate start") as connection:
+            check(look(connection))
+            migrate(connection)
+            now = clock() if clock is not None else _database_now(connection)
+            row = connection.execute(SQL["take_fence"], {"owner": name, "now_ms": now}).fetchone()
+            assert row is not None
+            ownership = Ownership(name, row[0])
+            wakeups = Wakeups()
+            presence = Presence(url, ownership, (address, version, configuration), wakeups.heard, clock)
+            presence.begin(connection)
+            head = connection.execute(SQL["last_audit"], {"chain": name}).fetchone()
+    except psycopg.Error as error:
+        raise refused(f"{shown_url(url)}: {reason(error)}.") from error
+    kept = KeptEvents()
+    committer = Committer(url, ownership, kept, presence, clock)
+    committer.audit_head = head
+    engine = PostgresEngine(
+        ownership,
+        kept,
+        committer,
+        Readers(url, kept, name),
+        presence,
+        wakeups,
+    )
+    engine.writer.start()
+    return PostgresStore(engine)
+
+
+def _database_now(connection: Connection) -> int:
+    row = connection.execute(SQL["database_now"]).fetchone()
+    assert row is not None
+    now: int = row[0]
+    return now

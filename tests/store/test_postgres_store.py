@@ -1,0 +1,239 @@
+"""What is special about the PostgreSQL adapter: its server, which may be wrong, gone, slow or restarted, and its statements."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.harness.postgres import fresh_url
+from tests.harness.unchecked import just_go
+
+from taskgate.core.audit import Entry
+from taskgate.core.errors import Executed, GatewayFault
+from taskgate.core.generations import Generation
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import Task
+from taskgate.ports.store_answers import Change, Intended
+from taskgate.store.sqlite.statements import SQL as SQLITE
+
+psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
+
+from taskgate.store.postgres.connection import connect, look, migrate  # noqa: E402
+from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
+from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
+
+DEADLINE_S = 60
+ONLY_HERE = {"resolve_locks", "take_locks", "begin_write", "xact_status", "put_lease", "renew_lease", "end_lease"}
+ONLY_HERE |= {"seen_replicas", "dead_seen", "forget_replicas", "database_now", "orphan_chunks"}
+ONLY_IN_SQLITE = {"touch_owner"}
+
+
+def a_call(**changes: Any) -> Task:
+    fields: dict[str, Any] = {
+        "id": ids.task_id(1_800_000_000_000, secrets.token_bytes(10)),
+        "principal": "carol",
+        "caller": "carol",
+        "scope": "default",
+        "server": "reports",
+        "tool": "build",
+        "wire_name": "reports__build",
+        "arguments": b"{}",
+        "digest": "sha256:d1",
+        "generation": Generation.STATEFUL,
+        "ttl_ms": 600_000,
+        "execution_budget_ms": 60_000,
+    }
+    return Task(**{**fields, **changes})
+
+
+@pytest.fixture
+def url() -> str:
+    return fresh_url()
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    opened = open_store(url)
+    yield opened
+    await opened.close()
+
+
+def test_both_adapters_have_the_same_statements() -> None:
+    assert set(SQL) - ONLY_HERE == set(SQLITE) - ONLY_IN_SQLITE
+    for name in set(SQL) - ONLY_HERE - {"find_owner"}:
+        here = {said.decode() for said in re.findall(rb"%\((\w+)\)s", SQL[name])}
+        there = set(re.findall(r":(\w+)", SQLITE[name]))
+        assert here - {"chain", "dead_ms"} == there | (here & {"principal"}), name
+
+
+def test_every_statement_is_valid_and_used(url: str) -> None:
+    folder = Path(migrations.__code__.co_filename).parent.parent
+    source = "".join(file.read_text() for file in folder.rglob("*.py"))
+    with connect(url) as connection:
+        migrate(connection)
+        for name, text in SQL.items():
+            numbered = text.decode().replace("%%", "%")
+            for place, value in enumerate(dict.fromkeys(re.findall(r"%\((\w+)\)s", numbered)), 1):
+                numbered = numbered.replace(f"%({value})s", f"${place}")
+            connection.execute(f"PREPARE checked AS {numbered}".encode())
+            connection.execute("DEALLOCATE checked")
+            assert f'"{name}"' in source, f"nobody uses {name}"
+
+
+def test_a_schema_that_is_too_new_is_left_alone(url: str) -> None:
+    with connect(url) as connection:
+        migrate(connection)
+        connection.execute("INSERT INTO taskgate_schema (number) VALUES (999)")
+    with pytest.raises(GatewayFault, match="newer Taskgate"):
+        open_store(url)
+
+
+def test_several_that_start_together_migrate_once(url: str) -> None:
+    with connect(url) as one, connect(url) as two:
+        assert migrate(one) == migrate(two) == len(migrations())
+        assert look(two).schema == len(migrations())
+
+
+@pytest.mark.parametrize(
+    "setting, said",
+    [("synchronous_commit=off", "synchronous_commit is 'off'"), ("default_transaction_read_only=on", "read-only")],
+)
+def test_a_database_that_cannot_keep_its_word_is_refused(url: str, setting: str, said: str) -> None:
+    with pytest.raises(GatewayFault, match=said) as caught:
+        open_store(f"{url}%20-c{setting.replace('=', '%3D')}")
+    assert (caught.value.error_type, caught.value.executed) == ("store_unavailable", Executed.NO)
+
+
+@pytest.mark.parametrize("wrong", ["postgresql://nobody:secret@127.0.0.1:1/none", "postgresql:///none?host=/nowhere"])
+def test_a_wrong_address_is_said_without_its_password(wrong: str) -> None:
+    with pytest.raises(GatewayFault, match="cannot be used") as caught:
+        open_store(wrong)
+    assert "secret" not in caught.value.message
+
+
+async def test_the_time_of_everything_is_the_databases(store: PostgresStore) -> None:
+    answer = await store.accept(a_call())
+    assert isinstance(answer, Change)
+    with connect(await _address(store)) as connection:
+        row = connection.execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").fetchone()
+    assert row is not None
+    assert abs(row[0] - answer.task.created_ms) < DEADLINE_S * 1000
+    assert abs(row[0] - store.now_ms()) < DEADLINE_S * 1000
+
+
+async def _address(store: PostgresStore) -> str:
+    return store.engine.committer._url
+
+
+async def test_one_bad_write_takes_nothing_from_its_neighbours(store: PostgresStore) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    task = await store.accept(a_call())
+    assert isinstance(task, Change)
+    good, bad = await asyncio.gather(
+        store.accept(a_call()),
+        store.intend(task.task.id, byte_hash="b", upstream="u", look=broken),
+        return_exceptions=True,
+    )
+    assert isinstance(good, Change)
+    assert isinstance(bad, ZeroDivisionError)
+    assert isinstance(await store.intend(task.task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+
+
+def kill_backends(url: str, kind: str) -> int:
+    with connect(url, "killer") as connection:
+        row = connection.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name = %s",
+            [kind],
+        ).fetchone()
+    assert row is not None
+    killed: int = row[0]
+    return killed
+
+
+async def test_cut_connections_are_made_anew_and_nothing_is_lost(store: PostgresStore, url: str) -> None:
+    made: list[str] = []
+    for kind in ("taskgate writer", "taskgate reader", "taskgate presence"):
+        for _ in range(3):
+            kill_backends(url, kind)
+            made.append(await accepted_in_the_end(store))
+    for task_id in made:
+        assert await store.get(task_id) is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while store.trouble is not None:
+            await asyncio.sleep(0.05)
+
+
+async def accepted_in_the_end(store: PostgresStore) -> str:
+    """Each refusal must be clear, and true: what was refused is not there."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            draft = a_call()
+            try:
+                answer = await store.accept(draft)
+            except GatewayFault as fault:
+                refused = fault
+            else:
+                assert isinstance(answer, Change)
+                return answer.task.id
+            assert (refused.error_type, refused.executed) == ("store_unavailable", Executed.NO)
+            assert await store.get(draft.id) is None
+            await asyncio.sleep(0.05)
+
+
+async def test_a_commit_whose_answer_is_lost_is_asked_about(store: PostgresStore, url: str) -> None:
+    """The server committed, but the connection was cut before it could say so: the caller hears the truth."""
+    await store.accept(a_call())
+    committer = store.engine.committer
+    end = committer._end
+
+    def cut(connection: Any, tx: Any) -> None:
+        committer._end = end  # type: ignore[method-assign]
+        end(connection, tx)
+        connection.close()
+        raise commit.Lost(committer._xid, "cut by the test")
+
+    from taskgate.store.postgres import commit
+
+    committer._end = cut  # type: ignore[method-assign]
+    draft = a_call()
+    answer = await store.accept(draft)
+    assert isinstance(answer, Change)
+    assert await store.get(draft.id) is not None
+
+
+async def test_a_commit_that_never_came_is_refused_and_not_there(store: PostgresStore) -> None:
+    from taskgate.store.postgres import commit
+
+    await store.accept(a_call())
+    committer = store.engine.committer
+    end = committer._end
+
+    def cut(connection: Any, tx: Any) -> None:
+        committer._end = end  # type: ignore[method-assign]
+        connection.pgconn.finish()
+        raise commit.Lost(committer._xid, "cut by the test")
+
+    committer._end = cut  # type: ignore[method-assign]
+    draft = a_call()
+    with pytest.raises(GatewayFault, match="cut by the test"):
+        await store.accept(draft)
+    assert await store.get(draft.id) is None
+    assert await accepted_in_the_end(store)
+
+
+async def test_ride_alongs_wait_for_a_database_that_was_away(store: PostgresStore, url: str) -> None:
+    await store.accept(a_call())
+    kill_backends(url, "taskgate writer")
+    store.record(Entry(0, "kept in mind"))
+    await accepted_in_the_end(store)
+    async with asyncio.timeout(DEADLINE_S):
+        while "kept in mind" not in [row.entry.event for row in await store.audit_rows()]:
+            await asyncio.sleep(0.05)
