@@ -13,7 +13,7 @@ import pytest
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import Entry
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import ids
@@ -232,7 +232,7 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
 async def test_ride_alongs_wait_for_a_database_that_was_away(store: PostgresStore, url: str) -> None:
     await store.accept(a_call())
     kill_backends(url, "taskgate writer")
-    store.record(Entry(0, "kept in mind"))
+    store.record(AuditEntry(0, "kept in mind"))
     await accepted_in_the_end(store)
     async with asyncio.timeout(DEADLINE_S):
         while "kept in mind" not in [row.entry.event for row in await store.audit_rows()]:

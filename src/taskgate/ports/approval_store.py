@@ -153,6 +153,11 @@ class ApprovalStore(Protocol):
 
     async def add_grant(self, grant: Grant, *, audit: AuditEntry | None = None) -> None: ...
 
+    @property
+    def known_grants(self) -> tuple[Grant, ...]:
+        """The grants that stand, as they were last read; inside an intent's last look always the present ones."""
+        ...
+
     async def grants(self, *, all_of_them: bool = False) -> tuple[Grant, ...]:
         """Grants that are neither revoked nor over; with `all_of_them`, the others too."""
         ...

@@ -21,10 +21,13 @@ class StandingGrants:
     def __init__(self, store: Store, plan: Live[Plan]) -> None:
         self._store = store
         self._plan = plan
-        self.current: tuple[Grant, ...] = ()
+
+    @property
+    def current(self) -> tuple[Grant, ...]:
+        return self._store.known_grants
 
     async def load(self) -> None:
-        self.current = await self._store.grants()
+        await self._store.grants()
 
     def check(self, wish: GrantWish) -> None:
         """Refuse a wish before anything is decided by it."""

@@ -23,6 +23,7 @@ from taskgate.ports.approval_store import (
     UnknownApproval,
 )
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
+from taskgate.ports.wakeups import APPROVALS
 from taskgate.store.operations import rows, task_rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction
@@ -44,6 +45,7 @@ def find(tx: Transaction, approval_id: str) -> HeldCall | None:
 
 
 def put(tx: Transaction, held: HeldCall) -> None:
+    tx.announce(APPROVALS, held.approval.id)
     columns = rows.approval_columns(held)
     wanted = ("id", "state", "due_ms", "decided_ms", "doc")
     tx.run("update_approval", **{name: columns[name] for name in wanted})
@@ -124,10 +126,10 @@ def change_held(
 
 
 def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change | None:
-    """What it means for the task, unless the task has moved on or waits for a newer approval."""
+    """What it means for the task, whoever runs it, unless the task has moved on or waits for a newer approval."""
     if held.task_id is None:
         return None
-    task = task_rows.load_ours(tx, held.task_id)
+    task = task_rows.load_anybodys(tx, held.task_id)
     if not isinstance(task, Task) or task.approval_id != held.approval.id:
         return None
     event = then(task, held.approval)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.governance.grants import Grant, revoke
+from taskgate.ports.wakeups import GRANTS
 from taskgate.store.operations import rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction
@@ -25,7 +26,15 @@ def take_back(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | None)
     return after
 
 
+def standing(tx: Transaction) -> tuple[Grant, ...] | None:
+    """The grants that stand at this moment, where another gateway may have changed them; None where none can."""
+    if not tx.is_shared:
+        return None
+    return tuple(rows.grant_from(doc) for (doc,) in tx.run("live_grants", now_ms=tx.now_ms))
+
+
 def _put(tx: Transaction, grant: Grant, audit: AuditEntry | None, event: str) -> None:
+    tx.announce(GRANTS, grant.id)
     tx.run("put_grant", **rows.grant_columns(grant))
     record(tx, audit if audit is not None else _entry(grant, event, tx.now_ms))
 

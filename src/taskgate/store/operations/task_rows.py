@@ -9,6 +9,7 @@ from taskgate.core.tasks.events import event_data, event_of
 from taskgate.core.tasks.task import Task
 from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.store_answers import StaleOwner, UnknownTask
+from taskgate.ports.wakeups import TASKS
 from taskgate.store.operations import rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.events import tell
@@ -30,6 +31,12 @@ def load_ours(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
     return task
 
 
+def load_anybodys(tx: Transaction, task_id: str) -> Task | UnknownTask:
+    """The task, if it is still kept, whoever runs it. For what any gateway may write; the owner hears of it."""
+    task = load(tx, task_id)
+    return UnknownTask(task_id) if task is None or expiry.is_gone(task, tx.now_ms) else task
+
+
 def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
     """Write a new task and tell of it; None if its id is taken."""
     if tx.run("insert_task", **rows.task_columns(task)).rowcount != 1:
@@ -43,7 +50,8 @@ def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEven
 def move(
     tx: Transaction, before: Task, after: Task, audit: AuditEntry | None, spill: str | None = None
 ) -> StoredEvent | None:
-    """Write the next value of a task. The caller has checked that the fence is ours."""
+    """Write the next value of a task. The caller has checked that we may; owner and fence stay as they are."""
+    tx.announce(TASKS, after.id)
     if after.outcome is not None and before.outcome is None:
         body = None if spill is not None else after.outcome.body
         tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)

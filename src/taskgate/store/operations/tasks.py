@@ -17,7 +17,16 @@ from taskgate.core.tasks.creation import AlreadySent, AskingFirst, Birth, born
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import AlreadyOver, apply
-from taskgate.core.tasks.transition_events import Cancelled, Dispatched, InputSettled, Noted, TransitionEvent
+from taskgate.core.tasks.transition_events import (
+    ApprovalDenied,
+    ApprovalExpired,
+    ApprovalGranted,
+    Cancelled,
+    Dispatched,
+    InputSettled,
+    Noted,
+    TransitionEvent,
+)
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (
     Accepting,
@@ -39,6 +48,8 @@ from taskgate.store.operations import approvals, rows, task_rows
 from taskgate.store.operations.transaction import Transaction
 
 KEY_GOOD_MS: Final = 24 * 3_600_000
+BY_ANYBODY: Final = (Cancelled, InputSettled, ApprovalDenied, ApprovalExpired, ApprovalGranted)
+"""What people and callers say may reach any gateway. What a server said, and what is sent to it, is its owner's to write."""
 
 
 def accept(
@@ -153,7 +164,8 @@ def advance(
     audit: AuditEntry | None = None,
     spill: str | None = None,
 ) -> Advancing:
-    task = task_rows.load_ours(tx, task_id)
+    found = task_rows.load_anybodys if isinstance(event, BY_ANYBODY) else task_rows.load_ours
+    task = found(tx, task_id)
     if not isinstance(task, Task):
         return task
     after = apply(task, event, tx.now_ms)

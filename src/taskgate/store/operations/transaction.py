@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.operations.kept_events import KeptEvents
@@ -39,6 +39,8 @@ class Transaction(ABC):
     """What an operation may do. Lives only inside one BEGIN and COMMIT."""
 
     __slots__ = ("_stale", "audit_head", "kept_events", "now_ms", "ownership")
+    is_shared: ClassVar[bool]
+    """Whether other gateways write to the same database."""
 
     def __init__(self, now_ms: int, ownership: Ownership, kept_events: KeptEvents) -> None:
         self.now_ms = now_ms

@@ -45,6 +45,9 @@ class PostgresEngine:
     def now_ms(self) -> int:
         return self.presence.now_ms()
 
+    def may_send(self) -> bool:
+        return self.presence.is_fresh
+
     @property
     def trouble(self) -> str | None:
         return self.writer.trouble or self.presence.trouble

@@ -51,6 +51,7 @@ def waited(cursor: psycopg.Cursor[tuple[Any, ...]]) -> psycopg.Cursor[tuple[Any,
 
 class PostgresTransaction(Transaction):
     __slots__ = ("_connection", "announced", "dead_ms")
+    is_shared = True
 
     def __init__(
         self,

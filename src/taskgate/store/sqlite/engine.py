@@ -75,6 +75,10 @@ class SqliteEngine:
     def now_ms(self) -> int:
         return self._clock()
 
+    def may_send(self) -> bool:
+        """Nobody else can have taken over: the kernel's lock on the file is ours as long as we live."""
+        return True
+
     @property
     def trouble(self) -> str | None:
         try:

@@ -13,6 +13,7 @@ from taskgate.store.sqlite.statements import SQL
 
 class SqliteTransaction(Transaction):
     __slots__ = ("_connection",)
+    is_shared = False
 
     def __init__(
         self, connection: sqlite3.Connection, now_ms: int, ownership: Ownership, kept_events: KeptEvents

@@ -68,7 +68,10 @@ class ApprovalView(StoreView):
 
     async def grants(self, *, all_of_them: bool = False) -> tuple[Grant, ...]:
         now = self.now_ms()
-        return await self._read(lambda reader: reader.grants(now, all_of_them=all_of_them))
+        found = await self._read(lambda reader: reader.grants(now, all_of_them=all_of_them))
+        if not all_of_them:
+            self.known_grants = found
+        return found
 
     async def revoke_grant(self, grant_id: str, by: str, *, audit: AuditEntry | None = None) -> Grant | None:
         return await self._write_or_fault(

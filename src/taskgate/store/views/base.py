@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from taskgate.core.errors import GatewayFault
+from taskgate.core.governance.grants import Grant
 from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.batch import Operation, RideAlong, TakeBack
 from taskgate.store.operations.kept_events import KeptEvents
@@ -46,6 +47,10 @@ class Engine(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def may_send(self) -> bool:
+        """Whether we certainly still are who our ownership says: looked at before something is sent in its name."""
+        ...
+
     async def write(self, operation: Operation[T], locks: Locks, take_back: TakeBack | None = None) -> T:
         """Run the operation in the next commit and return its value once that commit is durable.
 
@@ -63,6 +68,8 @@ class Engine(Protocol):
 class StoreView:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.known_grants: tuple[Grant, ...] = ()
+        """The grants that stand, as they were last read; read again inside each intent where others can change them."""
 
     @property
     def ownership(self) -> Ownership:

@@ -21,13 +21,15 @@ from taskgate.ports.store_answers import (
     Change,
     Due,
     Intending,
+    StaleOwner,
     Swept,
     TaskPage,
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
-from taskgate.store.operations import tasks, upkeep
+from taskgate.store.operations import grants, tasks, upkeep
 from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Transaction
 from taskgate.store.views.base import Engine, StoreView
 from taskgate.store.views.latest_wins import LatestWins
 
@@ -71,12 +73,19 @@ class TaskView(StoreView):
         look: LastLook,
         audit: AuditEntry | None = None,
     ) -> Intending:
-        return await self._write(
-            lambda tx: tasks.intend(
+        def operation(tx: Transaction) -> Intending:
+            standing = grants.standing(tx)
+            if standing is not None:
+                self.known_grants = standing
+            return tasks.intend(
                 tx, task_id, byte_hash=byte_hash, upstream=upstream, message=message, look=look, audit=audit
-            ),
-            _of_task(task_id),
-        )
+            )
+
+        if not self._engine.may_send():
+            return StaleOwner(self.ownership)
+        answer = await self._write(operation, _of_task(task_id))
+        # The commit may have taken so long that somebody else runs it by now: then nothing goes out, whatever was written.
+        return answer if self._engine.may_send() else StaleOwner(self.ownership)
 
     async def advance(
         self,

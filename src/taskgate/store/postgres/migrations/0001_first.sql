@@ -159,7 +159,7 @@ CREATE TABLE channel_receipts (
 -- One row per caller hands out its event numbers. Whoever writes an event holds this row until it commits, so numbers are in
 -- the order of the commits also where several gateways write at once.
 CREATE TABLE event_streams (
-    caller     text PRIMARY KEY,
+    caller     text COLLATE "C" PRIMARY KEY,
     last       bigint NOT NULL,
     delivered  bigint NOT NULL DEFAULT 0,
     touched_ms bigint NOT NULL

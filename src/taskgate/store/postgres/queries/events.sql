@@ -20,6 +20,10 @@ LIMIT :limit;
 -- name: event_number
 SELECT number FROM events WHERE caller = :caller AND id = :id;
 
+-- name: streams_of_caller
+SELECT caller FROM event_streams
+WHERE caller = :caller OR (caller > :first AND caller < :beyond) ORDER BY caller;
+
 -- name: find_stream
 SELECT last, delivered FROM event_streams WHERE caller = :caller;
 

@@ -1,0 +1,206 @@
+"""Two gateways on one store, both alive: what one does, the other must see, and neither takes what is the other's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from store_under_test import ANN, OPS, PostgresUnderTest, a_call, asking
+from task_steps import RESULT, accepted, dispatched
+from tests.harness.postgres import fresh_url
+from tests.harness.unchecked import just_go
+
+from taskgate.core.governance.approval import Verdict, Voted
+from taskgate.core.governance.grants import grant_from
+from taskgate.core.tasks import transition_events as h
+from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.task import Task
+from taskgate.ports.approval_store import Decided
+from taskgate.ports.store_answers import Change, Intended, StaleOwner, Stopped, TaskQuestion
+from taskgate.ports.wakeups import DEAD, GRANTS, TASKS
+
+pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
+
+from taskgate.store.postgres.store import PostgresStore, open_store
+
+DEADLINE_S = 60
+YES = Voted(ANN, Verdict.APPROVE, 0)
+
+
+@pytest.fixture
+def adapter() -> PostgresUnderTest:
+    return PostgresUnderTest(fresh_url())
+
+
+@pytest.fixture
+async def a(adapter: PostgresUnderTest) -> AsyncIterator[PostgresStore]:
+    store = adapter.open("a")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def b(adapter: PostgresUnderTest, a: PostgresStore) -> AsyncIterator[PostgresStore]:
+    store = adapter.open_beside("b")
+    yield store
+    await store.close()
+
+
+async def heard(store: PostgresStore, topic: str, name: str) -> None:
+    """Wait until another gateway's announcement has come."""
+    async with asyncio.timeout(DEADLINE_S):
+        while name not in (await store.wakeups.wait(topic, 1.0) or ()):
+            pass
+
+
+async def test_a_vote_on_b_moves_the_task_of_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
+    call = a_call()
+    request = asking(call)
+    assert isinstance(await a.accept(call, approval=request), Change)
+    voted = await b.change_held(request.id, OPS, YES)
+    assert isinstance(voted, Decided)
+    assert voted.change is not None
+    assert voted.change.task.state is TaskState.APPROVED
+    assert voted.change.task.owner == "a"
+    await heard(a, TASKS, call.id)
+    assert isinstance(await a.intend(call.id, byte_hash="b", upstream="u", look=just_go), Intended)
+
+
+async def test_a_cancel_on_b_ends_the_task_of_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
+    task = await dispatched(a)
+    cancelled = await b.advance(task.id, h.Cancelled("enough"))
+    assert isinstance(cancelled, Change)
+    assert (cancelled.task.state, cancelled.task.owner) == (TaskState.CANCELLED, "a")
+    await heard(a, TASKS, task.id)
+    found = await a.get(task.id)
+    assert found is not None
+    assert found.state is TaskState.CANCELLED
+
+
+async def test_an_answer_on_b_is_kept_for_a_and_wakes_a(a: PostgresStore, b: PostgresStore) -> None:
+    task = await dispatched(a)
+    question = TaskQuestion("k", "reports", "elicitation/create", b"{}")
+    await a.advance(task.id, h.InputAsked(("k",)), questions=[question])
+    settled = await b.advance(task.id, h.InputSettled(("k",)), answers={"k": b'{"action":"accept"}'})
+    assert isinstance(settled, Change)
+    await heard(a, TASKS, task.id)
+    assert [asked.answer for asked in await a.questions(task.id, answered=True)] == [b'{"action":"accept"}']
+
+
+async def test_only_the_owner_sends_and_finishes(a: PostgresStore, b: PostgresStore) -> None:
+    task = await accepted(a)
+    assert await b.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(b.ownership)
+    assert isinstance(await a.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+    assert await b.advance(task.id, h.ResultCame(RESULT)) == StaleOwner(b.ownership)
+    assert isinstance(await a.advance(task.id, h.ResultCame(RESULT)), Change)
+
+
+async def test_a_grant_revoked_on_a_is_gone_inside_the_next_intent_on_b(
+    adapter: PostgresUnderTest, a: PostgresStore, b: PostgresStore
+) -> None:
+    call = a_call()
+    request = asking(call)
+    await a.accept(call, approval=request)
+    voted = await a.change_held(request.id, OPS, YES)
+    assert isinstance(voted, Decided)
+    await a.add_grant(grant_from(voted.held.approval, "g1", adapter.clock(), for_ms=3_600_000))
+    await heard(b, GRANTS, "g1")
+    assert [grant.id for grant in await b.grants()] == ["g1"]
+    later = await accepted(b)
+    await a.revoke_grant("g1", "ann")
+    seen: list[tuple[str, ...]] = []
+
+    def look(task: Task, approval: object, now_ms: int) -> h.TransitionEvent | None:
+        seen.append(tuple(grant.id for grant in b.known_grants))
+        return None if b.known_grants else h.RunRefused(b"{}", "the grant is gone")
+
+    assert isinstance(await b.intend(later.id, byte_hash="b", upstream="u", look=look), Stopped)
+    assert seen == [()]
+
+
+async def test_nobody_claims_from_the_living(a: PostgresStore, b: PostgresStore) -> None:
+    task = await dispatched(a)
+    assert await b.claim() == 0
+    assert isinstance(await a.advance(task.id, h.ResultCame(RESULT)), Change)
+
+
+async def test_events_of_one_caller_written_by_both_have_no_gap_and_no_double(
+    a: PostgresStore, b: PostgresStore
+) -> None:
+    await asyncio.gather(*(accepted(store) for _ in range(60) for store in (a, b)))
+    page = await a.events_after("carol", 0)
+    assert [event.number for event in page.events] == list(range(1, 121))
+
+
+async def test_a_hundred_repeats_of_a_key_on_both_make_one_task(a: PostgresStore, b: PostgresStore) -> None:
+    answers = await asyncio.gather(*(store.accept(a_call(), key="k") for _ in range(50) for store in (a, b)))
+    assert sum(isinstance(answer, Change) for answer in answers) == 1
+
+
+async def test_of_racing_votes_on_both_exactly_one_decides(a: PostgresStore, b: PostgresStore) -> None:
+    call = a_call()
+    request = asking(call)
+    await a.accept(call, approval=request)
+    votes = await asyncio.gather(*(store.change_held(request.id, OPS, YES) for _ in range(30) for store in (a, b)))
+    assert sum(isinstance(vote, Decided) and vote.change is not None for vote in votes) == 1
+
+
+async def test_the_tasks_of_a_gateway_that_died_are_claimed_by_one_of_the_others_and_it_cannot_write_any_more() -> None:
+    url = fresh_url()
+    dead, one, two = (open_store(url, owner=name) for name in ("dead", "one", "two"))
+    tasks = [await dispatched(dead) for _ in range(5)]
+    dead.engine.presence.stop_renewing()
+    async with asyncio.timeout(DEADLINE_S):
+        await one.wakeups.wait(DEAD, DEADLINE_S)
+    claimed = await asyncio.gather(one.claim(), two.claim())
+    assert sum(claimed) == 5
+    stale = StaleOwner(dead.ownership)
+    assert await dead.advance(tasks[0].id, h.ResultCame(RESULT)) == stale
+    assert await dead.accept(a_call()) == stale
+    owners = {(await one.get(task.id)).owner for task in tasks}  # type: ignore[union-attr]
+    assert owners <= {"one", "two"}
+    for store in (dead, one, two):
+        await store.close()
+
+
+async def test_a_gateway_that_was_itself_away_expires_nobody() -> None:
+    """Its own lease must have been renewed without a gap for a whole lease before it may judge another's."""
+    url = fresh_url()
+    one, two = open_store(url, owner="one"), open_store(url, owner="two")
+    task = await dispatched(one)
+    one.engine.presence.stop_renewing()
+    async with asyncio.timeout(DEADLINE_S):
+        await two.wakeups.wait(DEAD, DEADLINE_S)
+    presence = two.engine.presence
+    presence._gapless_since = presence._renewed  # as after a reconnect
+    presence.stop_renewing()
+    assert await two.claim() == 0
+    found = await two.get(task.id)
+    assert found is not None
+    assert found.owner == "one"
+    for store in (one, two):
+        await store.close()
+
+
+async def test_an_intent_of_a_gateway_without_a_lease_sends_nothing() -> None:
+    store = open_store(fresh_url(), owner="paused")
+    task = await accepted(store)
+    store.engine.presence.stop_renewing()
+    async with asyncio.timeout(DEADLINE_S):
+        while store.engine.presence.is_fresh:
+            await asyncio.sleep(0.05)
+    assert await store.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(store.ownership)
+    await store.close()
+
+
+async def test_who_is_there_is_seen_with_its_configuration() -> None:
+    url = fresh_url()
+    one = open_store(url, owner="one", address="10.0.0.1:8470", configuration="c1")
+    two = open_store(url, owner="two", address="10.0.0.2:8470", configuration="c2")
+    async with asyncio.timeout(DEADLINE_S):
+        while len(one.replicas) < 2:
+            await asyncio.sleep(0.05)
+    assert {(seen.owner, seen.configuration) for seen in one.replicas} == {("one", "c1"), ("two", "c2")}
+    for store in (one, two):
+        await store.close()
