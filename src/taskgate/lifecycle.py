@@ -183,6 +183,7 @@ class Lifecycle:
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
         await self.app.close_retired()
         await self.app.http.close()
+        await self.app.close_identity()
         await self.app.outbound.close()
         await self.app.reaper.close()
         await self.app.close_store()

@@ -62,14 +62,14 @@ def no_scope(_digest: str) -> None:
     """No scope was handed over at run time."""
 
 
-def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
+async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
     tokens = (
         Token("ann", token_digest("a"), frozenset({"approver"})),
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
-    keeper = Doorkeeper(tokens, operator_identity("op"), None, scope_of_token=no_scope)
-    found = {word: holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
+    keeper = Doorkeeper(tokens, operator_identity("op"), None, None, {}, scope_of_token=no_scope)
+    found = {word: await holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
     assert (found["b"].id, found["b"].approves, ANN.approves, OPERATOR.approves) == ("agent", False, True, True)
@@ -77,8 +77,9 @@ def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> No
     assert found["c"] is not None
     assert found["c"].operator
     assert found["op"] == OPERATOR
-    assert holder_at(keeper, b"Basic op") is None
-    assert holder_at(Doorkeeper((), operator_identity("op"), None, scope_of_token=no_scope), b"Bearer x") is None
+    assert await holder_at(keeper, b"Basic op") is None
+    nobody = Doorkeeper((), operator_identity("op"), None, None, {}, scope_of_token=no_scope)
+    assert await holder_at(nobody, b"Bearer x") is None
 
 
 def test_a_session_is_good_for_its_person_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
+from taskgate.assembly.identity import build_doorkeeper, build_verifier
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.stores import check_store, claimed_store_path, store_path
@@ -29,13 +30,14 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.arrival import Arrivals
 from taskgate.doors.http.guard import Guard
-from taskgate.doors.identity import Doorkeeper, ScopeOfToken, Token, operator_identity
+from taskgate.doors.identity import Doorkeeper
 from taskgate.doors.local import local_principal
 from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.dynamic_servers import NewServer
 from taskgate.gateway.plan.plan import Limits, Plan
 from taskgate.gateway.wiring import wire_gateway
+from taskgate.identity.verifier import Verifier
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
@@ -131,8 +133,10 @@ class App:
     owner: str
     places: Places
     audit: AuditKeeper
-    outbound: Outbound = field(default_factory=Outbound)
+    outbound: Outbound
+    verifier: Verifier | None
     retired: list[Server] = field(default_factory=list)
+    retired_verifiers: list[Verifier | None] = field(default_factory=list)
 
     def reload(self, loaded: LoadedConfig) -> None:
         """Put a new configuration in force. Servers that did not change keep their conversations."""
@@ -154,11 +158,18 @@ class App:
                 )
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)
+        verifier = self.verifier
+        if loaded.root.auth != self.loaded.root.auth:
+            # Verified anew: what was remembered may have been verified by rules that are gone.
+            self.retired_verifiers.append(verifier)
+            verifier = self.verifier = build_verifier(loaded.root, self.outbound)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
         self.places.adopt(loaded)
         self.guard = guard(loaded.root)
         scope_of_token = self.gateway.temporary_scopes.scope_of_token
-        self.doorkeeper = doorkeeper(loaded.root, self.keys, self.local, scope_of_token)
+        self.doorkeeper = build_doorkeeper(
+            loaded.root, self.keys.operator_token, verifier, scope_of_token, local=self.local
+        )
         self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)
         limits = plan.limits
         self.intake.adopt(limits.result_bytes, limits.json_depth, limits.json_nodes)
@@ -191,6 +202,11 @@ class App:
         retired, self.retired = self.retired, []
         for server in retired:
             await server.close()
+        verifiers, self.retired_verifiers = self.retired_verifiers, []
+        await _close_verifiers(verifiers)
+
+    async def close_identity(self) -> None:
+        await _close_verifiers([self.verifier])
 
 
 def build(
@@ -204,6 +220,8 @@ def build(
 ) -> App:
     """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
     keys = keys or fresh_keys()
+    outbound = Outbound()
+    verifier = build_verifier(loaded.root, outbound)
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper = Reaper()
@@ -221,7 +239,9 @@ def build(
         http,
         reaper,
         guard(loaded.root),
-        doorkeeper(loaded.root, keys, local, gateway.temporary_scopes.scope_of_token),
+        build_doorkeeper(
+            loaded.root, keys.operator_token, verifier, gateway.temporary_scopes.scope_of_token, local=local
+        ),
         Arrivals(loaded.root.listen.trusted_proxies),
         store,
         metrics,
@@ -231,7 +251,15 @@ def build(
         owner,
         places,
         _audit_keeper(loaded, store, keys, store_file or store_path(loaded)),
+        outbound,
+        verifier,
     )
+
+
+async def _close_verifiers(verifiers: list[Verifier | None]) -> None:
+    for verifier in verifiers:
+        if verifier is not None:
+            await verifier.close()
 
 
 def _audit_keeper(loaded: LoadedConfig, store: Store, keys: Keys, store_file: Path) -> AuditKeeper:
@@ -301,14 +329,7 @@ def guard(root: GatewayFile) -> Guard:
         hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
     if root.listen.host not in ("0.0.0.0", "::"):
         hosts.append(root.listen.host)
-    return Guard(hosts, origins, open_to_all=not root.tokens and root.auth.anonymous is None)
-
-
-def doorkeeper(root: GatewayFile, keys: Keys, local: bool, scope_of_token: ScopeOfToken) -> Doorkeeper:
-    """A gateway that a client started serves its own user: what it has on a loopback port is not for everybody on the machine."""
-    operator = operator_identity(keys.operator_token)
-    tokens = tuple(Token(t.id, t.sha256, frozenset(t.roles), t.scope, t.may_call) for t in root.tokens)
-    return Doorkeeper(tokens, operator, root.auth.anonymous, scope_of_token=scope_of_token, private=local)
+    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None)
 
 
 def keys_in(state_dir: Path) -> Keys:

@@ -15,10 +15,10 @@ BANNER = "NO AUTHENTICATION: anybody who can reach this address may call every t
 
 def check_exposure(root: GatewayFile, host: str) -> None:
     """Raises ConfigError for a gateway that would serve strangers without anybody having said so."""
-    if is_loopback(host) or root.tokens or root.auth.none:
+    if is_loopback(host) or root.requires_identity or root.auth.none:
         return
     message = f"{host} is reachable from other machines, and nobody would have to say who they are"
-    hint = "make tokens with `taskgate token new NAME` and put them under `tokens`, or write `auth: none`"
+    hint = "`taskgate token new NAME` makes a token for `tokens`; or name an issuer under `auth.jwt`, or write `auth: none`"
     raise ConfigError([Problem("configuration", 0, 0, "listen.host", message, hint)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from taskgate.core.governance.pipeline import Gates, Profile, UnknownWorkflow, c
 from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
+from taskgate.core.identity.identity import principal_name
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
 from taskgate.gateway.plan.plan import Elicits, Governing
@@ -65,9 +66,10 @@ def approval_policy(server: Server) -> ApprovalPolicy:
 
 
 def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing:
-    roles = {token.id: frozenset(token.roles) for token in root.tokens}
-    _refuse_reserved(roles)
-    calling = {token.id: token.may_call for token in root.tokens}
+    names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
+    _refuse_reserved(names)
+    roles = {names[token.id]: frozenset(token.roles) for token in root.tokens}
+    calling = {names[token.id]: token.may_call for token in root.tokens}
     approvers = {
         name: Approver(name, owned, _OPERATOR_ROLE in owned, calling[name])
         for name, owned in roles.items()
@@ -163,8 +165,8 @@ def _elicits(workflows: Mapping[str, WorkflowConfig]) -> dict[str, Elicits]:
     }
 
 
-def _refuse_reserved(roles: Mapping[str, frozenset[str]]) -> None:
+def _refuse_reserved(ids: Collection[str]) -> None:
     for name in (OPERATOR, ANONYMOUS):
-        if name in roles:
+        if name in ids:
             message = f'the id "{name}" is taken by Taskgate itself'
             raise ConfigError([Problem("configuration", 0, 0, "tokens", message, "give this token another id")])

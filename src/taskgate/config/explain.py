@@ -195,7 +195,8 @@ def _example_section(model: type[BaseModel], depth: int) -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = key_of(name, model)
         annotation = bare(field.annotation)
-        if is_section(annotation):
+        # A section that is absent by default may need keys that have no default, so only its name is shown.
+        if is_section(annotation) and field.default is not None:
             yield f"# {indent}{key}:  # {field.description}\n"
             yield from _example_section(annotation, depth + 1)
         else:

@@ -13,11 +13,12 @@ from pydantic import BeforeValidator, Field
 
 from taskgate.config.approvals import Workflow
 from taskgate.config.governance import Cedar, Governance
+from taskgate.config.identity import Auth
 from taskgate.config.limits import Limits
 from taskgate.config.providers import Provider
 from taskgate.config.scopes import Scope, ScopeProfile, Token
 from taskgate.config.servers import Server
-from taskgate.config.switches import Audit, Auth, Compat, Completion, Errors, Facade, Listen, Local, Store, Telemetry
+from taskgate.config.switches import Audit, Compat, Completion, Errors, Facade, Listen, Local, Store, Telemetry
 from taskgate.config.tasks import Tasks
 from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
@@ -70,7 +71,7 @@ class GatewayFile(Section):
         description="Who may call and who may approve. As soon as there is one, a request without a token is refused.",
     )
     auth: Annotated[Auth, BeforeValidator(_auth_word)] = Field(
-        default_factory=Auth, description="Who may come without a token."
+        default_factory=Auth, description="Issuers whose tokens are accepted, and who may come without one."
     )
     tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
     facade: Facade = Field(default_factory=Facade, description="The facade tools.")
@@ -100,3 +101,8 @@ class GatewayFile(Section):
     allowed_origins: Words = Field(default=(), description="Origins to accept besides loopback and public_url.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Logs, metrics, traces.")
     compat: Compat = Field(default_factory=Compat, description="Behaviour for particular peers.")
+
+    @property
+    def requires_identity(self) -> bool:
+        """Whether callers must say who they are, apart from the one scope that may be anonymous."""
+        return bool(self.tokens or self.auth.jwt or self.auth.introspection)

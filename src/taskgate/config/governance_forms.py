@@ -10,7 +10,7 @@ from taskgate.config.overlays import branch
 from taskgate.config.problems import Problem, problem_at
 from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence
 
-_LATER_AUTH = frozenset({"jwt", "introspection", "mtls", "oidc", "issuer"})
+_LATER_AUTH = frozenset({"mtls", "oidc"})
 
 
 def gather_governance(root: Mapping) -> tuple[Mapping, list[Problem]]:

@@ -261,6 +261,12 @@ def _check_auth(found: References) -> None:
         scope = auth.value.text("anonymous")
         if scope is not None and scope not in scopes:
             found.unknown(auth.value.entries["anonymous"].value.mark, "auth.anonymous", "scope", scope, scopes)
+        issuers = [each.text("issuer") for each in auth.value.list("jwt") if isinstance(each, Mapping)]
+        if len(issuers) != len(set(issuers)):
+            hint = "write each issuer once, with all its audiences and algorithms"
+            found.problems.append(
+                problem_at(auth.value.entries["jwt"].key_mark, "auth.jwt", "names an issuer twice", hint)
+            )
     elif text_of(auth.value) == "none" and found.root.list("tokens"):
         hint = "remove one of them, or write auth: {anonymous: SCOPE} for the scope that needs no token"
         found.problems.append(problem_at(auth.key_mark, "auth", "none contradicts `tokens`", hint))

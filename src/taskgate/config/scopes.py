@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
+from taskgate.config.identity import ScopeRequirement
 from taskgate.config.words import Name, Patterns, ScopeName, Section, Sha256, Words
 
 
@@ -56,6 +57,7 @@ class Scope(Section):
     helper_tools: Literal["auto", "always", "never"] = Field(
         default="auto", description="Whether tools such as get_task are listed: auto lists them where they help."
     )
+    require: ScopeRequirement | None = Field(default=None, description="What callers need to use this scope.")
 
 
 class Token(Section):
@@ -68,4 +70,8 @@ class Token(Section):
     may_call: bool = Field(
         default=True,
         description="Whether this token may call tools. One that may not can also decide what anonymous callers ask.",
+    )
+    tenant: Name | None = Field(default=None, description="The tenant it belongs to; tenants are kept apart.")
+    expires: AwareDatetime | None = Field(
+        default=None, description="From when on it is refused, such as 2027-01-31T00:00:00Z."
     )

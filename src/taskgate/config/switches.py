@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from taskgate.config.words import Duration, HeaderMap, HttpUrl, ScopeName, Section, Whole, Words
+from taskgate.config.words import Duration, HeaderMap, HttpUrl, Section, Whole, Words
 
 
 def _store_url(text: str) -> str:
@@ -42,18 +42,6 @@ class Listen(Section):
     trusted_proxies: Annotated[Words, AfterValidator(_networks)] = Field(
         default=(),
         description="Addresses or networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
-    )
-
-
-class Auth(Section):
-    """Who must say who they are. Without `tokens` nobody must, and the gateway listens on loopback only."""
-
-    none: bool = Field(
-        default=False,
-        description="Written as `auth: none`: listen beyond loopback although anybody who reaches the address may call.",
-    )
-    anonymous: ScopeName | None = Field(
-        default=None, description="The one scope that may be used without a token although `tokens` are set."
     )
 
 

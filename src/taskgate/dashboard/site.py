@@ -7,7 +7,7 @@ token of a form of ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -48,7 +48,7 @@ _NOT_AN_APPROVER: Final = (
 _METHODS: Final = ("GET", "POST")
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 
-ByBearer = Callable[[bytes], Approver | None]
+ByBearer = Callable[[bytes], Awaitable[Approver | None]]
 
 
 class Dashboard:
@@ -111,7 +111,7 @@ class Dashboard:
     async def _answer_api(self, request: WebRequest) -> Answer | EventAnswer:
         bearer = request.headers.get(b"authorization")
         cookie = request.cookie(self.login.cookie_name)
-        who = self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
+        who = await self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
         if who is None or not who.approves:
             followed = _followed_task(request)
             if followed is not None and await self._may_follow(followed, bearer, who):
@@ -176,7 +176,7 @@ class Dashboard:
             who = self.login.redeem(form["code"])
             note = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
         else:
-            who = self._by_bearer(b"Bearer " + form.get("token", "").strip().encode())
+            who = await self._by_bearer(b"Bearer " + form.get("token", "").strip().encode())
             note = "This is not a token of this gateway."
         if who is None:
             log.warning("login refused")

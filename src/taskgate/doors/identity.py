@@ -1,22 +1,25 @@
 """Who is at the door: a bearer token names a principal.
 
-As soon as one token is configured, a request without a token is refused, except in the one scope that `auth.anonymous` names.
-Where none is configured everybody is anonymous. Other kinds of credential (signed tokens of an issuer, a login) are to become
-further ways to an `Identity`; nothing behind the door asks how somebody was identified.
+Three kinds of credential are known: our own tokens (kept as digests), tokens that an issuer signed, and tokens that an issuer is
+asked about. As soon as one of them is configured, a request without a credential is refused, except in the one scope that
+`auth.anonymous` names. Where none is configured everybody is anonymous.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from taskgate.core.caller import ANONYMOUS
+from taskgate import clock
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.claims import TokenRefused
+from taskgate.core.identity.identity import NO_REQUIREMENT, NOBODY, Identity, Requirement, principal_name
+from taskgate.ports.credentials import CredentialVerifier, IssuerUnavailable
 
 OPERATOR = "operator"
+NEVER = float("inf")
 
 ScopeOfToken = Callable[[str], str | None]
 """The temporary scope that the token of this digest was made for."""
@@ -31,35 +34,32 @@ class Token:
     roles: frozenset[str] = frozenset()
     scope: str | None = None
     may_call: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    principal: str = ANONYMOUS
-    roles: frozenset[str] = frozenset()
-    scope: str | None = None
-    """The only scope that it opens."""
-    may_call: bool = True
+    tenant: str = ""
+    expires: float = NEVER
 
     @property
-    def anonymous(self) -> bool:
-        return self.principal == ANONYMOUS
-
-    @property
-    def is_operator(self) -> bool:
-        return OPERATOR in self.roles
+    def identity(self) -> Identity:
+        name = principal_name(self.tenant, self.id)
+        return Identity(name, self.roles, self.scope, self.may_call, self.tenant)
 
 
-NOBODY = Identity()
 TEMPORARY_PREFIX: Final = b"tgs_"
 
 
 class WrongToken(Exception):
-    """A credential was given and is not one of ours."""
+    """A credential was given and is not one of ours, or not good any more."""
 
 
 class TokenNeeded(Exception):
     """No credential was given, and anonymous callers are not served here."""
+
+
+class NotVerifiedYet(Exception):
+    """The credential may be an issuer's: `verify` finds out, after which `identify` knows it."""
+
+    def __init__(self, credential: bytes) -> None:
+        super().__init__()
+        self.credential = credential
 
 
 def token_digest(token: str | bytes) -> str:
@@ -74,8 +74,8 @@ def operator_identity(token: str) -> Token:
 class Doorkeeper:
     """`operator` is the token of whoever owns the gateway; knowing it does not make other tokens necessary.
 
-    `anonymous` is the only scope that needs no identity; without it and without tokens every scope is open, unless the gateway
-    is `private`: then only its owner and the holders of tokens may come.
+    `anonymous` is the only scope that needs no identity; without it and without credentials every scope is open, unless the
+    gateway is `private`: then only its owner and the holders of credentials may come.
     """
 
     def __init__(
@@ -83,32 +83,58 @@ class Doorkeeper:
         tokens: tuple[Token, ...],
         operator: Token | None,
         anonymous: str | None,
+        verifier: CredentialVerifier | None,
+        requirements: Mapping[str, Requirement],
         *,
         scope_of_token: ScopeOfToken,
         private: bool = False,
     ) -> None:
+        known = (*tokens, operator) if operator is not None else tokens
+        # Found by digest: how long that takes says nothing about a token, because nobody can aim at a digest.
+        self._known = {token.sha256: (token.identity, token.expires) for token in known}
+        self._verifier = verifier
+        self._requirements = requirements
         self._scope_of_token = scope_of_token
-        self._all = (*tokens, operator) if operator is not None else tokens
-        self.requires_identity = bool(tokens) or anonymous is not None or private
+        self.requires_identity = bool(tokens) or verifier is not None or anonymous is not None or private
         if not self.requires_identity:
             self._nobody: Identity | None = NOBODY
         else:
             self._nobody = Identity(scope=anonymous) if anonymous is not None else None
 
+    @property
+    def issuers(self) -> tuple[str, ...]:
+        """Where callers can get a credential; empty if only our own tokens count."""
+        return self._verifier.issuers if self._verifier is not None else ()
+
+    def requirement(self, scope: str) -> Requirement:
+        return self._requirements.get(scope, NO_REQUIREMENT)
+
     def identify(self, authorization: bytes | None) -> Identity:
-        """Raises WrongToken, and TokenNeeded where nobody may come without one."""
+        """Raises WrongToken, TokenNeeded where nobody may come without one, and NotVerifiedYet."""
         if authorization is None:
             return self._without_token()
         scheme, _, credential = authorization.partition(b" ")
-        credential = credential.strip() if scheme.lower() == b"bearer" else b""
-        if credential.startswith(TEMPORARY_PREFIX):
-            return self._in_temporary_scope(credential)
-        found = self._holder(credential) if credential else None
-        if found is not None:
-            return Identity(found.id, found.roles, found.scope, found.may_call)
+        if scheme.lower() == b"bearer":
+            credential = credential.strip()
+            if credential.startswith(TEMPORARY_PREFIX):
+                return self._in_temporary_scope(credential)
+            known = self._known.get(hashlib.sha256(credential).hexdigest())
+            if known is not None and (known[1] == NEVER or clock.wall() < known[1]):
+                return known[0]
+            if known is None and self._verifier is not None:
+                identity = self._verifier.remembered(credential)
+                if identity is None:
+                    raise NotVerifiedYet(credential)
+                return identity
         if self.requires_identity:
             raise WrongToken
         return NOBODY
+
+    async def verify(self, credential: bytes) -> None:
+        """Find out about a credential that is not known yet. Raises TokenRefused and IssuerUnavailable."""
+        if self._verifier is None:
+            raise TokenRefused("it is not known")
+        await self._verifier.verify(credential)
 
     def _in_temporary_scope(self, credential: bytes) -> Identity:
         """Its bearer is known by the name of the scope. One whose scope has ended is nobody, also where nobody needs a token."""
@@ -122,22 +148,17 @@ class Doorkeeper:
             raise TokenNeeded
         return self._nobody
 
-    def _holder(self, credential: bytes) -> Token | None:
-        digest = hashlib.sha256(credential).hexdigest()
-        found: Token | None = None
-        for token in self._all:
-            # Every token is compared, so the time taken tells nothing about which one was near.
-            if hmac.compare_digest(token.sha256, digest):
-                found = token
-        return found
 
-
-def holder_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
+async def holder_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
     """The person behind a bearer token, whatever they may do. Nobody behind a token that is not known."""
     try:
-        identity = doorkeeper.identify(authorization)
-    except (WrongToken, TokenNeeded):
+        try:
+            identity = doorkeeper.identify(authorization)
+        except NotVerifiedYet as unverified:
+            await doorkeeper.verify(unverified.credential)
+            identity = doorkeeper.identify(authorization)
+    except (WrongToken, TokenNeeded, TokenRefused, NotVerifiedYet, IssuerUnavailable):
         return None
-    if identity.principal == ANONYMOUS:
+    if identity.anonymous:
         return None
     return Approver(identity.principal, identity.roles, identity.is_operator, identity.may_call)

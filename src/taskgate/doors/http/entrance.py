@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from urllib.parse import unquote
 
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import STATEFUL_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import unsupported_version
+from taskgate.core.identity.claims import TokenRefused
+from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement
 from taskgate.doors.http.arrival import Arrival, Arrivals
 from taskgate.doors.http.asgi import Headers
+from taskgate.doors.http.failed_credentials import FailedCredentials
 from taskgate.doors.http.guard import Guard
-from taskgate.doors.identity import Doorkeeper, Identity, TokenNeeded, WrongToken
+from taskgate.doors.http.protected_resources import ProtectedResources, scope_in
+from taskgate.doors.identity import Doorkeeper, NotVerifiedYet, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply
 from taskgate.gateway.requests.sessions import Session
+from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.telemetry.logs import log
 
 
 class HttpRefused(Exception):
@@ -35,11 +40,14 @@ class Entrance:
         self.arrivals = arrivals
         self.guard = guard
         self.doorkeeper = doorkeeper
+        self.resources = ProtectedResources(gateway, doorkeeper)
+        self._failures = FailedCredentials()
         self._plan = gateway.plan
         self._admitted: tuple[Plan, dict[_Known, Caller]] = (self._plan.value, {})
 
     def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
         self.guard, self.doorkeeper, self.arrivals = guard, doorkeeper, arrivals
+        self.resources = ProtectedResources(self.gateway, doorkeeper)
         self._admitted = (self._plan.value, {})
 
     def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Caller:
@@ -67,32 +75,86 @@ class Entrance:
         status = self.guard.refuses(headers, arrival.on_loopback)
         if status is not None:
             raise self.refused(status, "This Host or Origin is not allowed here. See allowed_hosts.")
-        identity = self._identity(headers.get(b"authorization"))
+        identity = self._identity(headers.get(b"authorization"), path, arrival, every_header)
         asked = scope_in(path) or identity.scope or self.gateway.default_scope
         # A scope bound to a token cannot be left by an address.
         if identity.scope is not None and asked != identity.scope:
-            raise self._token_needed() if identity.anonymous else self.refused(404, self._nothing_here(asked, identity))
+            raise self._not_here(asked, identity, path)
         if asked != identity.scope and not identity.is_operator and self.gateway.is_temporary(asked):
-            raise self._token_needed() if identity.anonymous else self.refused(404, self._nothing_here(asked, identity))
+            raise self._not_here(asked, identity, path)
         if not self.gateway.has_scope(asked):
             raise self.refused(404, self._nothing_here(asked, identity))
+        if identity.audiences is not None and self.resources.of_scope(asked) not in identity.audiences:
+            raise self._wrong_token(path, "it was issued for another resource")
+        requirement = self.doorkeeper.requirement(asked)
+        if requirement is not NO_REQUIREMENT:
+            self._require(requirement, identity, path)
         address = self.arrivals.caller_address(arrival, every_header) if identity.anonymous else ""
-        return _caller(identity.principal, identity.roles, asked, address)
+        return _caller(identity, asked, address)
 
-    def _identity(self, authorization: bytes | None) -> Identity:
+    async def admit_unverified(
+        self,
+        unverified: NotVerifiedYet,
+        path: bytes,
+        headers: dict[bytes, bytes],
+        arrival: Arrival,
+        every_header: Headers,
+    ) -> Caller:
+        """The caller behind a credential that was seen for the first time: an issuer may have given it. Raises Refused."""
+        address = self.arrivals.caller_address(arrival, every_header)
+        self._slow_down(address)
+        try:
+            await self.doorkeeper.verify(unverified.credential)
+            return self.admit(path, headers, arrival, every_header)
+        except TokenRefused as fault:
+            self._failures.count(address)
+            log.info("a token was refused", why=str(fault), address=address)
+            raise self._wrong_token(path, str(fault)) from None
+        except (IssuerUnavailable, NotVerifiedYet) as fault:
+            log.warning("a token could not be checked", why=str(fault))
+            text = "Your token cannot be checked now, because its issuer cannot be reached. Nothing was executed."
+            raise self.refused(503, text, [(b"retry-after", b"5")]) from None
+
+    def _not_here(self, asked: str, identity: Identity, path: bytes) -> HttpRefused:
+        if identity.anonymous:
+            return self._token_needed(path)
+        return self.refused(404, self._nothing_here(asked, identity))
+
+    def _slow_down(self, address: str) -> None:
+        wait_s = self._failures.wait_s(address)
+        if wait_s:
+            text = "Too many wrong tokens came from your address. Wait, then send a good one."
+            raise self.refused(429, text, [(b"retry-after", b"%d" % wait_s)])
+
+    def _identity(self, authorization: bytes | None, path: bytes, arrival: Arrival, every_header: Headers) -> Identity:
         try:
             identity = self.doorkeeper.identify(authorization)
         except TokenNeeded:
-            raise self._token_needed() from None
+            raise self._token_needed(path) from None
         except WrongToken:
-            raise self.refused(401, "The bearer token is not known.", [_WRONG_TOKEN]) from None
+            address = self.arrivals.caller_address(arrival, every_header)
+            self._slow_down(address)
+            self._failures.count(address)
+            raise self._wrong_token(path, "it is not known") from None
         if not identity.may_call:
             raise self.refused(403, "This token may decide on approvals, but it may not call.")
         return identity
 
-    def _token_needed(self) -> HttpRefused:
+    def _require(self, requirement: Requirement, identity: Identity, path: bytes) -> None:
+        if requirement.missing_oauth_scopes(identity):
+            text = "Your token lacks a scope that is needed here; get one that has it."
+            raise self.refused(403, text, [self.resources.challenge(path, "insufficient_scope")])
+        missing = requirement.unmet(identity)
+        if missing is not None:
+            raise self.refused(403, f"Your token lacks {missing} that is needed here.")
+
+    def _token_needed(self, path: bytes) -> HttpRefused:
         text = "A token is needed here: send `Authorization: Bearer TOKEN`. Whoever runs this gateway can give you one."
-        return self.refused(401, text, [_CHALLENGE])
+        return self.refused(401, text, [self.resources.challenge(path)])
+
+    def _wrong_token(self, path: bytes, why: str) -> HttpRefused:
+        challenge = self.resources.challenge(path, "invalid_token")
+        return self.refused(401, f"The bearer token is not accepted: {why}.", [challenge])
 
     def _nothing_here(self, asked: str, identity: Identity) -> str:
         """Which scopes there are is told only to an operator; everyone else gets one and the same sentence."""
@@ -132,21 +194,12 @@ class Entrance:
 _Known = tuple[bytes, bytes | None, bytes | None, bool, str]
 """Path, Host, Origin, whether it came from this machine, and the address that it is counted under."""
 _MOST_KNOWN = 1024
-_CHALLENGE = (b"www-authenticate", b'Bearer realm="taskgate"')
-_WRONG_TOKEN = (b"www-authenticate", b'Bearer realm="taskgate", error="invalid_token"')
 _STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISIONS)
 
 
-@lru_cache(maxsize=1024)
-def scope_in(path: bytes) -> str:
-    """The scope that an address names; empty for `/mcp` and `/mcp/v1`."""
-    asked = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
-    return "" if asked == "v1" else asked
-
-
 @lru_cache(maxsize=4096)
-def _caller(principal: str, roles: frozenset[str], scope: str, address: str) -> Caller:
-    return Caller(principal, roles, scope, address=address)
+def _caller(identity: Identity, scope: str, address: str) -> Caller:
+    return Caller(identity.principal, identity.roles, scope, address=address)
 
 
 def retry_after(reply: CallerReply) -> Headers:

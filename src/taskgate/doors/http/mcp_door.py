@@ -16,7 +16,7 @@ from taskgate.doors.http.entrance import Entrance, HttpRefused
 from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.posts import PRIMING_REVISION, PostHandler
-from taskgate.doors.identity import Doorkeeper
+from taskgate.doors.identity import Doorkeeper, NotVerifiedYet
 from taskgate.gateway.events.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.plan import Limits
@@ -45,6 +45,10 @@ class McpDoor:
         """The status with which a request for any address of the site is refused for its Host or Origin."""
         return self.entrance.guard.refuses(dict(scope["headers"]), scope[CONNECTION].arrival.on_loopback)
 
+    def resource_metadata(self, path: str) -> bytes | None:
+        """What an OAuth client needs to know before it can get a token; None where there is nothing to know."""
+        return self.entrance.resources.metadata(path)
+
     def limits(self) -> Limits:
         """Those that are in force now: a reload changes them."""
         return self.gateway.limits
@@ -59,7 +63,7 @@ class McpDoor:
         headers = dict(scope["headers"])
         try:
             arrival = scope[CONNECTION].arrival
-            caller = self.entrance.admit(scope["raw_path"], headers, arrival, scope["headers"])
+            caller = await self._admit(scope, headers, arrival)
             if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
                 raise self.entrance.refused(405, "This revision uses POST only.", [(b"allow", b"POST")])
             if scope["method"] == "GET":
@@ -71,6 +75,13 @@ class McpDoor:
                 raise self.entrance.refused(405, "Use POST, GET or DELETE.", [(b"allow", b"POST, GET, DELETE")])
         except HttpRefused as refused:
             await respond_json(send, refused.status, refused.body, refused.headers)
+
+    async def _admit(self, scope: Scope, headers: dict[bytes, bytes], arrival: Arrival) -> Caller:
+        path, every_header = scope["raw_path"], scope["headers"]
+        try:
+            return self.entrance.admit(path, headers, arrival, every_header)
+        except NotVerifiedYet as unverified:
+            return await self.entrance.admit_unverified(unverified, path, headers, arrival, every_header)
 
     async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller) -> None:
         """The standalone stream, or the rest of a broken one (transports: resumability)."""

@@ -18,6 +18,7 @@ from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.doors.http.entrance import Entrance, HttpRefused, retry_after
 from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.doors.http.post import Post
+from taskgate.doors.identity import NotVerifiedYet
 from taskgate.doors.narrowing import narrowing_of
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import stopped_meanwhile
@@ -42,7 +43,12 @@ class PostHandler:
     async def answer(self, post: Post) -> None:
         """Answer one POST, whatever happens."""
         try:
-            caller = self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
+            try:
+                caller = self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
+            except NotVerifiedYet as unverified:
+                caller = await self._entrance.admit_unverified(
+                    unverified, post.path, post.headers, post.arrival, post.every_header
+                )
             message = self._read(post)
             if message is None:
                 await self._batch(post, caller)
@@ -53,7 +59,7 @@ class PostHandler:
             else:
                 session = self._entrance.session(post.headers, caller, message.id)
                 if message.kind is Kind.REQUEST:
-                    await self._answer(post, session, message)
+                    await self._answer(post, session, caller, message)
                 else:
                     await self._take(session, message)
                     post.respond(202)
@@ -127,11 +133,10 @@ class PostHandler:
 
     # The stateful generation
 
-    async def _answer(self, post: Post, session: Session, message: Message) -> None:
+    async def _answer(self, post: Post, session: Session, caller: Caller, message: Message) -> None:
+        """For the caller as its present credential describes it: roles may have changed since the session began."""
         post.resumable_from(self._stream_buffers.get(session.id), primed=session.version == PRIMING_REVISION)
-        request = Request(
-            message, session.caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
-        )
+        request = Request(message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived)
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:

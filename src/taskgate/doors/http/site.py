@@ -8,9 +8,11 @@ from typing import Final
 from taskgate.core import wire
 from taskgate.doors.http.asgi import Receive, Scope, Send, respond, respond_json
 from taskgate.doors.http.mcp_door import McpDoor
+from taskgate.doors.http.protected_resources import WELL_KNOWN
 
 Pages = Callable[[Scope, Receive, Send], Awaitable[None]]
 _REFUSED: Final = b'{"error":"This Host or Origin is not allowed here. See allowed_hosts."}'
+_ANYBODY: Final = (b"access-control-allow-origin", b"*")
 _TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -42,6 +44,8 @@ class Site:
         elif path in ("/ready", "/readyz"):
             state = self._ready()
             await respond_json(send, 200 if state.get("ready") else 503, wire.encode(state))
+        elif path.startswith(WELL_KNOWN) and (document := self.mcp.resource_metadata(path)) is not None:
+            await respond_json(send, 200, document, [_ANYBODY])
         elif path == "/metrics" and self._metrics is not None:
             await respond(send, 200, self._metrics(), [_TEXT])
         elif self._pages is not None:

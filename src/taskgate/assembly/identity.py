@@ -1,0 +1,82 @@
+"""Configuration -> who is let in: our own tokens, issuers whose tokens are verified, and what scopes require."""
+
+from __future__ import annotations
+
+from taskgate.assembly.channels import Outbound
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.identity import Issued, ScopeRequirement
+from taskgate.core.identity.claims import ClaimRules
+from taskgate.core.identity.identity import Requirement
+from taskgate.doors.identity import NEVER, Doorkeeper, ScopeOfToken, Token, operator_identity
+from taskgate.identity.documents import Documents
+from taskgate.identity.introspection import Introspection
+from taskgate.identity.signed_tokens import Issuer
+from taskgate.identity.signing_keys import SigningKeys
+from taskgate.identity.verifier import Verifier
+
+
+def build_doorkeeper(
+    root: GatewayFile, operator_token: str, verifier: Verifier | None, scope_of_token: ScopeOfToken, *, local: bool
+) -> Doorkeeper:
+    """`local`: a gateway that a client started serves its own user; what it has on a loopback port is not for everybody."""
+    tokens = tuple(
+        Token(
+            token.id,
+            token.sha256.lower(),
+            frozenset(token.roles),
+            token.scope,
+            token.may_call,
+            token.tenant or "",
+            NEVER if token.expires is None else token.expires.timestamp(),
+        )
+        for token in root.tokens
+    )
+    requirements = {
+        name: _requirement(scope.require) for name, scope in root.scopes.items() if scope.require is not None
+    }
+    operator = operator_identity(operator_token)
+    return Doorkeeper(
+        tokens,
+        operator,
+        root.auth.anonymous,
+        verifier,
+        requirements,
+        scope_of_token=scope_of_token,
+        private=local,
+    )
+
+
+def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
+    """None where no issuer is configured: then nothing of this is loaded."""
+    auth = root.auth
+    if not auth.jwt and auth.introspection is None:
+        return None
+    documents = Documents(outbound.client)
+    issuers = [
+        Issuer(_rules(each), frozenset(each.algorithms), SigningKeys(each.issuer, each.jwks_url, documents))
+        for each in auth.jwt
+    ]
+    asked = auth.introspection
+    introspection = None
+    if asked is not None:
+        remember_s = asked.remember.total_seconds()
+        introspection = Introspection(asked.url, _rules(asked), asked.client_id, asked.client_secret, remember_s)
+    return Verifier(issuers, introspection, documents)
+
+
+def _rules(issued: Issued) -> ClaimRules:
+    return ClaimRules(
+        issued.issuer,
+        None if issued.audiences is None else frozenset(issued.audiences),
+        int(issued.skew.total_seconds()),
+        tuple((path, frozenset(values)) for path, values in issued.require.items()),
+        issued.claims.groups,
+        issued.claims.tenant,
+        issued.claims.scopes,
+        tuple((role, frozenset(groups)) for role, groups in issued.roles.items()),
+    )
+
+
+def _requirement(require: ScopeRequirement) -> Requirement:
+    claims = tuple((path, frozenset(values)) for path, values in require.claims.items())
+    return Requirement(frozenset(require.groups), frozenset(require.oauth_scopes), claims)

@@ -1,0 +1,1 @@
+"""Who somebody is, as credentials prove it, and what a scope requires of them."""

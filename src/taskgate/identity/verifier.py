@@ -1,0 +1,92 @@
+"""Verifies bearer tokens of issuers, once each: what was verified is remembered until it expires.
+
+Looking a remembered token up is all that the path of a call does. Verifying waits for no network unless a key is missing, and no
+more verifications run at once than `AT_ONCE`, so that a flood of invented tokens cannot take the loop from everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from taskgate import clock
+from taskgate.core.identity.claims import TokenRefused, identity_in
+from taskgate.core.identity.identity import Identity
+from taskgate.identity.documents import Documents
+from taskgate.identity.introspection import Introspection, introspect
+from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, take_apart
+
+MOST_REMEMBERED: Final = 20_000
+AT_ONCE: Final = 8
+
+
+class Verifier:
+    def __init__(self, issuers: Iterable[Issuer], introspection: Introspection | None, documents: Documents) -> None:
+        self._issuers = {issuer.rules.issuer: issuer for issuer in issuers}
+        self._introspection = introspection
+        self._documents = documents
+        self._remembered: OrderedDict[bytes, tuple[Identity, float]] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[Identity]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def issuers(self) -> tuple[str, ...]:
+        """Who gives out tokens for this gateway, for callers that look for one."""
+        asked = () if self._introspection is None else (self._introspection.rules.issuer,)
+        return tuple(dict.fromkeys((*self._issuers, *asked)))
+
+    def remembered(self, credential: bytes) -> Identity | None:
+        """The identity that was verified before and is still good."""
+        digest = hashlib.sha256(credential).digest()
+        known = self._remembered.get(digest)
+        if known is None:
+            return None
+        if known[1] <= clock.wall():
+            del self._remembered[digest]
+            return None
+        return known[0]
+
+    async def verify(self, credential: bytes) -> Identity:
+        """Raises TokenRefused, and IssuerUnavailable where it cannot be found out now."""
+        digest = hashlib.sha256(credential).digest()
+        work = self._under_way.get(digest)
+        if work is None:
+            work = self._under_way[digest] = asyncio.create_task(self._verify(credential, digest))
+            work.add_done_callback(lambda done: self._ended(digest, done))
+        return await asyncio.shield(work)
+
+    async def close(self) -> None:
+        for work in list(self._under_way.values()):
+            work.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        for issuer in self._issuers.values():
+            await issuer.keys.close()
+
+    def _ended(self, digest: bytes, work: asyncio.Task[Identity]) -> None:
+        self._under_way.pop(digest, None)
+        if not work.cancelled():
+            work.exception()
+
+    async def _verify(self, credential: bytes, digest: bytes) -> Identity:
+        async with self._slots:
+            identity, expires = await self._asked(credential)
+        self._remembered[digest] = (identity, expires)
+        if len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
+        return identity
+
+    async def _asked(self, credential: bytes) -> tuple[Identity, float]:
+        if looks_signed(credential):
+            token = take_apart(credential)
+            issuer = self._issuers.get(token.issuer)
+            if issuer is not None:
+                # What cannot become good is refused before a key is looked for.
+                identity_in(token.claims, issuer.rules, clock.wall())
+                await check_signature(token, issuer)
+                return identity_in(token.claims, issuer.rules, clock.wall())
+        if self._introspection is None:
+            raise TokenRefused("it was issued by somebody else" if looks_signed(credential) else "it is not known")
+        return await introspect(credential, self._introspection, self._documents)

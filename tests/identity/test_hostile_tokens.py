@@ -1,0 +1,184 @@
+"""Tokens that somebody forged, stole, kept too long or took from elsewhere: each is refused, and for the right reason."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import warnings
+from collections.abc import Callable
+
+import httpx2
+import pytest
+from joserfc.jwk import ECKey, RSAKey
+from tests.identity.issuer import EC, OTHER_RSA, RSA, Issuer, an_issuer, encoded, public, signed
+from tests.seam import seam
+
+from taskgate.core.identity.claims import ClaimRules, TokenRefused
+from taskgate.identity.documents import Documents
+from taskgate.identity.signed_tokens import Issuer as Known
+from taskgate.identity.signing_keys import SigningKeys
+from taskgate.identity.verifier import Verifier
+
+Forge = Callable[[Issuer], str | bytes]
+PUBLIC_PEM = RSA.as_pem(private=False)
+
+
+def unsigned(issuer: Issuer, alg: str, signature: bytes = b"") -> bytes:
+    return b".".join((encoded({"alg": alg, "typ": "JWT"}), encoded(issuer.claims()), signature))
+
+
+def twice(issuer: Issuer, name: str) -> str:
+    """A payload in which one claim stands twice, properly signed."""
+    text = json.dumps(issuer.claims())[:-1] + f', "{name}": "gate2"}}'
+    return signed({"alg": "RS256", "kid": "rsa-1"}, text.encode(), RSA)
+
+
+def with_payload(payload: bytes) -> str:
+    return signed({"alg": "RS256", "kid": "rsa-1"}, payload, RSA)
+
+
+def cut(issuer: Issuer) -> str:
+    return issuer.token()[:-8]
+
+
+def swapped(issuer: Issuer) -> bytes:
+    """Another one's claims behind a good header and signature."""
+    head, _, signature = issuer.token().encode().split(b".")
+    return b".".join((head, encoded(issuer.claims(sub="root")), signature))
+
+
+def by_public_key(issuer: Issuer) -> str:
+    """The classic confusion: the public key as the secret of an HMAC."""
+    said = b".".join((encoded({"alg": "HS256", "kid": "rsa-1"}), encoded(issuer.claims())))
+    return (said + b"." + encoded(hmac.digest(PUBLIC_PEM, said, "sha256"))).decode()
+
+
+def own_key(issuer: Issuer, header: str) -> str:
+    """Signed by the sender, with the sender's own key (or where to find it) in the header."""
+    value: object = OTHER_RSA.as_dict(private=False) if header == "jwk" else f"{issuer.url}/evil"
+    parts = issuer.token().split(".")
+    head = encoded({"alg": "RS256", "kid": "rsa-1", header: value}).decode()
+    forged = signed({"alg": "RS256", "kid": "rsa-1"}, json.dumps(issuer.claims()).encode(), OTHER_RSA).split(".")
+    return ".".join((head, parts[1], forged[2]))
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    WEAK = RSAKey.generate_key(1024)
+UNREADABLE, SIGNATURE, ALGORITHM = "cannot be read", "signature", "algorithm"
+TABLE: dict[str, tuple[Forge, str]] = {
+    "no algorithm": (lambda i: unsigned(i, "none"), ALGORITHM),
+    "no algorithm, oddly spelt": (lambda i: unsigned(i, "nOnE", b"eA"), ALGORITHM),
+    "empty algorithm": (lambda i: unsigned(i, ""), ALGORITHM),
+    "public key as a shared secret": (by_public_key, ALGORITHM),
+    "an algorithm that is not on the list": (lambda i: i.token({"alg": "RS512"}), ALGORITHM),
+    "another kind of key than the id's": (lambda i: i.token({"alg": "ES256"}, EC), SIGNATURE),
+    "signed by somebody else": (lambda i: i.token(key=OTHER_RSA), SIGNATURE),
+    "an unknown key": (lambda i: i.token({"kid": "rsa-9"}, OTHER_RSA), SIGNATURE),
+    "no key id, and signed by somebody else": (lambda i: i.token({"kid": None}, OTHER_RSA), SIGNATURE),
+    "a key id that is a path": (lambda i: i.token({"kid": "../../dev/null"}, OTHER_RSA), SIGNATURE),
+    "a key id of a kilobyte": (lambda i: i.token({"kid": "k" * 1024}), "key id"),
+    "its own key in the header": (lambda i: own_key(i, "jwk"), SIGNATURE),
+    "its own key set in the header": (lambda i: own_key(i, "jku"), SIGNATURE),
+    "its own certificate in the header": (lambda i: own_key(i, "x5u"), SIGNATURE),
+    "a weak key": (lambda i: i.token({"kid": "weak"}, WEAK), SIGNATURE),
+    "a key meant for encryption": (lambda i: i.token({"kid": "enc"}, OTHER_RSA), SIGNATURE),
+    "a key bound to another algorithm": (lambda i: i.token({"kid": "bound"}, OTHER_RSA), SIGNATURE),
+    "claims of somebody else": (swapped, SIGNATURE),
+    "a signature that was cut": (cut, SIGNATURE),
+    "no signature at all": (lambda i: i.token().rsplit(".", 1)[0] + ".", SIGNATURE),
+    "another issuer": (lambda i: i.token(iss="https://login.example"), "somebody else"),
+    "an issuer that only begins the same": (lambda i: i.token(iss=i.url + "/"), "somebody else"),
+    "no issuer": (lambda i: i.token(iss=None), "somebody else"),
+    "issuers as a list": (lambda i: i.token(iss=[i.url]), "somebody else"),
+    "another audience": (lambda i: i.token(aud="https://elsewhere.example"), "another audience"),
+    "an audience that only begins the same": (lambda i: i.token(aud="gate2"), "another audience"),
+    "no audience": (lambda i: i.token(aud=None), "for whom"),
+    "an audience that is a map": (lambda i: i.token(aud={"gate": True}), "for whom"),
+    "expired": (lambda i: i.token(exp=i.claims()["iat"] - 61), "expired"),
+    "no end": (lambda i: i.token(exp=None), "until when"),
+    "an end in words": (lambda i: i.token(exp="tomorrow"), "until when"),
+    "an end beyond all numbers": (lambda i: i.token(exp=1e300), "until when"),
+    "an end that is true": (lambda i: i.token(exp=True), "until when"),
+    "not good yet": (lambda i: i.token(nbf=i.claims()["iat"] + 120), "not good yet"),
+    "issued in the future": (lambda i: i.token(iat=i.claims()["iat"] + 3600), "in the future"),
+    "no subject": (lambda i: i.token(sub=None), "subject"),
+    "a subject that is a number": (lambda i: i.token(sub=7), "subject"),
+    "a subject with a line break": (lambda i: i.token(sub="ann\nroot"), "subject"),
+    "a subject without end": (lambda i: i.token(sub="a" * 300), "subject"),
+    "an audience twice": (lambda i: twice(i, "aud"), UNREADABLE),
+    "a subject twice": (lambda i: twice(i, "sub"), UNREADABLE),
+    "claims that are a list": (lambda _: with_payload(b"[]"), UNREADABLE),
+    "claims that are no JSON": (lambda _: with_payload(b"{"), UNREADABLE),
+    "claims that are no text": (lambda _: with_payload(b"\xff\xfe"), UNREADABLE),
+    "claims without a floor": (lambda _: with_payload(b'{"a":' * 200 + b"1" + b"}" * 200), UNREADABLE),
+    "a number that JSON does not have": (lambda _: with_payload(b'{"exp": NaN}'), UNREADABLE),
+    "an extension that must be understood": (lambda i: own_header(i, {"crit": ["exp"]}), "extensions"),
+    "an unencoded payload": (lambda i: own_header(i, {"b64": False}), "extensions"),
+    "a token inside a token": (lambda i: own_header(i, {"cty": "JWT"}), "another token"),
+    "compressed": (lambda i: own_header(i, {"zip": "DEF"}), "compressed"),
+    "an identity token's cousin": (lambda i: i.token({"typ": "logout+jwt"}), "not an access token"),
+    "too long": (lambda i: i.token(note="x" * 20_000), "too long"),
+    "encrypted": (lambda _: "eyJ.a.b.c.d", "not known"),
+    "four parts": (lambda i: i.token() + ".x", "not known"),
+    "not a token": (lambda _: "hello", "not known"),
+    "a thousand groups": (lambda i: i.token(groups=[f"g{n}" for n in range(1000)]), "more than"),
+}  # fmt: skip
+
+
+def own_header(issuer: Issuer, more: dict[str, object]) -> bytes:
+    """A header that a careful library would refuse to write."""
+    _head, claims, signature = issuer.token().encode().split(b".")
+    return b".".join((encoded({"alg": "RS256", "kid": "rsa-1", **more}), claims, signature))
+
+
+def a_verifier(issuer: Issuer, client: httpx2.AsyncClient) -> Verifier:
+    documents = Documents(lambda: client)
+    rules = ClaimRules(issuer.url, frozenset({"gate"}))
+    keys = SigningKeys(issuer.url, None, documents)
+    return Verifier([Known(rules, frozenset({"RS256", "ES256"}), keys)], None, documents)
+
+
+@pytest.mark.parametrize("what", TABLE)
+@seam
+async def test_a_hostile_token_is_refused(what: str) -> None:
+    forge, reason = TABLE[what]
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        issuer.keys += [
+            public(OTHER_RSA, "enc", use="enc"),
+            public(OTHER_RSA, "bound", alg="PS256"),
+            public(WEAK, "weak"),
+            {"kty": "oct", "kid": "rsa-1", "k": encoded(PUBLIC_PEM).decode()},
+            public(ECKey.generate_key("P-256"), "ec-2"),
+        ]
+        verifier = a_verifier(issuer, client)
+        made = forge(issuer)
+        credential = made.encode() if isinstance(made, str) else made
+        with pytest.raises(TokenRefused, match=reason):
+            await verifier.verify(credential)
+        assert verifier.remembered(credential) is None
+        assert issuer.count("/evil") == 0
+        # Whoever is good comes in all the same, also right afterwards.
+        assert (await verifier.verify(issuer.token().encode())).principal == f"{issuer.url}#ann"
+        await verifier.close()
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(TABLE) >= 40
+
+
+@seam
+async def test_good_tokens_of_each_accepted_kind_are_believed() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        verifier = a_verifier(issuer, client)
+        now = issuer.claims()["iat"]
+        for token in (
+            issuer.token(),
+            issuer.token({"typ": "at+jwt"}),
+            issuer.token({"alg": "ES256", "kid": "ec-1"}, EC),
+            issuer.token({"kid": None}),
+            issuer.token(aud=["other", "gate"]),
+            issuer.token(exp=now - 30, iat=now + 30, nbf=now + 30),
+        ):
+            assert (await verifier.verify(token.encode())).principal == f"{issuer.url}#ann"
+        await verifier.close()

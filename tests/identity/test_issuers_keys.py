@@ -1,0 +1,172 @@
+"""An issuer's keys: rotated without a failed call, fetched once for many, never for nothing, and good while the issuer is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from tests.identity.issuer import OTHER_RSA, RSA, Issuer, an_issuer, public
+from tests.identity.test_hostile_tokens import a_verifier
+from tests.seam import seam
+
+from taskgate import clock
+from taskgate.core.identity.claims import TokenRefused
+from taskgate.identity.documents import may_be_fetched
+from taskgate.ports.credentials import IssuerUnavailable
+
+
+@seam
+async def test_fifty_callers_at_once_cost_one_fetch_and_remembered_tokens_none() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        verifier = a_verifier(issuer, client)
+        tokens = [issuer.token(sub=f"caller-{n}").encode() for n in range(50)]
+        found = await asyncio.gather(*(verifier.verify(token) for token in tokens))
+        assert len({identity.principal for identity in found}) == 50
+        assert issuer.count("/keys") == 1
+        assert all(verifier.remembered(token) is not None for token in tokens)
+        await clock.sleep(361)
+        assert all(verifier.remembered(token) is None for token in tokens), "they have expired"
+        await verifier.close()
+
+
+@seam
+async def test_a_rotated_key_is_found_and_the_old_one_ends() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        verifier = a_verifier(issuer, client)
+        await verifier.verify(issuer.token().encode())
+        await clock.sleep(31)
+        issuer.keys = [public(OTHER_RSA, "rsa-2")]
+        assert await verifier.verify(issuer.token({"kid": "rsa-2"}, OTHER_RSA).encode())
+        assert issuer.count("/keys") == 2
+        with pytest.raises(TokenRefused):
+            await verifier.verify(issuer.token(sub="late").encode())
+        await verifier.close()
+
+
+@seam
+async def test_keys_are_refreshed_before_they_are_old_and_nobody_waits_for_it() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        verifier = a_verifier(issuer, client)
+        await verifier.verify(issuer.token().encode())
+        await clock.sleep(601)
+        issuer.silent = True
+        began = clock.monotonic()
+        assert await verifier.verify(issuer.token(sub="b").encode())
+        assert clock.monotonic() == began, "a good key was at hand"
+        await clock.sleep(10)
+        assert issuer.asked.count("/.well-known/openid-configuration") >= 2, "it was asked meanwhile"
+        await verifier.close()
+
+
+@seam
+async def test_invented_key_ids_make_us_ask_twice_a_minute_at_most() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        verifier = a_verifier(issuer, client)
+        await verifier.verify(issuer.token().encode())
+        for number in range(200):
+            with pytest.raises(TokenRefused):
+                await verifier.verify(issuer.token({"kid": f"made-up-{number}"}, OTHER_RSA).encode())
+            await clock.sleep(0.3)
+        assert issuer.count("/keys") <= 3
+        await verifier.close()
+
+
+@seam
+async def test_known_keys_work_while_the_issuer_is_away_for_a_day_and_no_longer() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        verifier = a_verifier(issuer, client)
+        await verifier.verify(issuer.token().encode())
+        issuer.pages.clear()
+        for _ in range(23):
+            await clock.sleep(3600)
+            assert await verifier.verify(issuer.token().encode())
+        await clock.sleep(2 * 3600)
+        with pytest.raises(IssuerUnavailable):
+            await verifier.verify(issuer.token().encode())
+        await verifier.close()
+
+
+LIES: dict[str, Any] = {
+    "another issuer's metadata": lambda i: {"issuer": "https://login.example", "jwks_uri": f"{i.url}/keys"},
+    "no address of keys": lambda i: {"issuer": i.url},
+    "keys at a plain address elsewhere": lambda i: {"issuer": i.url, "jwks_uri": "http://10.0.0.1/keys"},
+    "keys in a file": lambda i: {"issuer": i.url, "jwks_uri": "file:///etc/passwd"},
+    "keys behind a password": lambda i: {"issuer": i.url, "jwks_uri": "https://a:b@login.example/keys"},
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+@seam
+async def test_metadata_that_lead_elsewhere_are_not_followed(what: str) -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        said = json.dumps(LIES[what](issuer)).encode()
+        issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, said)
+        verifier = a_verifier(issuer, client)
+        with pytest.raises(IssuerUnavailable):
+            await verifier.verify(issuer.token().encode())
+        assert issuer.count("/keys") == 0
+        await verifier.close()
+
+
+ANSWERS: dict[str, tuple[int, bytes]] = {
+    "a redirect": (302, b"{}"),
+    "a page": (200, b"<html>"),
+    "a list": (200, b"[]"),
+    "no keys": (200, b"{}"),
+    "two megabytes": (200, b'{"keys": [], "x": "' + b"x" * 2_000_000 + b'"}'),
+    "a failure": (500, b"{}"),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+@seam
+async def test_keys_that_cannot_be_read_refuse_nobody_for_ever(what: str) -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        good, issuer.pages["/keys"] = issuer.pages["/keys"], lambda _: ANSWERS[what]
+        verifier = a_verifier(issuer, client)
+        with pytest.raises(IssuerUnavailable):
+            await verifier.verify(issuer.token().encode())
+        issuer.pages["/keys"] = good
+        await clock.sleep(31)
+        assert await verifier.verify(issuer.token().encode())
+        await verifier.close()
+
+
+@seam
+async def test_a_silent_issuer_is_given_up_after_seconds() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        issuer.silent = True
+        verifier = a_verifier(issuer, client)
+        began = clock.monotonic()
+        with pytest.raises(IssuerUnavailable):
+            await verifier.verify(issuer.token().encode())
+        assert clock.monotonic() - began <= 11, "two addresses, five seconds each"
+        await verifier.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "may"),
+    [
+        ("https://keys.example/jwks", True),
+        ("http://login.example/jwks", True),
+        ("http://login.example:8080/jwks", False),
+        ("http://keys.example/jwks", False),
+        ("ftp://login.example/jwks", False),
+        ("https:///jwks", False),
+        ("https://u:p@login.example/jwks", False),
+        ("https://login.example/j wks", False),
+        ("https://[broken/jwks", False),
+        ("javascript:alert(1)", False),
+    ],
+)
+def test_where_documents_of_an_issuer_may_be(url: str, may: bool) -> None:
+    assert may_be_fetched(url, "http://login.example") is may
+
+
+def test_an_issuer_signs_what_it_says() -> None:
+    """The tests' own issuer: a token differs where a claim does."""
+    issuer = Issuer(1)
+    assert issuer.token(key=RSA) != issuer.token(key=RSA, sub="b")
