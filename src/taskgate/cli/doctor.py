@@ -50,6 +50,10 @@ def doctor(
     connect: Annotated[bool, typer.Option(help="Also try to reach every server.")] = True,
 ) -> None:
     """Look at versions, configuration, variables, store, port and servers, and say how to fix what is wrong."""
+    from taskgate.telemetry import logs
+
+    # The findings say everything; log lines of what is tried would only stand between them.
+    logs.set_up("error")
     findings = list(_examine(config, connect))
     if as_json:
         for finding in findings:

@@ -44,23 +44,25 @@ class Log:
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
         if LEVELS[level] < self.least:
             return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = datetime.now(UTC)
         line = _readable(level, event, facts, now) if self.as_text else _json(level, event, facts, now)
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
 
-def _json(level: str, event: str, facts: dict[str, Any], now: str) -> str:
-    return json.dumps({**facts, "event": event, "level": level, "timestamp": now}, default=str)
+def _json(level: str, event: str, facts: dict[str, Any], now: datetime) -> str:
+    stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps({**facts, "event": event, "level": level, "timestamp": stamp}, default=str)
 
 
-def _readable(level: str, event: str, facts: dict[str, Any], now: str) -> str:
+def _readable(level: str, event: str, facts: dict[str, Any], now: datetime) -> str:
+    """For a person: the time is that of the clock on their wall."""
     trace = facts.pop("exception", None)
     # Values come from anywhere: none of them may move the cursor, begin a line or turn text around.
     shown = " ".join(f"\x1b[36m{name}\x1b[0m={visible(str(value), keep='')}" for name, value in facts.items())
     said = visible(event, keep="")
-    line = f"\x1b[2m{now[11:19]}\x1b[0m {_COLOURS[level]}{level:<7}\x1b[0m {said:<32} {shown}".rstrip()
+    line = f"\x1b[2m{now.astimezone():%H:%M:%S}\x1b[0m {_COLOURS[level]}{level:<7}\x1b[0m {said:<32} {shown}".rstrip()
     return f"{line}\n{visible(trace)}" if trace else line
 
 
