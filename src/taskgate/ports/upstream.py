@@ -60,8 +60,10 @@ LISTING_PROFILE: Final = ClientProfile(
 what their client did not declare, and the gateway finds out for each question who can answer it."""
 
 
-class UpstreamRequest(msgspec.Struct):
-    """One request to an upstream. `params` hold no progress token and no stateless envelope of ours."""
+class UpstreamCall(msgspec.Struct, frozen=True):
+    """One thing to ask of one upstream, with the upstream's own names in it, and where what comes back meanwhile goes. `params`
+    hold no progress token and no stateless envelope of ours.
+    """
 
     method: str
     params: Members
@@ -69,14 +71,13 @@ class UpstreamRequest(msgspec.Struct):
     timeout_s: float
     on_notification: Callable[[str, Raw | None], None]
     on_question: Callable[[Question], Awaitable[Answer]]
-    name: str | None = None
+    name: str = ""
     """What is called, read or followed: the tool, prompt, URI or task, as the upstream knows it."""
     wants_progress: bool = False
     keep_envelope: bool = False
     """The params already carry a stateless caller's own envelope, to be passed on as it came."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """`Mcp-Param-*` headers for a stateless HTTP upstream."""
-    on_sent: Callable[[], None] | None = None
     asker: str = ""
     """Whose call this is: a question that nothing ties to one call goes to the caller of all calls in flight, if they
     have but one. Empty for what the gateway asks for itself."""
@@ -89,6 +90,10 @@ class UpstreamRequest(msgspec.Struct):
     there are."""
     on_stream: Callable[[StreamNotice, int | None], None] | None = None
     """Told when a stateful HTTP upstream primes its stream for resumption, or hangs up to be asked again."""
+
+    def with_params(self, params: Members) -> UpstreamCall:
+        """The same call in its next round, or under a trace."""
+        return msgspec.structs.replace(self, params=params)
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -228,7 +233,7 @@ class Link(Protocol):
         """Whose calls are open on it."""
         ...
 
-    async def request(self, request: UpstreamRequest) -> Reply: ...
+    async def request(self, request: UpstreamCall) -> Reply: ...
 
     async def notify(self, method: str, params: bytes | None) -> None: ...
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from taskgate import clock
 from taskgate.core.errors import UpstreamError
 from taskgate.core.evidence import Cure, judge
-from taskgate.ports.upstream import CallFailed, Reply, UpstreamRequest, never_sent
+from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, never_sent
 
 _USUAL_PAUSE_S: Final = 1.0
 _CURABLE: Final = frozenset({Cure.SESSION, Cure.WAIT})
@@ -35,7 +35,7 @@ class Patient(Protocol):
 
 
 async def send_again(
-    link: Patient, request: UpstreamRequest, failure: CallFailed, send: Callable[[UpstreamRequest], Awaitable[Reply]]
+    link: Patient, request: UpstreamCall, failure: CallFailed, send: Callable[[UpstreamCall], Awaitable[Reply]]
 ) -> Reply:
     """The reply to a message that failed once, if its causes can be cured. Raises what cannot be."""
     due = clock.monotonic() + request.timeout_s

@@ -15,7 +15,7 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.evidence import Body, Evidence, Moment
 from taskgate.core.wire import Message
-from taskgate.ports.upstream import CallFailed, UpstreamRequest
+from taskgate.ports.upstream import CallFailed, UpstreamCall
 
 next_number: Final = itertools.count(1).__next__
 """Ids of our requests, and their progress tokens: never the same twice in this process, so that an answer which strays to
@@ -25,7 +25,7 @@ another link, session or connection fits no request there."""
 class Flight(msgspec.Struct):
     number: int
     timeout_s: float
-    request: UpstreamRequest | None = None
+    request: UpstreamCall | None = None
 
 
 class Receiver(Protocol):

@@ -25,7 +25,7 @@ from taskgate.ports.upstream import (
     Listener,
     RelayedError,
     Reply,
-    UpstreamRequest,
+    UpstreamCall,
 )
 from taskgate.upstreams.stateless_link import StatelessLink
 
@@ -113,8 +113,8 @@ class Listening:
             previous.cancel()
             await asyncio.gather(previous, return_exceptions=True)
 
-    def _listen_request(self, number: int) -> UpstreamRequest:
-        return UpstreamRequest(
+    def _listen_request(self, number: int) -> UpstreamCall:
+        return UpstreamCall(
             "subscriptions/listen",
             {"notifications": wire.raw(self._filter())},
             LISTING_PROFILE,
@@ -205,7 +205,7 @@ class WatchedResources:
 
     async def _say(self, link: Link, method: str, uri: str) -> Reply:
         return await link.request(
-            UpstreamRequest(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s, _ignore, _refuse)
+            UpstreamCall(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s, _ignore, _refuse)
         )
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ from taskgate.ports.upstream import (
     Reply,
     Result,
     SendLog,
-    UpstreamRequest,
+    UpstreamCall,
 )
 from taskgate.upstreams.cures import send_again
 from taskgate.upstreams.flight import Flight, HandshakeRefused, Wire, broke_protocol, next_number
@@ -134,7 +134,7 @@ class StatefulLink:
         """For a server that answers no ping: whether that can have another reason than a call that keeps it busy."""
         return not self.busy or self._timeouts > 0
 
-    async def request(self, request: UpstreamRequest) -> Reply:
+    async def request(self, request: UpstreamCall) -> Reply:
         self.served = self.served or bool(request.asker)
         wished = request.profile.log_level
         if wished is not None and wished != self._level and "logging" in self.capabilities:
@@ -147,7 +147,7 @@ class StatefulLink:
         except CallFailed as failure:
             return await send_again(_InSession(self, session), request, failure, self._request)
 
-    async def _request(self, request: UpstreamRequest) -> Reply:
+    async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
         members = unstamp(request.params) if request.keep_envelope else request.params
         if request.wants_progress:
@@ -242,7 +242,7 @@ class StatefulLink:
         if "logging" in self.capabilities:
             profile = ClientProfile(self.profile.capabilities)
             await self._request(
-                UpstreamRequest("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0, _ignore, _refuse)
+                UpstreamCall("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0, _ignore, _refuse)
             )
 
     async def resume_session(self, session_id: str) -> None:

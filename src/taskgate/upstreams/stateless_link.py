@@ -30,7 +30,7 @@ from taskgate.ports.upstream import (
     Reply,
     Result,
     SendLog,
-    UpstreamRequest,
+    UpstreamCall,
 )
 from taskgate.upstreams.cures import send_again
 from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number, unreachable
@@ -120,7 +120,7 @@ class StatelessLink:
         """For a server that answers no ping: whether that can have another reason than a call that keeps it busy."""
         return not self.busy or self._timeouts > 0
 
-    async def request(self, request: UpstreamRequest) -> Reply:
+    async def request(self, request: UpstreamCall) -> Reply:
         self.served = self.served or bool(request.asker)
         try:
             return await self._request(request)
@@ -134,7 +134,7 @@ class StatelessLink:
         """Nor a ping that could tell of one."""
         return False
 
-    async def _request(self, request: UpstreamRequest) -> Reply:
+    async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
         members = request.params
         if not request.keep_envelope:

@@ -68,8 +68,6 @@ class StreamWire:
         self._waiting[key] = answer
         try:
             self._places[key] = await self._write(body)
-            if flight.request is not None and flight.request.on_sent is not None:
-                flight.request.on_sent()
             async with asyncio.timeout(flight.timeout_s):
                 return await answer
         except TimeoutError:

@@ -30,7 +30,6 @@ from taskgate.gateway.calls.task_contract import TASK_META, task_contract, wants
 from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.plan.features import Validate
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.budgets import ServerQueue
 from taskgate.gateway.requests.caller_keys import KEY_META, fair_key, idempotency_key
 from taskgate.gateway.requests.request import Request
@@ -40,7 +39,7 @@ from taskgate.gateway.tasks.replies import is_error
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import header_values, mismatch
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.upstream import RelayedError
+from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
 
 
 def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
@@ -182,7 +181,8 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     try:
         line = context.budgets.lines.get(tool.server) if context.budgets.lines else None
         if line is None:
-            result = await context.relay.carry(request, _errand(context, request, tool, arguments))
+            upstream = context.live_upstreams.value[tool.server]
+            result = await context.relay.carry(request, upstream, _call(context, request, upstream, tool, arguments))
         else:
             result = await _in_line(context, request, tool, arguments, line, promotion)
         if tool.has_output_schema and tool.entry is not None and context.validation.on:
@@ -228,7 +228,8 @@ async def _in_line(
     promotion.wait_in_line()
     async with line.slot(fair_key(request), tool.timeout_s):
         await promotion.through()
-        return await context.relay.carry(request, _errand(context, request, tool, arguments))
+        upstream = context.live_upstreams.value[tool.server]
+        return await context.relay.carry(request, upstream, _call(context, request, upstream, tool, arguments))
 
 
 def refuse_if_full(context: Context, request: Request, tool: ToolRef) -> None:
@@ -264,12 +265,13 @@ def as_tool_result(problem: UpstreamError, generation: Generation) -> bytes:
     return complete(result) if generation is Generation.STATELESS else result
 
 
-def _errand(context: Context, request: Request, tool: ToolRef, arguments: Any) -> Errand:
+def _call(context: Context, request: Request, upstream: Upstream, tool: ToolRef, arguments: Any) -> UpstreamCall:
     params = request.members()
     params["name"] = tool.raw_name
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if tool.header_params:
         values = header_values(tool.header_params, arguments or {})
         headers = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in values.items())
-    upstream = context.live_upstreams.value[tool.server]
-    return Errand(upstream, "tools/call", params, tool.name, tool.timeout_s, headers)
+    return context.relay.call_for(
+        request, upstream, "tools/call", params, name=tool.name, timeout_s=tool.timeout_s, headers=headers
+    )

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
+from taskgate.ports.upstream import Upstream, UpstreamCall
 
 if TYPE_CHECKING:
     from taskgate.gateway.calls.context import Context
 
 
-async def carry_in_turn(context: Context, request: Request, errand: Errand) -> bytes:
-    line = context.budgets.lines.get(errand.upstream.id) if context.budgets.lines else None
+async def carry_in_turn(context: Context, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
+    line = context.budgets.lines.get(upstream.id) if context.budgets.lines else None
     if line is None:
-        return await context.relay.carry(request, errand)
-    async with line.slot(fair_key(request), errand.timeout_s):
-        return await context.relay.carry(request, errand)
+        return await context.relay.carry(request, upstream, call)
+    async with line.slot(fair_key(request), call.timeout_s):
+        return await context.relay.carry(request, upstream, call)

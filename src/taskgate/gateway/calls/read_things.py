@@ -8,12 +8,12 @@ from taskgate.core import wire
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.patterns import PatternKind
+from taskgate.core.wire import Members
 from taskgate.gateway.calls.carry_in_turn import carry_in_turn
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.look_again import look_for_name, look_for_uri
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import Asked
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
 
@@ -22,7 +22,7 @@ async def read_resource(context: Context, request: Request) -> bytes:
     uri = _text(request.params, "uri", "resources/read")
     server = await owner_of(context, request, uri)
     await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
-    return await _carried(context, request, server, _errand(context, request, server, uri))
+    return await _carried(context, request, server, uri, request.members())
 
 
 async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
@@ -76,13 +76,15 @@ async def get_prompt(context: Context, request: Request) -> bytes:
     arguments = request.params.get("arguments")
     if type(arguments) is dict and arguments and context.plan.features.learn:
         context.completions.note(fair_key(request), prompt.server, prompt.name, arguments)
-    errand = _errand(context, request, prompt.server, prompt.name)
-    errand.params["name"] = wire.raw(prompt.name)
-    return await _carried(context, request, prompt.server, errand)
+    params = request.members()
+    params["name"] = wire.raw(prompt.name)
+    return await _carried(context, request, prompt.server, prompt.name, params)
 
 
-async def _carried(context: Context, request: Request, server: str, errand: Errand) -> bytes:
-    result = await carry_in_turn(context, request, errand)
+async def _carried(context: Context, request: Request, server: str, name: str, params: Members) -> bytes:
+    upstream, timeout_s = context.upstreams[server], context.plan.timeout_of(server)
+    call = context.relay.call_for(request, upstream, request.message.method, params, name=name, timeout_s=timeout_s)
+    result = await carry_in_turn(context, request, upstream, call)
     context.handed_out.note(request.caller.principal, request.caller.scope, server, result)
     return result
 
@@ -92,8 +94,3 @@ def _text(params: dict[str, Any], key: str, method: str) -> str:
     if type(value) is not str:
         raise CallerError("invalid_params", f'{method} needs "{key}", a string.')
     return value
-
-
-def _errand(context: Context, request: Request, server: str, name: str) -> Errand:
-    upstream = context.upstreams[server]
-    return Errand(upstream, request.message.method, request.members(), name, context.plan.timeout_of(server))

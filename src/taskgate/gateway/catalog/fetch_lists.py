@@ -17,7 +17,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, Offer
 from taskgate.gateway.plan.plan import Limits
-from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, UpstreamRequest
+from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, UpstreamCall
 
 PUBLISH_AFTER_S: Final = 1.0
 _METHOD_NOT_FOUND: Final = -32601
@@ -138,7 +138,7 @@ class _Fetch:
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}
-        request = UpstreamRequest(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s, _ignore, _refuse)
+        request = UpstreamCall(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s, _ignore, _refuse)
         reply = await self._link.request(request)
         if isinstance(reply, ErrorReply):
             if reply.code == _METHOD_NOT_FOUND:

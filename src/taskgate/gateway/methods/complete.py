@@ -31,7 +31,6 @@ from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.look_again import look_for_name, look_for_uri
 from taskgate.gateway.calls.read_things import permitted
 from taskgate.gateway.catalog.views import ToolRef, View
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
@@ -222,9 +221,10 @@ async def _ask_owner(context: Context, request: Request, source: Source) -> byte
         ref["type"], ref["name"] = wire.raw(PROMPT), wire.raw(source.owner_name)
         params["ref"] = Raw(wire.join(ref))
     timeout_s = context.plan.timeout_of(source.owner)
-    errand = Errand(context.upstreams[source.owner], "completion/complete", params, "", timeout_s)
+    upstream = context.upstreams[source.owner]
+    call = context.relay.call_for(request, upstream, "completion/complete", params, name="", timeout_s=timeout_s)
     try:
-        return await carry_in_turn(context, request, errand)
+        return await carry_in_turn(context, request, upstream, call)
     except RelayedError as error:
         if error.code == _NOT_OFFERED:
             return None

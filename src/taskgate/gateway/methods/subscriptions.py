@@ -22,7 +22,6 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.read_things import agreed, owner_of
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.upstream import LISTENER, Link, Upstream
@@ -90,8 +89,9 @@ class Subscriptions:
         link = await upstream.link(request.link_key, request.profile)
         if link.generation is Generation.STATEFUL:
             method = request.message.method
-            errand = Errand(upstream, method, request.members(), uri, context.plan.timeout_of(server))
-            return await context.relay.carry(request, errand)
+            timeout_s = context.plan.timeout_of(server)
+            call = context.relay.call_for(request, upstream, method, request.members(), name=uri, timeout_s=timeout_s)
+            return await context.relay.carry(request, upstream, call)
         assert request.session is not None
         if request.message.method == "resources/subscribe":
             if uri not in request.session.watched:

@@ -15,7 +15,6 @@ from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.own_content import own_content
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
@@ -90,10 +89,11 @@ async def _inner(context: Context, request: Request, server: str, method: str, p
 
 
 async def _carried(context: Context, inner: InnerRequest, server: str, name: str) -> ToolReply | bytes:
-    errand = Errand(
-        context.upstreams[server], inner.message.method, inner.members(), name, context.plan.timeout_of(server)
+    upstream, timeout_s = context.upstreams[server], context.plan.timeout_of(server)
+    call = context.relay.call_for(
+        inner, upstream, inner.message.method, inner.members(), name=name, timeout_s=timeout_s
     )
-    result = await carry_in_turn(context, inner, errand)
+    result = await carry_in_turn(context, inner, upstream, call)
     context.handed_out.note(inner.caller.principal, inner.caller.scope, server, result)
     members = wire.members_of(result)
     if bytes(members.pop("resultType", Raw(b'"complete"'))) != b'"complete"':

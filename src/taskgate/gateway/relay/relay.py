@@ -25,7 +25,6 @@ from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, 
 from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, questions_of
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import carry_traced
-from taskgate.gateway.relay.upstream_call import Errand
 from taskgate.gateway.requests.caller_keys import asking_stream
 from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
@@ -40,7 +39,8 @@ from taskgate.ports.upstream import (
     Reply,
     Result,
     StreamNotice,
-    UpstreamRequest,
+    Upstream,
+    UpstreamCall,
     never_sent,
 )
 
@@ -74,49 +74,80 @@ class Relay:
         self._tracing = tracing
         self._events = events
 
-    def carry(self, request: Request, errand: Errand) -> Awaitable[bytes]:
+    def call_for(
+        self,
+        request: Request,
+        upstream: Upstream,
+        method: str,
+        params: Members,
+        *,
+        name: str,
+        timeout_s: float,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> UpstreamCall:
+        """What is asked of a server for this request; what the server says and asks meanwhile goes to the request's caller."""
+        server = upstream.id
+        return UpstreamCall(
+            method,
+            params,
+            request.profile,
+            timeout_s,
+            lambda method, params: self._heard(request, server, method, params),
+            lambda question: self._put(request, question),
+            name=name,
+            wants_progress=request.progress_token is not None,
+            keep_envelope=request.generation is Generation.STATELESS,
+            headers=headers,
+            asker=asking_stream(request),
+            send_log=request,
+            on_stream=lambda notice, retry_ms: streamed(request, notice, retry_ms),
+        )
+
+    def carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Awaitable[bytes]:
         """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
         if self._tracing is None:
-            return self._carry(request, errand)
-        return carry_traced(self._tracing, request, errand, self._carry)
+            return self._carry(request, upstream, call)
+        return carry_traced(self._tracing, request, upstream, call, self._carry)
 
-    async def _carry(self, request: Request, errand: Errand) -> bytes:
-        if request.generation is Generation.STATELESS and "requestState" in errand.params:
-            return await self._next_round(request, errand)
-        link = errand.upstream.common_link(request.generation) or await self._own_link(request, errand)
+    async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
+        if request.generation is Generation.STATELESS and "requestState" in call.params:
+            return await self._next_round(request, upstream, call)
+        link = upstream.common_link(request.generation) or await self._own_link(request, upstream)
         same = link.generation is request.generation
         if not same and request.generation is Generation.STATELESS:
-            return await self._hold(request, errand, link)
-        reply = await self._send(request, errand, link)
+            return await self._hold(request, upstream, call, link)
+        reply = await self._send(request, call, link)
         if type(reply) is Result:
-            return reply.raw if same else strip_result(reply.raw, errand.method)
+            return reply.raw if same else strip_result(reply.raw, call.method)
         if same:
-            return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply, 1))
-        return await self._down_to_stateful(request, errand, link, reply)
+            return self._same_generation(
+                request, upstream, call, await self._answered_for(request, call, link, reply, 1)
+            )
+        return await self._down_to_stateful(request, upstream, call, link, reply)
 
-    async def _own_link(self, request: Request, errand: Errand) -> Link:
+    async def _own_link(self, request: Request, upstream: Upstream) -> Link:
         key = request.link_key
-        link = errand.upstream.open_link(key)
+        link = upstream.open_link(key)
         if link is not None:
             return link
         try:
-            return await errand.upstream.link(key, request.profile)
+            return await upstream.link(key, request.profile)
         except UpstreamError as problem:
-            raise never_sent(errand.upstream.id, problem) from None
+            raise never_sent(upstream.id, problem) from None
 
-    def _send(self, request: Request, errand: Errand, link: Link) -> Awaitable[Reply]:
-        return self._recorded(request, errand, link.request(self._outgoing(request, errand)))
+    def _send(self, request: Request, call: UpstreamCall, link: Link) -> Awaitable[Reply]:
+        return self._recorded(request, call, link.server, link.request(call))
 
-    async def _recorded(self, request: Request, errand: Errand, call: Awaitable[Reply]) -> Reply:
+    async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
         """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
         request.is_sent()
         parent = request.span.number if request.span is not None else 0
         span = self._waterfall.begin(
-            "upstream", errand.method, errand.name, errand.upstream.id, request.caller.principal, clock.wall(), parent
+            "upstream", call.method, call.name, server, request.caller.principal, clock.wall(), parent
         )
         state = "error"
         try:
-            reply = await call
+            reply = await sent
             state = "ok" if type(reply) is not ErrorReply else "error"
             return reply
         except asyncio.CancelledError:
@@ -124,24 +155,6 @@ class Relay:
             raise
         finally:
             span.over(state, clock.wall())
-
-    def _outgoing(self, request: Request, errand: Errand) -> UpstreamRequest:
-        return UpstreamRequest(
-            errand.method,
-            errand.params,
-            request.profile,
-            errand.timeout_s,
-            lambda method, params: self._heard(request, errand.upstream.id, method, params),
-            lambda question: self._put(request, question),
-            name=errand.name,
-            wants_progress=request.progress_token is not None,
-            keep_envelope=request.generation is Generation.STATELESS,
-            headers=errand.headers,
-            asker=asking_stream(request),
-            trace=errand.trace,
-            send_log=request,
-            on_stream=lambda news, retry_ms: streamed(request, news, retry_ms),
-        )
 
     def _heard(self, request: Request, server: str, method: str, params: Raw | None) -> None:
         if method == COMPLETE:
@@ -154,63 +167,59 @@ class Relay:
             return await request.stand_in.ask(question)
         return await self._ask(request, question)
 
-    def _same_generation(self, request: Request, errand: Errand, reply: Reply) -> bytes:
+    def _same_generation(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: Reply) -> bytes:
         if isinstance(reply, InputRequired):
-            return self._pass_questions(request, errand, reply)
-        self._judge_error(request, errand, reply)
+            return self._pass_questions(request, upstream, call, reply)
+        self._judge_error(request, upstream, reply)
         return unwrap(reply)
 
-    def _judge_error(self, request: Request, errand: Errand, reply: Reply) -> None:
+    def _judge_error(self, request: Request, upstream: Upstream, reply: Reply) -> None:
         if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED:
-            self._urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, request.session)
+            self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, request.session)
 
-    def _pass_questions(self, request: Request, errand: Errand, reply: InputRequired) -> bytes:
+    def _pass_questions(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: InputRequired) -> bytes:
         """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
         if b'"url"' in reply.raw:
-            asked = (question_in(raw, errand.upstream.id) for raw in reply.requests.values())
+            asked = (question_in(raw, upstream.id) for raw in reply.requests.values())
             urls = [question.decoded() for question in asked if question.method == ELICIT]
-            self._urls.admit_all(
-                request.caller.principal, errand.upstream.id, [u for u in urls if u.get("mode") == "url"]
-            )
+            self._urls.admit_all(request.caller.principal, upstream.id, [u for u in urls if u.get("mode") == "url"])
         if reply.state is None:
             return reply.raw
         members = wire.members_of(reply.raw)
         state = text_of(reply.state) or ""
-        members["requestState"] = wire.raw(self._closed(request, errand, "relay", state))
+        members["requestState"] = wire.raw(self._closed(request, upstream, call, "relay", state))
         return wire.join(members)
 
-    def _closed(self, request: Request, errand: Errand, kind: str, body: str) -> str:
-        return self._state_signer.close(
-            kind, request.caller.principal, errand.method, errand.name, errand.upstream.id, body
-        )
+    def _closed(self, request: Request, upstream: Upstream, call: UpstreamCall, kind: str, body: str) -> str:
+        return self._state_signer.close(kind, request.caller.principal, call.method, call.name, upstream.id, body)
 
-    async def _next_round(self, request: Request, errand: Errand) -> bytes:
+    async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
         """A stateless caller comes back with answers."""
         state = self._state_signer.open(
-            text_of(errand.params["requestState"]), request.caller.principal, errand.method, errand.name
+            text_of(call.params["requestState"]), request.caller.principal, call.method, call.name
         )
-        if state.server != errand.upstream.id:
+        if state.server != upstream.id:
             raise CallerError("invalid_params", "The requestState belongs to another call.")
         if state.kind == "held":
-            return self._finish_held(request, errand, await self._suspended.resume(request, state.body))
-        params = {key: value for key, value in errand.params.items() if key != "requestState"}
-        request.keep_state(errand.params["requestState"])
+            return self._finish_held(request, upstream, call, await self._suspended.resume(request, state.body))
+        params = {key: value for key, value in call.params.items() if key != "requestState"}
+        request.keep_state(call.params["requestState"])
         if state.kind == "relay":
             params["requestState"] = wire.raw(state.body)
         else:
             params.pop("inputResponses", None)
-        errand.resume(params)
+        call = call.with_params(params)
         try:
-            link = await self._own_link(request, errand)
+            link = await self._own_link(request, upstream)
             if link.generation is Generation.STATEFUL:
-                return await self._hold(request, errand, link)
-            reply = await self._send(request, errand, link)
+                return await self._hold(request, upstream, call, link)
+            reply = await self._send(request, call, link)
         except CallFailed as failure:
             # The caller brings answers to an earlier round, which has run.
             raise failure.in_round(2) from None
-        return self._same_generation(request, errand, await self._answered_for(request, errand, link, reply, 2))
+        return self._same_generation(request, upstream, call, await self._answered_for(request, call, link, reply, 2))
 
-    async def _answered_for(self, request: Request, errand: Errand, link: Link, reply: Reply, number: int) -> Reply:
+    async def _answered_for(self, request: Request, call: UpstreamCall, link: Link, reply: Reply, number: int) -> Reply:
         """Both sides are stateless: questions that the caller did not say it can answer are put to its inbox (or to the
         task that the call became), and the call is sent again with the answers.
         """
@@ -228,19 +237,18 @@ class Relay:
             if not foreign:
                 return None
             answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
-            return next_params(errand.params, _given(foreign, answers), reply.state)
+            return next_params(call.params, _given(foreign, answers), reply.state)
 
-        return await in_rounds(link.server, reply, go_on, self._sender(request, errand, link), number=number)
+        return await in_rounds(link.server, reply, go_on, self._sender(request, call, link), number=number)
 
-    def _sender(self, request: Request, errand: Errand, link: Link) -> Callable[[Members, int], Awaitable[Reply]]:
+    def _sender(self, request: Request, call: UpstreamCall, link: Link) -> Callable[[Members, int], Awaitable[Reply]]:
         """Sends one of the later rounds; if the call has become a task, its intent is written first."""
 
         async def send(params: Members, _number: int) -> Reply:
-            errand.resume(params)
             stand_in = await request.promoted()
             if stand_in is not None:
                 await stand_in.next_round(params, request.asked_state)
-            return await self._send(request, errand, link)
+            return await self._send(request, call.with_params(params), link)
 
         return send
 
@@ -252,27 +260,25 @@ class Relay:
             return await request.stand_in.ask(question)
         return await self._ask_otherwise(request, question)
 
-    async def _hold(self, request: Request, errand: Errand, link: Link) -> bytes:
+    async def _hold(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
-        errand.params.pop("task", None)
-        outcome = await self._recorded(
-            request, errand, self._suspended.run(request, link, self._outgoing(request, errand))
-        )
-        return self._finish_held(request, errand, outcome)
+        call.params.pop("task", None)
+        outcome = await self._recorded(request, call, link.server, self._suspended.run(request, link, call))
+        return self._finish_held(request, upstream, call, outcome)
 
-    def _finish_held(self, request: Request, errand: Errand, outcome: Reply) -> bytes:
+    def _finish_held(self, request: Request, upstream: Upstream, call: UpstreamCall, outcome: Reply) -> bytes:
         if isinstance(outcome, InputRequired):
             body = text_of(outcome.state) or ""
             members = wire.members_of(outcome.raw)
-            members["requestState"] = wire.raw(self._closed(request, errand, "held", body))
+            members["requestState"] = wire.raw(self._closed(request, upstream, call, "held", body))
             return wire.join(members)
         if isinstance(outcome, ErrorReply) and outcome.code == URL_REQUIRED:
-            return self._url_first(request, errand, outcome)
-        return up_to_stateless(unwrap(outcome), errand.method)
+            return self._url_first(request, upstream, call, outcome)
+        return up_to_stateless(unwrap(outcome), call.method)
 
-    def _url_first(self, request: Request, errand: Errand, reply: ErrorReply) -> bytes:
+    def _url_first(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:
         """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
-        self._urls.judge_error(request.caller.principal, errand.upstream.id, reply.raw, None)
+        self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, None)
         error = wire.parse_strictly(reply.raw)
         asked = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
         if type(asked) is not list or not asked:
@@ -289,11 +295,13 @@ class Relay:
             {
                 "resultType": "input_required",
                 "inputRequests": requests,
-                "requestState": self._closed(request, errand, "again", ""),
+                "requestState": self._closed(request, upstream, call, "again", ""),
             }
         )
 
-    async def _down_to_stateful(self, request: Request, errand: Errand, link: Link, reply: Reply) -> bytes:
+    async def _down_to_stateful(
+        self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link, reply: Reply
+    ) -> bytes:
         """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
 
         async def go_on(reply: Reply, _number: int) -> Members | None:
@@ -302,11 +310,11 @@ class Relay:
             asked = questions_of(link.server, reply)
             request.keep_state(reply.state)
             answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
-            return next_params(errand.params, _given(asked, answers), reply.state)
+            return next_params(call.params, _given(asked, answers), reply.state)
 
-        reply = await in_rounds(link.server, reply, go_on, self._sender(request, errand, link))
-        self._judge_error(request, errand, reply)
-        return strip_result(unwrap(reply, hide=_OUR_FAULT), errand.method)
+        reply = await in_rounds(link.server, reply, go_on, self._sender(request, call, link))
+        self._judge_error(request, upstream, reply)
+        return strip_result(unwrap(reply, hide=_OUR_FAULT), call.method)
 
 
 def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str, Raw]:
@@ -315,12 +323,12 @@ def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str
     }
 
 
-def streamed(request: Request, news: StreamNotice, retry_ms: int | None) -> None:
+def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
     """An upstream that lets its stream be resumed has a caller who can resume ours."""
     outlet = request.outlet
     if request.session is None or request.answered or not isinstance(outlet, ResumableOutlet):
         return
-    if news is StreamNotice.PRIMED:
+    if notice is StreamNotice.PRIMED:
         outlet.prime(retry_ms)
     else:
         outlet.pause()

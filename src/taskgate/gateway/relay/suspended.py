@@ -22,7 +22,7 @@ from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, ca
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.request import Request, StandIn
-from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamRequest
+from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamCall
 
 AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
 """Answers what the caller itself cannot be asked."""
@@ -54,7 +54,7 @@ class SuspendedCalls:
     def __len__(self) -> int:
         return len(self._held)
 
-    async def run(self, request: Request, link: Link, outgoing: UpstreamRequest) -> Reply:
+    async def run(self, request: Request, link: Link, outgoing: UpstreamCall) -> Reply:
         """Start the call and wait for its result or its first questions."""
         if len(self._held) >= MAX_HELD:
             raise GatewayFault("overloaded", "Too many calls wait for answers; try again later.", retry_after_s=30)

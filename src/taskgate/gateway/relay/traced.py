@@ -1,4 +1,4 @@
-"""Requests under observation: the same use cases, with a span around each and around each errand to a server.
+"""Requests under observation: the same use cases, with a span around each and around each call to a server.
 
 Only entered where tracing is switched on. What a span is made of is `telemetry.tracing`'s business.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError
 from taskgate.core.meta import META, meta_of, with_meta
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.upstream import ErrorReply, RelayedError, Reply, Result
+from taskgate.ports.upstream import ErrorReply, RelayedError, Reply, Result, Upstream, UpstreamCall
 
 if TYPE_CHECKING:
-    from taskgate.gateway.relay.upstream_call import Errand
     from taskgate.telemetry.tracing import Tracing
 
 
@@ -57,12 +58,16 @@ async def answer_traced(
 
 
 async def carry_traced(
-    tracing: Tracing, request: Request, errand: Errand, carry: Callable[[Request, Errand], Awaitable[bytes]]
+    tracing: Tracing,
+    request: Request,
+    upstream: Upstream,
+    call: UpstreamCall,
+    carry: Callable[[Request, Upstream, UpstreamCall], Awaitable[bytes]],
 ) -> bytes:
-    with tracing.calling(errand.method, errand.name, errand.upstream.id) as (outcome, context):
-        errand.follow_trace(_along(errand.params, context), _headers(context))
+    with tracing.calling(call.method, call.name, upstream.id) as (outcome, context):
+        traced = replace(call, params=_along(call.params, context), trace=_headers(context))
         try:
-            result = await carry(request, errand)
+            result = await carry(request, upstream, traced)
         except RelayedError as error:
             outcome.failed(str(error.code), error.code)
             raise

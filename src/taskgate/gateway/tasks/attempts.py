@@ -47,7 +47,7 @@ from taskgate.ports.upstream import (
     Reply,
     Result,
     Upstream,
-    UpstreamRequest,
+    UpstreamCall,
     never_sent,
 )
 
@@ -288,9 +288,9 @@ class Attempts:
         finally:
             span.over(state, clock.wall())
 
-    def _outgoing(self, sends: TaskSends, params: Members, profile: ClientProfile, trace: Headers) -> UpstreamRequest:
+    def _outgoing(self, sends: TaskSends, params: Members, profile: ClientProfile, trace: Headers) -> UpstreamCall:
         task = sends.task
-        return UpstreamRequest(
+        return UpstreamCall(
             "tools/call",
             params,
             profile,

@@ -26,7 +26,7 @@ from taskgate.gateway.requests.asking import ask_caller
 from taskgate.gateway.requests.caller_keys import asking_stream, unknown_task
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
-from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamRequest
+from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamCall
 
 ALIAS: Final = "up_"
 LIST_S: Final = 10.0
@@ -122,8 +122,8 @@ class UpstreamListing:
             members["taskId"] = wire.raw(alias)
         return wire.join(members)
 
-    def _asking(self, request: Request, method: str, params: dict[str, wire.Raw], timeout_s: float) -> UpstreamRequest:
-        return UpstreamRequest(
+    def _asking(self, request: Request, method: str, params: dict[str, wire.Raw], timeout_s: float) -> UpstreamCall:
+        return UpstreamCall(
             method,
             params,
             request.profile,

@@ -35,7 +35,7 @@ from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamRequest
+from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamCall
 
 POLL_S: Final = 1.0
 LEAST_POLL_S: Final = 0.25
@@ -236,8 +236,8 @@ class UpstreamTasks:
         handle: UpstreamHandle,
         more: Members | None = None,
         timeout_s: float | None = None,
-    ) -> UpstreamRequest:
-        return UpstreamRequest(
+    ) -> UpstreamCall:
+        return UpstreamCall(
             method,
             {"taskId": wire.raw(handle.task_id), **(more or {})},
             with_tasks_extension(EVERYTHING),
