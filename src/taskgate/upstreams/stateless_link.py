@@ -294,10 +294,10 @@ def _stamp(members: Members, profile: ClientProfile) -> Members:
 
 
 @lru_cache(maxsize=4096)
-def _headers(method: str, name: str | None) -> tuple[tuple[bytes, bytes], ...]:
+def _headers(method: str, name: str) -> tuple[tuple[bytes, bytes], ...]:
     """Most calls name one of a few tools, so their headers are rendered once."""
     said = (b"mcp-method", method.encode("ascii"))
-    return (said,) if name is None else (said, (b"mcp-name", encode_header_value(name).encode("ascii")))
+    return (said,) if not name else (said, (b"mcp-name", encode_header_value(name).encode("ascii")))
 
 
 _method = lru_cache(maxsize=256)(wire.encode)
