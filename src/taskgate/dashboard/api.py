@@ -74,14 +74,19 @@ class Api:
                 return self._show
             case "POST", ["approvals", _, "approve" | "deny"]:
                 return self._decide
-            case "GET", ["grants"]:
-                return self._grants
-            case "POST", ["grants", _, "revoke"]:
-                return self._revoke
             case "GET", ["tasks"]:
                 return self._tasks
             case _, ["tasks", *_]:
                 return self._task
+            case _:
+                return self._other_handler(method, parts)
+
+    def _other_handler(self, method: str, parts: list[str]) -> Handler | None:
+        match method, parts:
+            case "GET", ["grants"]:
+                return self._grants
+            case "POST", ["grants", _, "revoke"]:
+                return self._revoke
             case "GET", ["pins"]:
                 return self._pins
             case "POST", ["pins", "accept"]:

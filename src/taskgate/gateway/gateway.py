@@ -126,9 +126,6 @@ class Gateway:
         """Whether this scope is only for the bearer of its own token."""
         return scope in self.context.live_plan.value.temporary_scopes
 
-    def find_session(self, session_id: str, caller: Caller) -> Session | None:
-        return self.context.sessions.find(session_id, caller, clock.monotonic())
-
     def touch(self, session: Session) -> None:
         session.touch(clock.monotonic())
 
@@ -187,26 +184,12 @@ class Gateway:
                 use_case = self.vendor.methods.get(message.method, use_case)
             if use_case is None:
                 raise no_such_method(message.method)
-            if self.stopping:
-                raise going_down()
-            if message.method in CHARGED:
-                if self.context.budgets.rate is not None:
-                    self.context.budgets.charge(request.caller.principal)
-                self.admission.enter(request)
-            if session is None:
-                # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely
-                # on that (-32021); only a scope that is all about the facade adds the inbox.
-                scope = self.context.live_plan.value.scopes.get(request.caller.scope)
-                if scope is not None and scope.mode in FACADE_MODES:
-                    request.use_inbox()
+            self._enter(request, message.id)
+            try:
                 result = await use_case(request)
-            else:
-                session.begin(message.id, request.carrier or request.carried())
-                try:
-                    result = await use_case(request)
-                finally:
-                    if not request.answered:
-                        session.end(message.id)
+            finally:
+                if session is not None and not request.answered:
+                    session.end(message.id)
             state = "ok"
             return CallerReply(wire.success(message.id, result)) if not request.answered else None
         except RelayedError as error:
@@ -224,13 +207,30 @@ class Gateway:
                 return self.failure(going_down(), message.id, request.generation)
             raise
         finally:
-            if not request.answered:
-                request.over()
-                span.over(state, clock.wall())
             if request.answered:
                 state = "promoted"
+            else:
+                request.over()
+                span.over(state, clock.wall())
             # A method that callers make up must not become a label.
             self.context.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
+
+    def _enter(self, request: Request, message_id: bytes) -> None:
+        """It may be answered now: there is room for it, and whoever cancels it finds it. Raises where there is none."""
+        if self.stopping:
+            raise going_down()
+        if request.message.method in CHARGED:
+            if self.context.budgets.rate is not None:
+                self.context.budgets.charge(request.caller.principal)
+            self.admission.enter(request)
+        if request.session is not None:
+            request.session.begin(message_id, request.carrier or request.carried())
+            return
+        # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely on that
+        # (-32021); only a scope that is all about the facade adds the inbox.
+        scope = self.context.live_plan.value.scopes.get(request.caller.scope)
+        if scope is not None and scope.mode in FACADE_MODES:
+            request.use_inbox()
 
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> CallerReply:
         return refused(self.context.live_plan.value, problem, message_id, generation)

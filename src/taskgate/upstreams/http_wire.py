@@ -52,22 +52,6 @@ _LONGEST_RETRY_S: Final = 30.0
 _RESUME_ATTEMPTS: Final = 3
 
 
-class StreamMemory:
-    """What is needed to resume a broken stream: the last event's id and how long to wait."""
-
-    __slots__ = ("last_id", "retry_s")
-
-    def __init__(self) -> None:
-        self.last_id: str | None = None
-        self.retry_s = _DEFAULT_RETRY_S
-
-    def note(self, event: SseEvent) -> None:
-        if event.id:
-            self.last_id = event.id
-        if event.retry is not None:
-            self.retry_s = min(max(event.retry / 1000, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
-
-
 class HttpWire:
     is_conversation = False
 
@@ -132,7 +116,7 @@ class HttpWire:
                 if reply is not None and flight.request is None:
                     self._adopt_session(reply, awaited.response)
                 return awaited.response
-            if reply is None or (reply.status == 200 and awaited.memory.last_id is not None):
+            if reply is None or (reply.status == 200 and awaited.last_id is not None):
                 return await self._resume(flight, awaited, due)
             message = _response_in(self.reader, reply.body) if reply.body else None
             if message is not None and message.id == awaited.key:
@@ -163,7 +147,7 @@ class HttpWire:
 
     def _unless_resumable(self, failure: HttpFailure, timeout_s: float | None, awaited: _Awaited) -> None:
         """Raises what went wrong, unless the stream can be taken up again, or is no longer needed."""
-        if awaited.response is None and (failure.stage is not Stage.READ_BODY or awaited.memory.last_id is None):
+        if awaited.response is None and (failure.stage is not Stage.READ_BODY or awaited.last_id is None):
             raise self._explain(failure, timeout_s) from None
 
     def _explain(self, failure: HttpFailure, timeout_s: float | None) -> CallFailed:
@@ -204,12 +188,12 @@ class HttpWire:
         failed = 0
         while (response := awaited.response) is None:
             _tell(flight, StreamNotice.PAUSED, None)
-            if await awaited.answered_within(min(awaited.memory.retry_s, max(0.0, due - clock.monotonic()))):
+            if await awaited.answered_within(min(awaited.retry_s, max(0.0, due - clock.monotonic()))):
                 continue
             left = due - clock.monotonic()
             if left <= 0:
                 raise timed_out(self.server, flight.timeout_s)
-            last = awaited.memory.last_id or ""
+            last = awaited.last_id or ""
             try:
                 reply = await self._exchange(b"GET", self._get_headers(last), b"", left, awaited)
             except UpstreamError as problem:
@@ -279,7 +263,7 @@ class HttpWire:
                 reply = await self._client.exchange(
                     self._target,
                     b"GET",
-                    self._get_headers(awaited.memory.last_id),
+                    self._get_headers(awaited.last_id),
                     b"",
                     deadline_s=None,
                     on_event=awaited.on_event,
@@ -295,7 +279,7 @@ class HttpWire:
                     return
                 if reply.status != 200:
                     return
-            await clock.sleep(awaited.memory.retry_s)
+            await clock.sleep(awaited.retry_s)
 
     def _report_lost(self, reason: UpstreamError) -> None:
         if self._receiver is not None:
@@ -317,18 +301,23 @@ class HttpWire:
 class _Awaited:
     """Sorts the events of one stream: the response we wait for, and everything else."""
 
-    __slots__ = ("_flight", "_news", "_wire", "key", "memory", "response")
+    __slots__ = ("_flight", "_news", "_wire", "key", "last_id", "response", "retry_s")
 
     def __init__(self, line: HttpWire, flight: Flight | None) -> None:
         self._wire = line
         self._flight = flight
         self._news: asyncio.Event | None = None
         self.key = b"%d" % flight.number if flight is not None else b""
-        self.memory = StreamMemory()
+        self.last_id: str | None = None
+        """Of the latest event, and how long to wait before a stream that broke is resumed after it."""
+        self.retry_s = _DEFAULT_RETRY_S
         self.response: Message | None = None
 
     def on_event(self, event: SseEvent) -> bool:
-        self.memory.note(event)
+        if event.id:
+            self.last_id = event.id
+        if event.retry is not None:
+            self.retry_s = min(max(event.retry / 1000, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
         if not event.data and event.id and self._flight is not None:
             _tell(self._flight, StreamNotice.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):

@@ -6,7 +6,7 @@ every store. A refusal is a value, not an exception: a late answer to a cancelle
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -98,8 +98,6 @@ def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
             return replace(task, approval_id=approval_id, approval_deadline_ms=deadline_ms, status_message=message)
         case ApprovalGranted(good_until_ms, message):
             return replace(task, approval_deadline_ms=good_until_ms, status_message=message)
-        case ApprovalDenied(error, message) | ApprovalExpired(error, message) | RunRefused(error, message):
-            return _ended_by_error(task, error, message, Executed.NO)
         case Dispatched():
             return _sent(task, event, now_ms)
         case AttemptVoided():
@@ -115,6 +113,17 @@ def _with_details(task: Task, event: TransitionEvent, now_ms: int) -> Task:
             )
         case InputAsked() | InputSettled():
             return _questions_changed(task, event)
+        case _:
+            return _ended(task, event)
+
+
+Ending: TypeAlias = ApprovalDenied | ApprovalExpired | RunRefused | ResultCame | ErrorCame | ContactLost | Cancelled
+
+
+def _ended(task: Task, event: Ending) -> Task:
+    match event:
+        case ApprovalDenied(error, message) | ApprovalExpired(error, message) | RunRefused(error, message):
+            return _ended_by_error(task, error, message, Executed.NO)
         case ResultCame(body, is_error, message):
             outcome = Outcome(OutcomeKind.RESULT, body, is_error=is_error, size=len(body))
             return replace(task, outcome=outcome, status_message=message, executed=Executed.YES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from taskgate import clock
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import STATEFUL_REVISIONS, Generation
@@ -43,6 +44,7 @@ class Entrance:
         self.resources = ProtectedResources(gateway, doorkeeper)
         self._failures = FailedCredentials()
         self._plan = gateway.plan
+        self._sessions = gateway.context.sessions
         self._admitted: tuple[Plan, dict[_Known, Caller]] = (self._plan.value, {})
 
     def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
@@ -170,7 +172,7 @@ class Entrance:
         if session_id is None:
             problem = CallerError("not_initialized", "Begin with initialize, then send the Mcp-Session-Id header.")
             raise self.failed(problem, message_id, status=400)
-        session = self.gateway.find_session(session_id.decode("latin-1"), caller)
+        session = self._sessions.find(session_id.decode("latin-1"), caller, clock.monotonic())
         if session is None:
             problem = CallerError("not_initialized", "This session is not known (any more); begin with initialize.")
             raise self.failed(problem, message_id, status=404)

@@ -185,22 +185,10 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
             result = await context.relay.carry(request, upstream, _call(context, request, upstream, tool, arguments))
         else:
             result = await _in_line(context, request, tool, arguments, line, promotion)
-        if tool.has_output_schema and tool.entry is not None and context.validation.on:
-            context.validation.output(tool.entry, tool.wire, result)
-        if context.budgets.outputs:
-            result = context.budgets.cut(tool.server, result)
-        if MARK in result:
-            context.handed_out.note(request.caller.principal, request.caller.scope, tool.server, result)
+        if tool.has_output_schema or context.budgets.outputs or MARK in result:
+            result = _looked_at(context, request, tool, result)
     except (RelayedError, TaskgateError) as problem:
-        task = await promotion.over()
-        if task is not None:
-            await promotion.fail(task, problem)
-            return b"{}"
-        executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
-        context.call_log.note(request, tool, "error", executed)
-        if isinstance(problem, UpstreamError):
-            return as_tool_result(problem, request.generation)
-        raise
+        return await _failed(context, request, tool, promotion, problem)
     except asyncio.CancelledError:
         if not await promotion.broken_off():
             raise
@@ -219,6 +207,32 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     failed = b'"isError"' in result and is_error(result)
     context.call_log.note(request, tool, "error" if failed else "ok", Executed.YES)
     return result
+
+
+def _looked_at(context: Context, request: Request, tool: ToolRef, result: bytes) -> bytes:
+    """The result as its caller may have it: as the tool declares it, not too long, its links noted. Raises InvalidOutput."""
+    if tool.has_output_schema and tool.entry is not None and context.validation.on:
+        context.validation.output(tool.entry, tool.wire, result)
+    if context.budgets.outputs:
+        result = context.budgets.cut(tool.server, result)
+    if MARK in result:
+        context.handed_out.note(request.caller.principal, request.caller.scope, tool.server, result)
+    return result
+
+
+async def _failed(
+    context: Context, request: Request, tool: ToolRef, promotion: Promotion, problem: RelayedError | TaskgateError
+) -> bytes:
+    """What its caller gets, or nothing if the call has become a task meanwhile, which fails. Raises what is not the tool's."""
+    task = await promotion.over()
+    if task is not None:
+        await promotion.fail(task, problem)
+        return b"{}"
+    executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
+    context.call_log.note(request, tool, "error", executed)
+    if isinstance(problem, UpstreamError):
+        return as_tool_result(problem, request.generation)
+    raise problem
 
 
 async def _in_line(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
 
 from taskgate import clock
 from taskgate.core.errors import CallerError, Executed, UpstreamError
@@ -23,6 +23,16 @@ from taskgate.ports.cancel_note import CancelNote
 from taskgate.telemetry.logs import log
 
 PAGE: Final = 500
+
+_Ending: TypeAlias = Literal[
+    Action.LEAVE_TO_A_PERSON,
+    Action.EXPIRE_APPROVAL,
+    Action.REPORT_UNKNOWN,
+    Action.REPORT_FAILED,
+    Action.WITHDRAW_THEN_REPORT_UNKNOWN,
+    Action.WITHDRAW_THEN_REPORT_FAILED,
+    Action.TELL_UPSTREAM_CANCELLED,
+]
 
 
 class Recovery:
@@ -57,8 +67,6 @@ class Recovery:
         store = self._records.store
         action = recovery.next_action(task, store.now_ms(), restored=store.is_restored)
         match action:
-            case Action.LEAVE_TO_A_PERSON:
-                await self._records.conclude(task.id, endings.restored(task))
             case Action.RUN | Action.RESEND:
                 self._runs.start(task)
             case Action.RECHECK_THEN_RUN:
@@ -67,16 +75,8 @@ class Recovery:
             case Action.POLL_UPSTREAM:
                 # A question that a stateful upstream had put died with its connection; it asks again if it wants to.
                 self._runs.follow(await self._withdrawn(task))
-            case Action.EXPIRE_APPROVAL:
-                await self.expire(task)
-            case Action.REPORT_UNKNOWN | Action.REPORT_FAILED:
-                await self._records.conclude(task.id, endings.lost(task, _lost(task)))
             case Action.WITHDRAW_THEN_RESEND:
                 self._runs.start(await self._withdrawn(task))
-            case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
-                await self._records.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
-            case Action.TELL_UPSTREAM_CANCELLED:
-                await self._runs.cancel(task, CancelNote())
             case Action.KEEP_WAITING_FOR_INPUT:
                 if task.upstream_handle is not None:
                     self._runs.follow(task)
@@ -84,6 +84,21 @@ class Recovery:
                     self._runs.go_on(task)
             case Action.KEEP_WAITING_FOR_APPROVAL | Action.NOTHING:
                 return
+            case _:
+                await self._end(task, action)
+
+    async def _end(self, task: Task, action: _Ending) -> None:
+        match action:
+            case Action.LEAVE_TO_A_PERSON:
+                await self._records.conclude(task.id, endings.restored(task))
+            case Action.EXPIRE_APPROVAL:
+                await self.expire(task)
+            case Action.REPORT_UNKNOWN | Action.REPORT_FAILED:
+                await self._records.conclude(task.id, endings.lost(task, _lost(task)))
+            case Action.WITHDRAW_THEN_REPORT_UNKNOWN | Action.WITHDRAW_THEN_REPORT_FAILED:
+                await self._records.conclude(task.id, endings.lost(await self._withdrawn(task), _lost(task)))
+            case Action.TELL_UPSTREAM_CANCELLED:
+                await self._runs.cancel(task, CancelNote())
             case _:
                 assert_never(action)
 
