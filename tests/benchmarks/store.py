@@ -126,7 +126,7 @@ async def paced(store: SqliteStore, per_second: int, seconds: int) -> None:
 
 async def live(store: SqliteStore, count: int) -> None:
     """Whole lives, to see what a run costs: accept, intent, finish."""
-    from taskgate.core.tasks.transition_events import ResultCame
+    from taskgate.core.tasks.transition import ResultCame
 
     async def one(number: int) -> None:
         answer = await store.accept(a_call("short-lived"))

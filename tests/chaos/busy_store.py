@@ -18,7 +18,7 @@ from pathlib import Path
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import ResultCame
+from taskgate.core.tasks.transition import ResultCame
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.sqlite import checkpointer, spill_files
 from taskgate.store.sqlite.store import SqliteStore, open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from store_under_test import a_call
 from tests.harness.unchecked import just_go
 
-from taskgate.core.tasks import transition_events as h
+from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (

@@ -23,7 +23,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.grants import grant_from
 from taskgate.core.tasks import expiry
-from taskgate.core.tasks import transition_events as h
+from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import NotPossible

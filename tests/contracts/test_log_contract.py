@@ -10,7 +10,7 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry, Whole, verify
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks import transition_events as h
+from taskgate.core.tasks import transition as h
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, Intended
 

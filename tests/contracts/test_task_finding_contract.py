@@ -7,7 +7,7 @@ import asyncio
 from store_under_test import StoreUnderTest, a_call
 from task_steps import accepted, dispatched, finished
 
-from taskgate.core.tasks import transition_events as h
+from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (

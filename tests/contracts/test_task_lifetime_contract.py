@@ -10,9 +10,8 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
-from taskgate.core.tasks import transition_events as h
-from taskgate.core.tasks.classes import ToolClass
-from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks import transition as h
+from taskgate.core.tasks.state import TaskState, ToolClass
 from taskgate.core.tasks.task import AttemptState
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (

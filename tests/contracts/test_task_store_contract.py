@@ -12,10 +12,9 @@ from tests.harness.unchecked import just_go
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import expiry
-from taskgate.core.tasks import transition_events as h
-from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.creation import AlreadySent
-from taskgate.core.tasks.state import HappeningKind, TaskState
+from taskgate.core.tasks.state import HappeningKind, TaskState, ToolClass
 from taskgate.core.tasks.task import Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible
 from taskgate.ports.store import Store

@@ -8,7 +8,7 @@ import pytest
 
 from taskgate.core.errors import Executed
 from taskgate.core.evidence import REFUSALS, Body, Cure, Evidence, Moment, Verdict, judge
-from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.state import ToolClass
 
 STATUSES = (None, *range(100, 600))
 EVERYTHING = [

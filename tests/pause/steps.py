@@ -15,18 +15,15 @@ from typing import Any
 from taskgate.channels import slack_card
 from taskgate.channels.card_json import card_json
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Span, svg
+from taskgate.core.activity.diagrams import Span, svg
+from taskgate.core.catalog.merge import page
 from taskgate.core.catalog.names import NameTable
-from taskgate.core.catalog.paging import page
 from taskgate.core.catalog.pin import Pin, PinMode, compare_pin
-from taskgate.core.catalog.regex_filter import RegexFilter
 from taskgate.core.catalog.schema_check import SchemaCheck
-from taskgate.core.catalog.search import SearchDocument, SearchIndex
+from taskgate.core.catalog.search import RegexFilter, SearchDocument, SearchIndex
 from taskgate.core.catalog.uri_template import UriTemplate, first_matching
-from taskgate.core.completion.candidates import values_from_schema
-from taskgate.core.completion.memory import UsageMemory
-from taskgate.core.completion.rank import CandidateIndex, complete
-from taskgate.core.completion.secrets import looks_secret
+from taskgate.core.completion.memory import UsageMemory, looks_secret
+from taskgate.core.completion.rank import CandidateIndex, complete, values_from_schema
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approval, Binding, Workflow
 from taskgate.core.governance.card import Card, card, show_json

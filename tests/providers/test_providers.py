@@ -17,17 +17,18 @@ from tests.harness.programs import free_port, listening
 from tests.peers.model_vendors import KEY
 
 from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.conversation import (
+from taskgate.core.sampling.read_request import (
     Audio,
     Image,
     Message,
+    SamplingError,
+    SamplingProblem,
     SamplingRequest,
     Text,
     Tool,
     ToolResult,
     ToolUse,
 )
-from taskgate.core.sampling.problem import SamplingError, SamplingProblem
 from taskgate.ports.model_provider import ModelProvider
 from taskgate.providers.anthropic import AnthropicProvider
 from taskgate.providers.openai import OpenAiProvider

@@ -27,7 +27,7 @@ from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import Dispatched, Noted, ResultCame
+from taskgate.core.tasks.transition import Dispatched, Noted, ResultCame
 from taskgate.ports.store_answers import Change
 from taskgate.store.batch import RideAlong
 from taskgate.store.operations import rows
@@ -249,7 +249,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_sqlite_store import a_call, trouble_is_over
 from taskgate.core.errors import GatewayFault
-from taskgate.core.tasks.transition_events import ResultCame
+from taskgate.core.tasks.transition import ResultCame
 from taskgate.store.sqlite.store import open_store
 
 def room(limit):

@@ -14,8 +14,7 @@ from taskgate.config.files import read_text
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.providers import Provider
-from taskgate.core.sampling.budget import SpendLimits
-from taskgate.core.sampling.choose_model import Model
+from taskgate.core.sampling.choose_model import Model, SpendLimits
 from taskgate.gateway.plan.features import Features, ModelSource, Validate
 
 _MAX_KEY_BYTES = 64 * 1024

@@ -14,8 +14,6 @@ from taskgate.core.catalog.annotate import AnnotationMode
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.delivery import DeliverySettings
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.profiles import Narrowing, resolve_profile
-from taskgate.core.scoping.profiles import Profile as ScopingProfile
 from taskgate.core.scoping.registry import (
     Budgets,
     LeftOut,
@@ -23,8 +21,9 @@ from taskgate.core.scoping.registry import (
     RegistryRecord,
     TransportKind,
 )
-from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
-from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.scoping.scope import HelperTools, Narrowing, ScopeMode, ScopePolicy, resolve_profile
+from taskgate.core.scoping.scope import Profile as ScopingProfile
+from taskgate.core.tasks.state import ToolClass
 from taskgate.gateway.plan.plan import CallSettings, ExecuteOn, Limits, Plan, ToolTrait
 
 

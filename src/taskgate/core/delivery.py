@@ -3,10 +3,15 @@
 Chosen per request from what the caller declared: how long its reply is held, whether it hears that work goes on, and what it gets
 when time is up. A caller that knows tasks gets a handle; everyone else gets an ordinary result that names the task and the tools
 to follow it with.
+
+Where somebody is sent after logging in: back to a page of ours, never anywhere else.
+
+The wish comes out of an address that anybody may have written, so only what can be nothing but a path on this very site is taken.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -68,3 +73,16 @@ def promoted_text(tool: str, task_id: str, waited_s: float, helpers: bool, for_p
     if helpers:
         return f"{after} Call get_task_result with this task_id to wait for the result, or get_task to look at it."
     return f"{after} Ask for it later with this task id."
+
+
+MAX_PATH: Final = 512
+# No second slash at the front (browsers read //host as another site), no backslash (some read it as a slash), nothing unseen.
+_PATH: Final = re.compile(r"/(?:[A-Za-z0-9._~-][A-Za-z0-9._~/-]*)?(?:\?[A-Za-z0-9._~=&%:-]*)?")
+_NOWHERE: Final = ("/login", "/logout")
+
+
+def safe_return(wished: str | None) -> str | None:
+    """The path to return to, or None if the wish is no path of ours."""
+    if not wished or len(wished) > MAX_PATH or _PATH.fullmatch(wished) is None:
+        return None
+    return None if wished.partition("?")[0] in _NOWHERE else wished

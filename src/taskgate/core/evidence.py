@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from taskgate.core.errors import Executed
-from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks.state import ToolClass
 
 
 class Moment(StrEnum):

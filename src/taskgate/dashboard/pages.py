@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from taskgate import clock
-from taskgate.core.activity.waterfall import svg
+from taskgate.core.activity.diagrams import svg
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json

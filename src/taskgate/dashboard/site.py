@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
-from taskgate.core.return_path import safe_return
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.ended_sessions import EndedSessions
 from taskgate.dashboard.inbox import Inbox

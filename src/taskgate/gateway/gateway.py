@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Waterfall
+from taskgate.core.activity.diagrams import Waterfall
 from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation

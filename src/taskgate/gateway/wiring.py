@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from taskgate.core.activity.waterfall import Waterfall
+from taskgate.core.activity.diagrams import Waterfall
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.context import Context

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from taskgate.core.activity.waterfall import Waterfall
+from taskgate.core.activity.diagrams import Waterfall
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.handed_out import HandedOut
 from taskgate.gateway.catalog.validate import Validation

@@ -18,7 +18,7 @@ from taskgate.core.governance.approval import Approval, ApprovalEvent, Binding, 
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks.endings import after_approval
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import TransitionEvent
+from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
 
 

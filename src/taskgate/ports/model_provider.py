@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from taskgate.core.sampling.answer import SamplingAnswer
-from taskgate.core.sampling.budget import Estimate
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.conversation import SamplingRequest
+from taskgate.core.sampling.choose_model import Estimate, Model, SamplingAnswer
+from taskgate.core.sampling.read_request import SamplingRequest
 
 
 class ModelProvider(Protocol):

@@ -20,7 +20,7 @@ from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import Noted, TransitionEvent
+from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import (
     Accepting,

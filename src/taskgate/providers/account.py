@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from taskgate.core.sampling.budget import Estimate, estimate
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.conversation import SamplingRequest
+from taskgate.core.sampling.choose_model import Estimate, Model, estimate
+from taskgate.core.sampling.read_request import SamplingRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, SamplingAnswer
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.conversation import Audio, Block, Image, SamplingRequest, Text, ToolResult, ToolUse
-from taskgate.core.sampling.problem import SamplingError, SamplingProblem
+from taskgate.core.sampling.choose_model import END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE, Model, SamplingAnswer
+from taskgate.core.sampling.read_request import (
+    Audio,
+    Block,
+    Image,
+    SamplingError,
+    SamplingProblem,
+    SamplingRequest,
+    Text,
+    ToolResult,
+    ToolUse,
+)
 from taskgate.providers.account import Account
 from taskgate.providers.exchange import post_json, unusable
 

@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from taskgate.core.errors import Executed
-from taskgate.core.sampling.problem import SamplingError, SamplingProblem
+from taskgate.core.sampling.read_request import SamplingError, SamplingProblem
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)

@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from taskgate.core.sampling.answer import END_TURN, MAX_TOKENS, TOOL_USE, SamplingAnswer
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.conversation import (
+from taskgate.core.sampling.choose_model import END_TURN, MAX_TOKENS, TOOL_USE, Model, SamplingAnswer
+from taskgate.core.sampling.read_request import (
     Audio,
     Block,
     Image,
     Message,
+    SamplingError,
+    SamplingProblem,
     SamplingRequest,
     Text,
     ToolResult,
     ToolUse,
 )
-from taskgate.core.sampling.problem import SamplingError, SamplingProblem
 from taskgate.providers.account import Account
 from taskgate.providers.exchange import post_json, unusable
 

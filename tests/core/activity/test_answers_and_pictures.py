@@ -8,19 +8,17 @@ from typing import Any
 import pytest
 from tests.core.tasks.a_task import a_task
 
-from taskgate.core.activity import question_states
 from taskgate.core.activity.answers import (
     MAX_SCHEMA_BYTES,
     elicitation_answer,
     form_problem,
+    mermaid,
     sampling_answer,
     secret_fields,
 )
-from taskgate.core.activity.diagrams import diagrams
-from taskgate.core.activity.events import Event, EventKind
-from taskgate.core.activity.waiting import pending_on_servers, triggers
-from taskgate.core.activity.waterfall import DRAWN, Waterfall, svg
-from taskgate.core.catalog.regex_filter import RegexFilter
+from taskgate.core.activity.diagrams import DRAWN, Waterfall, diagrams, svg
+from taskgate.core.activity.events import Event, EventKind, pending_on_servers, triggers
+from taskgate.core.catalog.search import RegexFilter
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import ELICIT, SAMPLE, with_inbox
 from taskgate.core.tasks.state import MOVES, HappeningKind
@@ -138,8 +136,8 @@ def test_the_five_diagrams_have_the_names_and_the_states_of_the_tables() -> None
     ):
         assert line in drawn["proxy_task_states"]
     assert "pending --> rejected" in drawn["pending_elicitation_states"]
-    assert question_states.mermaid(SAMPLE) == drawn["pending_sampling_states"]
-    assert "note right of pending" in question_states.mermaid(ELICIT)
+    assert mermaid(SAMPLE) == drawn["pending_sampling_states"]
+    assert "note right of pending" in mermaid(ELICIT)
     assert HappeningKind.CONTACT_LOST in {kind for moves in MOVES.values() for kind in moves}
 
 

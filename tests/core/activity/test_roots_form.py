@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.activity.answers import form_problem
-from taskgate.core.activity.roots_form import MAX_ADDRESS, MAX_ROOTS, roots_answer, roots_form
+from taskgate.core.activity.answers import MAX_ADDRESS, MAX_ROOTS, form_problem, roots_answer, roots_form
 from taskgate.core.errors import CallerError
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.catalog.annotate import TaskSupport
-from taskgate.core.catalog.audience import Audience
-from taskgate.core.catalog.entry import EntryKind, read_entries, render
+from taskgate.core.catalog.entry import Audience, EntryKind, read_entries, render
 from taskgate.core.generations import Generation
 
 AWKWARD = (

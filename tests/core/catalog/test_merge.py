@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.merge import merge
+from taskgate.core.catalog.merge import InvalidCursor, merge, page
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.paging import InvalidCursor, page
 
 
 def entry(kind: EntryKind, server: str, name: str) -> CatalogEntry:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.audience import Audience
+from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation

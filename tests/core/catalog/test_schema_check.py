@@ -11,13 +11,13 @@ import pytest
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.catalog.schema_check import (
+    UNKNOWN_PLACE,
     InvalidArguments,
     InvalidOutput,
     SchemaCheck,
     UnusableSchema,
     Violation,
 )
-from taskgate.core.catalog.schema_fault import UNKNOWN_PLACE
 
 PAY = {
     "type": "object",

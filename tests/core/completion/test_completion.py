@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.completion import candidates, memory
-from taskgate.core.completion.candidates import values_from_schema
-from taskgate.core.completion.memory import Place, Usage, UsageMemory
-from taskgate.core.completion.rank import CandidateIndex, Completion, complete, merge_with_upstream
-from taskgate.core.completion.secrets import looks_secret, worth_learning
+from taskgate.core.completion import memory, rank
+from taskgate.core.completion.memory import Place, Usage, UsageMemory, looks_secret, worth_learning
+from taskgate.core.completion.rank import CandidateIndex, Completion, complete, merge_with_upstream, values_from_schema
 
 DAY = 86_400.0
 
@@ -59,7 +57,7 @@ def test_a_schema_bomb_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb: dict[str, Any] = {"const": "x"}
     bomb["anyOf"] = [bomb] * 10
     assert values_from_schema(props(a=bomb), "a") == ("x",)
-    monkeypatch.setattr(candidates, "MAX_CANDIDATES", 3)
+    monkeypatch.setattr(rank, "MAX_CANDIDATES", 3)
     assert len(values_from_schema(props(a={"enum": list("abcdef")}), "a")) == 3
 
 

@@ -8,21 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.sampling.answer import SamplingAnswer, as_result
-from taskgate.core.sampling.budget import Estimate, SpendLedger, SpendLimits, estimate, price
-from taskgate.core.sampling.choose_model import Model, choose_model
-from taskgate.core.sampling.conversation import (
+from taskgate.core.sampling.choose_model import (
+    Estimate,
+    Model,
+    SamplingAnswer,
+    SpendLedger,
+    SpendLimits,
+    as_result,
+    choose_model,
+    estimate,
+    price,
+)
+from taskgate.core.sampling.read_request import (
     Audio,
     Image,
     Message,
     Preferences,
+    SamplingError,
     SamplingRequest,
     Text,
     Tool,
     ToolResult,
     ToolUse,
 )
-from taskgate.core.sampling.problem import SamplingError
 
 SMALL = Model("acme-small-1", "acme", cost=1.0, speed=0.9, intelligence=0.2, aliases=("haiku",))
 LARGE = Model(

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.sampling.conversation import (
+from taskgate.core.sampling.read_request import (
     Audio,
     Image,
     Message,
     Preferences,
+    SamplingError,
     Text,
     Tool,
     ToolResult,
     ToolUse,
+    read_preferences,
+    read_request,
 )
-from taskgate.core.sampling.problem import SamplingError
-from taskgate.core.sampling.read_request import read_preferences, read_request
 
 USER = {"role": "user", "content": {"type": "text", "text": "hello"}}
 USE = {"type": "tool_use", "id": "u1", "name": "look", "input": {"q": 1}}

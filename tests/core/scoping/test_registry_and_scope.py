@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from taskgate.core.patterns import ALL_TOOLS, PatternError, PatternSet
-from taskgate.core.scoping.profiles import Narrowing, Profile, ProfileError, ResolvedProfile, resolve_profile
 from taskgate.core.scoping.registry import (
     Approval,
     ApprovalPolicy,
@@ -15,7 +14,15 @@ from taskgate.core.scoping.registry import (
     problem_of_server_id,
 )
 from taskgate.core.scoping.request import MAX_ENTRIES, MAX_TEXT, RequestError, SessionRequest
-from taskgate.core.scoping.scope import ScopePolicy, check
+from taskgate.core.scoping.scope import (
+    Narrowing,
+    Profile,
+    ProfileError,
+    ResolvedProfile,
+    ScopePolicy,
+    check,
+    resolve_profile,
+)
 
 FILES = RegistryRecord("files", TransportKind.STDIO, tags=frozenset({"local"}))
 REPORTS = RegistryRecord("reports", tags=frozenset({"slow"}))

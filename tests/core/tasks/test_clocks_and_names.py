@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from taskgate.core.errors import CallerError
 from taskgate.core.tasks import expiry, ids
-from taskgate.core.tasks.classes import ToolClass, fix_class
-from taskgate.core.tasks.poll_interval import poll_interval_ms
-from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.state import TaskState, ToolClass, fix_class, poll_interval_ms
 
 
 def test_a_ttl_is_defaulted_kept_or_clamped() -> None:

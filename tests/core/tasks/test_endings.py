@@ -10,9 +10,8 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.tasks import endings
-from taskgate.core.tasks import transition_events as h
-from taskgate.core.tasks.classes import ToolClass
-from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks import transition as h
+from taskgate.core.tasks.state import TaskState, ToolClass
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import apply
 

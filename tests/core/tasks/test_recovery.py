@@ -6,10 +6,9 @@ import pytest
 from a_task import NOW, a_task, an_attempt
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.outcome_text import gave_up, iso, outcome_unknown, past_deadline
 from taskgate.core.tasks.recovery import Action, next_action
-from taskgate.core.tasks.state import TERMINAL, TaskState
+from taskgate.core.tasks.state import TERMINAL, TaskState, ToolClass
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
 
 OUT = an_attempt()

@@ -8,11 +8,20 @@ from tests.core.tasks.a_task import a_task
 
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.tasks import endings, outcome_text
-from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.recovery import Action, next_action
+from taskgate.core.tasks.state import ToolClass
 from taskgate.core.tasks.task import Attempt, AttemptState, Task
-from taskgate.core.tasks.transition import MAX_ATTEMPTS, MayNotRepeat, apply, may_send
-from taskgate.core.tasks.transition_events import AttemptVoided, Dispatched, ErrorCame, InputAsked, InputSettled
+from taskgate.core.tasks.transition import (
+    MAX_ATTEMPTS,
+    AttemptVoided,
+    Dispatched,
+    ErrorCame,
+    InputAsked,
+    InputSettled,
+    MayNotRepeat,
+    apply,
+    may_send,
+)
 
 NOW = 1_000_000
 SENT = Dispatched(1, "hash", "files")

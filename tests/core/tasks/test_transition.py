@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import stateful_projection, stateless_projection, tool_projection, vendor_projection
-from taskgate.core.tasks import transition_events as h
-from taskgate.core.tasks.classes import ToolClass
+from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.creation import AlreadySent, AskingFirst, born
 from taskgate.core.tasks.events import TaskEvent, event_data, event_of
-from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, HappeningKind, TaskState, mermaid
+from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, HappeningKind, TaskState, ToolClass, mermaid
 from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
 

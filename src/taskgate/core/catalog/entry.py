@@ -1,4 +1,6 @@
-"""One thing that an upstream offers: a tool, a prompt, a resource or a resource template.
+"""To whom a list is shown: what its revision of the protocol can express, and what it said about itself.
+
+One thing that an upstream offers: a tool, a prompt, a resource or a resource template.
 
 An entry keeps the upstream's exact bytes beside the few fields that we decide on. Rendering it for a caller replaces its name and
 how it may be called as a task, and leaves every other byte alone.
@@ -9,17 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskSupport, upstream_support
-from taskgate.core.catalog.audience import Audience
 from taskgate.core.catalog.output_schema import describes_objects, with_notice
 from taskgate.core.catalog.pin import definition_digest
 from taskgate.core.generations import Generation
 from taskgate.core.wire import Members, Raw
+
+
+class Audience(NamedTuple):
+    generation: Generation
+    speaks_tasks: bool = True
+    """Whether its revision has tasks at all: before 2025-11-25 nothing may be said about them."""
+    task_aware: bool = False
+    """Whether it declared that it knows tasks. Fixed for a session: what one call does changes nothing that is shown."""
+
+
+STATELESS_AUDIENCE = Audience(Generation.STATELESS)
+
 
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 

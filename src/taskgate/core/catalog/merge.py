@@ -3,16 +3,29 @@
 Servers come in the order given, entries in their server's own order. Tools and prompts are renamed by the name table;
 resources keep their URIs, and where two servers offer the same one the first wins. What a caller may see is decided
 before merging.
+
+Pages of a merged list, by cursors that mean nothing to anyone but us.
+
+A cursor names a place in one list, which it knows by a digest of all entries. If the list has changed since, the cursor is
+refused instead of skipping or repeating entries: the caller starts again and gets the new list whole.
+
+The URIs that a result hands to its caller: links to resources, embedded resources, and what was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Final
 
+from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle, NameTable
+from taskgate.core.errors import CallerError, TaskgateError
 
 MAX_PER_SERVER = 1000
 
@@ -71,3 +84,103 @@ def _first_of_each(entries: Iterable[CatalogEntry], notes: list[str]) -> Iterato
             yield entry.name, entry
         else:
             notes.append(f"Both {owner!r} and {entry.server!r} offer {entry.name[:200]!r}; that of {owner!r} is used.")
+
+
+MAX_CURSOR = 256
+
+
+class InvalidCursor(CallerError):
+    """A cursor that we did not make, or that belongs to a list which is no more."""
+
+    def __init__(self) -> None:
+        super().__init__("invalid_cursor", "This cursor is not valid (any more). List again from the beginning.")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some entries, and the cursor for the next ones if there are any."""
+
+    items: Sequence[bytes]
+    next_cursor: str | None
+
+
+def page(items: Sequence[bytes], cursor: Any, size: int) -> Page:
+    """One page of encoded entries. `cursor` is whatever the caller sent, None for the first page."""
+    start = 0 if cursor is None else _place(cursor, items)
+    end = start + size
+    return Page(items[start:end], _cursor(end, items) if end < len(items) else None)
+
+
+def _cursor(place: int, items: Sequence[bytes]) -> str:
+    return base64.urlsafe_b64encode(f"{place}.{_digest(items)}".encode("ascii")).decode("ascii")
+
+
+def _place(cursor: Any, items: Sequence[bytes]) -> int:
+    if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR:
+        raise InvalidCursor
+    try:
+        place, _, digest = base64.b64decode(cursor, altchars=b"-_", validate=True).decode("ascii").partition(".")
+    except (binascii.Error, ValueError):
+        raise InvalidCursor from None
+    if not place.isdigit() or int(place) > len(items) or digest != _digest(items):
+        raise InvalidCursor
+    return int(place)
+
+
+def _digest(items: Sequence[bytes]) -> str:
+    return hashlib.sha256(b",".join(items)).hexdigest()[:16]
+
+
+MARK: Final = b'"uri"'
+"""A result without this hands out no URI: cheap to look for, also in results that nobody would want to parse."""
+MAX_LINKS: Final = 1_000
+MAX_URI: Final = 2_048
+
+
+def uris_in(result: bytes) -> list[str]:
+    """The URIs in the result of `tools/call`, `prompts/get` or `resources/read`; the first thousand of them."""
+    if MARK not in result:
+        return []
+    try:
+        value = wire.parse_strictly(result)
+    except TaskgateError:
+        return []
+    found = {uri: None for uri in _found(value) if 0 < len(uri) <= MAX_URI}
+    return list(found)[:MAX_LINKS]
+
+
+def _found(result: Any) -> Iterator[str]:
+    if not isinstance(result, dict):
+        return
+    for block in _list(result.get("content")):
+        yield from _of_block(block)
+    for message in _list(result.get("messages")):
+        content = message.get("content") if isinstance(message, dict) else None
+        for block in content if isinstance(content, list) else [content]:
+            yield from _of_block(block)
+    for block in _list(result.get("contents")):
+        yield from _of(block)
+
+
+def _of_block(block: Any) -> Iterator[str]:
+    if isinstance(block, dict) and block.get("type") == "resource_link":
+        yield from _of(block)
+    elif isinstance(block, dict) and block.get("type") == "resource":
+        yield from _of(block.get("resource"))
+
+
+def _of(holder: Any) -> Iterator[str]:
+    uri = holder.get("uri") if isinstance(holder, dict) else None
+    if isinstance(uri, str):
+        yield uri
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def scheme_of(uri: str) -> str | None:
+    """What stands before the colon of a URI or URI template, if it can be the name of a scheme."""
+    scheme, colon, _ = uri.partition(":")
+    usable = scheme.isascii() and scheme[:1].isalpha() and all(c.isalnum() or c in "+-." for c in scheme)
+    return scheme.lower() if colon and usable else None

@@ -2,6 +2,8 @@
 
 One description serves twice, as the input schema that a caller sees and as the check of what it sends, so the two cannot
 disagree. What a tool does is not here: that is `gateway.own_tools`.
+
+The gateway's own resources as values: where they are and how they are listed. What they say is `gateway`'s business.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from enum import Enum
 from typing import Any, Final, assert_never
 
 from taskgate.core import wire
-from taskgate.core.catalog.audience import Audience
+from taskgate.core.catalog.entry import Audience
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
 
@@ -176,3 +178,32 @@ class ToolFace:
         else:
             entry["annotations"] = hints
         return wire.encode(entry)
+
+
+DIAGRAMS: Final = "taskgate://diagrams"
+DIAGRAMS_ALIAS: Final = "emceepee://diagrams"
+STATUS: Final = "taskgate://status"
+LISTED: Final = (
+    {
+        "uri": DIAGRAMS,
+        "name": "diagrams",
+        "title": "How this gateway works",
+        "description": "Mermaid diagrams of tasks, questions and calls.",
+        "mimeType": "application/json",
+    },
+    {
+        "uri": DIAGRAMS_ALIAS,
+        "name": "diagrams-alias",
+        "description": f"The same as {DIAGRAMS}, under an older name.",
+        "mimeType": "application/json",
+    },
+    {
+        "uri": STATUS,
+        "name": "status",
+        "title": "State of the servers",
+        "description": "Servers in your scope, what they work on for you, and what waits for you.",
+        "mimeType": "application/json",
+    },
+)
+SERVER: Final = "taskgate"
+"""Under which name they are listed where every entry names its server."""

@@ -29,7 +29,6 @@ ENVELOPE_KEYS: Final = (VERSION, CAPABILITIES, CLIENT_INFO, LOG_LEVEL)
 CACHEABLE: Final = frozenset(
     {"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 )
-MAY_ASK: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 _NAMED_BY: Final = {
     "tools/call": "name",
     "prompts/get": "name",

@@ -1,4 +1,11 @@
-"""Reads what a server sent as `sampling/createMessage`.
+"""What can go wrong when a model is asked on a server's behalf. The names are stable; `legacy_code` is an older numbering.
+
+A sampling request as values: who said what to whom, and how the answer should be made.
+
+`read_request` makes these out of what a server sent; providers translate them into their vendor's form. No vendor's
+form, and no wire form, is known here.
+
+Reads what a server sent as `sampling/createMessage`.
 
 Lenient where older servers differ (a bare string as content, a `system` role, a boolean `includeContext`, which is not
 used at all); strict where a provider would fail later with words of its own: pairing of tool uses and results, roles,
@@ -8,22 +15,142 @@ ranges.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal
 
-from taskgate.core.sampling.conversation import (
-    Audio,
-    Block,
-    Image,
-    Message,
-    Preferences,
-    Role,
-    SamplingRequest,
-    Text,
-    Tool,
-    ToolResult,
-    ToolUse,
-)
-from taskgate.core.sampling.problem import SamplingError, SamplingProblem
+from taskgate.core.errors import Executed, TaskgateError
+
+
+class SamplingProblem(StrEnum):
+    """The kinds of trouble."""
+
+    INVALID_REQUEST = "invalid_sampling_request"
+    INVALID_PREFERENCES = "invalid_model_preferences"
+    MODEL_NOT_AVAILABLE = "model_not_available"
+    FAILED = "sampling_failed"
+    TIMEOUT = "sampling_timeout"
+    RATE_LIMITED = "sampling_rate_limited"
+    OVER_BUDGET = "sampling_budget_exceeded"
+
+
+_LEGACY_CODES = {
+    SamplingProblem.FAILED: -32046,
+    SamplingProblem.TIMEOUT: -32047,
+    SamplingProblem.INVALID_PREFERENCES: -32048,
+    SamplingProblem.MODEL_NOT_AVAILABLE: -32049,
+    SamplingProblem.RATE_LIMITED: -32050,
+    SamplingProblem.OVER_BUDGET: -32050,
+}
+
+
+class SamplingError(TaskgateError):
+    """Answered to the server that asked. Never holds a key, an address or a provider's own words."""
+
+    def __init__(
+        self,
+        problem: SamplingProblem,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        executed: Executed = Executed.NO,
+    ) -> None:
+        legacy = _LEGACY_CODES.get(problem)
+        data = {} if legacy is None else {"legacy_code": legacy}
+        super().__init__(
+            problem.value, message, executed=executed, gate="sampling", data=data, retry_after_s=retry_after_s
+        )
+        self.problem = problem
+
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The model asked for a tool."""
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the tool answered."""
+
+    tool_use_id: str
+    content: tuple[Text | Image | Audio, ...]
+    is_error: bool = False
+
+
+Block = Text | Image | Audio | ToolUse | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool the model may ask for. The server runs it, not we."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What the server would like: hints in order, and three priorities from 0 to 1."""
+
+    hints: tuple[str, ...] = ()
+    cost: float = 0.0
+    speed: float = 0.0
+    intelligence: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRequest:
+    """One request to a model."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+    system: str = ""
+    temperature: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: Literal["auto", "required", "none"] = "auto"
+    preferences: Preferences = Preferences()
+
+    def needs(self, kind: type[Block]) -> bool:
+        """Whether the conversation holds a block of this kind, also inside tool results."""
+        return any(
+            isinstance(block, kind)
+            or (isinstance(block, ToolResult) and any(isinstance(i, kind) for i in block.content))
+            for message in self.messages
+            for block in message.content
+        )
+
 
 MAX_MESSAGES = 1000
 MAX_TOKENS = 1_000_000

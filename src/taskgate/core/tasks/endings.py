@@ -14,7 +14,7 @@ from taskgate.core.generations.error_codes import error_object
 from taskgate.core.governance.approval import Approval, State
 from taskgate.core.tasks import outcome_text
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import (
+from taskgate.core.tasks.transition import (
     ApprovalDenied,
     ApprovalExpired,
     ApprovalGranted,

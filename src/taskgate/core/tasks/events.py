@@ -2,6 +2,12 @@
 
 The kinds shown to callers of the tools are created, completed, failed, cancelled and expired; every other change of
 state is `task_status`, which live views and streams use and the tool face leaves out.
+
+What the audit trail says about a change of a task, when nobody says it better.
+
+The store appends one entry with every change of state and with every attempt, in the same transaction. A use case
+that knows more (which rule spoke, who approved) hands its own entry to the store instead. Arguments appear only as
+their digest.
 """
 
 from __future__ import annotations
@@ -9,6 +15,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.tasks import tool_projection
 from taskgate.core.tasks.task import Task
 
@@ -39,3 +46,48 @@ def event_data(after: Task) -> dict[str, Any]:
     if after.status_message is not None:
         data["message"] = after.status_message
     return data
+
+
+def entry_of(before: Task | None, after: Task, at_ms: int) -> AuditEntry | None:
+    """The entry for one change, or None where nothing happened that is worth proving."""
+    event = _event(before, after)
+    if event is None:
+        return None
+    return AuditEntry(
+        at_ms=at_ms,
+        event=event,
+        principal=after.principal,
+        scope=after.scope,
+        server=after.server,
+        name=after.tool,
+        arguments_digest=after.digest,
+        policy_revision=revisions(after.policy_revision, after.scope_revision),
+        approval_id=after.approval_id or "",
+        reason=after.status_message or "" if after.state.is_terminal else "",
+        task_id=after.id,
+        outcome=_outcome(after),
+        executed=_executed(after),
+        correlation_id=after.correlation_id,
+    )
+
+
+def _event(before: Task | None, after: Task) -> str | None:
+    if before is None:
+        return "task_created"
+    if after.attempts > before.attempts:
+        return "task_dispatched"
+    if after.state is not before.state:
+        return f"task_{after.state.value}"
+    return None
+
+
+def _outcome(task: Task) -> str:
+    if task.outcome is None:
+        return ""
+    return "error" if task.outcome.is_error else "ok"
+
+
+def _executed(task: Task) -> str:
+    if task.executed is not None:
+        return task.executed.value
+    return "maybe" if task.may_have_been_sent else "no"

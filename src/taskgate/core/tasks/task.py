@@ -14,8 +14,7 @@ import msgspec
 from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
-from taskgate.core.tasks.classes import ToolClass
-from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.state import TaskState, ToolClass
 
 
 class RunOn(StrEnum):

@@ -34,27 +34,3 @@ class BodyTooLarge(Exception):
 
 class Disconnected(Exception):
     """The peer went away before its request was complete."""
-
-
-async def read_body(scope: Scope, receive: Receive, headers: dict[bytes, bytes], limit: int) -> bytes:
-    declared = headers.get(b"content-length")
-    if declared is not None and (not declared.isdigit() or int(declared) > limit):
-        raise BodyTooLarge
-    event = await receive()
-    if event["type"] != "http.request":
-        raise Disconnected
-    body: bytes = event.get("body", b"")
-    if not event.get("more_body", False) and len(body) <= limit:
-        return body
-    parts, size = [body], len(body)
-    while event.get("more_body", False):
-        if size > limit:
-            raise BodyTooLarge
-        event = await receive()
-        if event["type"] != "http.request":
-            raise Disconnected
-        parts.append(event.get("body", b""))
-        size += len(parts[-1])
-    if size > limit:
-        raise BodyTooLarge
-    return b"".join(parts)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskCheck, TaskSupport
-from taskgate.core.catalog.links import MARK
+from taskgate.core.catalog.merge import MARK
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation

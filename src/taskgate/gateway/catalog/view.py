@@ -12,9 +12,8 @@ from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.catalog.annotate import TaskSupport, shown_support
-from taskgate.core.catalog.audience import Audience
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind, render
-from taskgate.core.catalog.links import scheme_of
+from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, render
+from taskgate.core.catalog.merge import scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.search import SearchIndex
 from taskgate.core.catalog.uri_template import UriTemplate, first_matching

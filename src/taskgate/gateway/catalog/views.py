@@ -13,8 +13,7 @@ from taskgate.core import wire
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.annotate import TaskSupport, supports_tasks
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.links import scheme_of
-from taskgate.core.catalog.merge import Merged, merge
+from taskgate.core.catalog.merge import Merged, merge, scheme_of
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
 from taskgate.core.catalog.uri_template import UriTemplate
 from taskgate.core.governance.decision import Denied, Forward, Gate

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import Noted
+from taskgate.core.tasks.transition import Noted
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.hub import Event
 from taskgate.gateway.requests.request import Request

@@ -29,7 +29,7 @@ from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import TransitionEvent
+from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.evaluate import Asked, evaluate

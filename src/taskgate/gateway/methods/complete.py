@@ -16,9 +16,8 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.uri_template import UriTemplate
-from taskgate.core.completion.candidates import values_from_schema
 from taskgate.core.completion.memory import Place
-from taskgate.core.completion.rank import CandidateIndex, Completion, merge_with_upstream
+from taskgate.core.completion.rank import CandidateIndex, Completion, merge_with_upstream, values_from_schema
 from taskgate.core.completion.rank import complete as rank
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation

@@ -6,7 +6,7 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.catalog.paging import page
+from taskgate.core.catalog.merge import page
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import SERVER_INFO
 from taskgate.gateway.calls.context import Context

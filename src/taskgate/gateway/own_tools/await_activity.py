@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgate.core.activity.events import by_server
-from taskgate.core.activity.waiting import IMMEDIATE, TIMEOUT, pending_on_servers, triggers
+from taskgate.core.activity.events import IMMEDIATE, TIMEOUT, by_server, pending_on_servers, triggers
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import SAMPLE

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog import own_resources
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
-from taskgate.core.catalog.regex_filter import RegexFilter
+from taskgate.core.catalog.own_tools import LISTED, SERVER, Kind, Parameter, ToolFace
+from taskgate.core.catalog.search import RegexFilter
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools.reply import ToolReply, saying
 from taskgate.gateway.own_tools.tool import OwnTool
@@ -68,7 +67,7 @@ async def list_prompts(context: Context, request: Request, given: dict[str, Any]
 
 async def list_resources(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
-    return _listed(context, view, "resources", view.resources.values(), given, own_resources.LISTED)
+    return _listed(context, view, "resources", view.resources.values(), given, LISTED)
 
 
 async def list_resource_templates(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -91,8 +90,8 @@ def _listed(
         for entry in entries
         if servers.matches(entry.server) and names.matches(entry.name)
     ]
-    if servers.matches(own_resources.SERVER):
-        rows += [{"server": own_resources.SERVER, **entry} for entry in ours if names.matches(entry["name"])]
+    if servers.matches(SERVER):
+        rows += [{"server": SERVER, **entry} for entry in ours if names.matches(entry["name"])]
     reply: dict[str, Any] = {key: rows}
     problems = {server: context.catalogs.failure(server) for server in view.subset.servers if servers.matches(server)}
     errors = [{"server": server, "error": problem.message} for server, problem in problems.items() if problem]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgate.core.activity.event_log import Batch
+from taskgate.core.activity.events import Batch
 from taskgate.gateway.own_tools.reply import ToolReply, json_block
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.request import Request

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.activity.diagrams import diagrams
-from taskgate.core.activity.waiting import pending_on_servers
-from taskgate.core.catalog.own_resources import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
+from taskgate.core.activity.events import pending_on_servers
+from taskgate.core.catalog.own_tools import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
 from taskgate.core.tasks import tool_projection
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
 from taskgate.gateway.own_tools.look_around import server_row

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.names import NameStyle
-from taskgate.core.catalog.own_resources import LISTED
+from taskgate.core.catalog.own_tools import LISTED
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import cached_privately
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy

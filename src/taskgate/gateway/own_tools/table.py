@@ -11,7 +11,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.audience import Audience
+from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.own_tools import Family
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations.error_codes import error_data

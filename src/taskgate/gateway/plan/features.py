@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from taskgate.core.sampling.budget import SpendLimits
+from taskgate.core.sampling.choose_model import SpendLimits
 from taskgate.ports.model_provider import ModelProvider
 
 

@@ -13,10 +13,9 @@ from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
-from taskgate.core.scoping.profiles import Profile
 from taskgate.core.scoping.registry import Registry
-from taskgate.core.scoping.scope import ScopePolicy
-from taskgate.core.tasks.classes import ToolClass, fix_class
+from taskgate.core.scoping.scope import Profile, ScopePolicy
+from taskgate.core.tasks.state import ToolClass, fix_class
 from taskgate.gateway.plan.features import Features
 from taskgate.ports.approval_store import PendingLimits
 from taskgate.ports.policy_engine import PolicyEngine

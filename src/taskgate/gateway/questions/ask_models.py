@@ -22,12 +22,18 @@ from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
 from taskgate.core.plain_text import visible
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, accepted
-from taskgate.core.sampling.answer import SamplingAnswer, as_result
-from taskgate.core.sampling.budget import SpendLedger, price
-from taskgate.core.sampling.choose_model import Model, choose_model
-from taskgate.core.sampling.conversation import Audio, Image, SamplingRequest, Text, ToolResult, ToolUse
-from taskgate.core.sampling.problem import SamplingError, SamplingProblem
-from taskgate.core.sampling.read_request import read_request
+from taskgate.core.sampling.choose_model import Model, SamplingAnswer, SpendLedger, as_result, choose_model, price
+from taskgate.core.sampling.read_request import (
+    Audio,
+    Image,
+    SamplingError,
+    SamplingProblem,
+    SamplingRequest,
+    Text,
+    ToolResult,
+    ToolUse,
+    read_request,
+)
 from taskgate.gateway.plan.features import ModelSource
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.activity.event_log import Batch, EventLog
-from taskgate.core.activity.events import ENDED, SHOWN, Event, EventKind
+from taskgate.core.activity.events import ENDED, SHOWN, Batch, Event, EventKind, EventLog
 from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN

@@ -17,10 +17,16 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.answers import elicitation_answer, sampling_answer, secret_fields
+from taskgate.core.activity.answers import (
+    BY_ACTION,
+    Ending,
+    elicitation_answer,
+    roots_answer,
+    roots_form,
+    sampling_answer,
+    secret_fields,
+)
 from taskgate.core.activity.events import EventKind
-from taskgate.core.activity.question_states import BY_ACTION, Ending
-from taskgate.core.activity.roots_form import roots_answer, roots_form
 from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params

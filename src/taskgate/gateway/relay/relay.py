@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Waterfall
+from taskgate.core.activity.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result

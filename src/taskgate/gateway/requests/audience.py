@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgate.core.catalog.audience import STATELESS_AUDIENCE, Audience
+from taskgate.core.catalog.entry import STATELESS_AUDIENCE, Audience
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.gateway.requests.request import Request

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Span, Waterfall
+from taskgate.core.activity.diagrams import Span, Waterfall
 from taskgate.core.caller import Caller
 from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.waterfall import Waterfall
+from taskgate.core.activity.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings, expiry
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import may_send
-from taskgate.core.tasks.transition_events import Noted, UpstreamTaskKnown
+from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, TaskLogged
 from taskgate.gateway.events.hub import EventHub

@@ -16,7 +16,7 @@ from taskgate.core.meta import with_meta
 from taskgate.core.tasks import expiry
 from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition_events import UpstreamTaskKnown
+from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.gateway.events.events import ApprovalOpened
 from taskgate.gateway.events.hub import EventHub
 from taskgate.gateway.plan.live import Live

@@ -14,7 +14,7 @@ from taskgate.core.questions import Answer
 from taskgate.core.tasks import stateful_projection
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
-from taskgate.core.tasks.transition_events import Cancelled
+from taskgate.core.tasks.transition import Cancelled
 from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request

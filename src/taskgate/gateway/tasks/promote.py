@@ -24,7 +24,7 @@ from taskgate.core.tasks import endings, stateful_projection, stateless_projecti
 from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition_events import Cancelled, UpstreamTaskKnown
+from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ProgressMade
 from taskgate.gateway.events.hub import EventHub

@@ -19,7 +19,7 @@ from taskgate.core.generations import RELATED_TASK
 from taskgate.core.meta import with_meta
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, not_supported, unanswered
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import InputAsked, InputSettled
+from taskgate.core.tasks.transition import InputAsked, InputSettled
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.events import TaskStreamOpened
 from taskgate.gateway.events.hub import EventHub

@@ -16,7 +16,7 @@ from taskgate.core.tasks import endings, recovery
 from taskgate.core.tasks.recovery import Action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
-from taskgate.core.tasks.transition_events import ApprovalExpired, InputSettled
+from taskgate.core.tasks.transition import ApprovalExpired, InputSettled
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote

@@ -8,7 +8,7 @@ from taskgate.core import wire
 from taskgate.core.errors import Executed
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import ErrorCame, Noted, ResultCame
+from taskgate.core.tasks.transition import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
 from taskgate.gateway.tasks.followers import Followers

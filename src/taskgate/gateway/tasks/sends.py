@@ -15,8 +15,14 @@ from taskgate.core.evidence import Cure, judge
 from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import MayNotRepeat, may_send
-from taskgate.core.tasks.transition_events import AttemptVoided, InputAsked, InputSettled, TransitionEvent
+from taskgate.core.tasks.transition import (
+    AttemptVoided,
+    InputAsked,
+    InputSettled,
+    MayNotRepeat,
+    TransitionEvent,
+    may_send,
+)
 from taskgate.core.wire import Members
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import Intended, Stopped

@@ -9,7 +9,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
 from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition_events import InputAsked, InputSettled
+from taskgate.core.tasks.transition import InputAsked, InputSettled
 from taskgate.core.wire import raw
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models

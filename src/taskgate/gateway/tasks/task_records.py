@@ -19,12 +19,10 @@ from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS, complete
 from taskgate.core.meta import with_meta
 from taskgate.core.tasks import expiry, ids, stateless_projection
-from taskgate.core.tasks.classes import ToolClass
 from taskgate.core.tasks.creation import AlreadySent
-from taskgate.core.tasks.poll_interval import poll_interval_ms
-from taskgate.core.tasks.state import TaskState
+from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
-from taskgate.core.tasks.transition_events import TransitionEvent
+from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.plan.live import Live
 from taskgate.gateway.plan.plan import Plan, pending_limits

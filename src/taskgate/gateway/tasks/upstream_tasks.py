@@ -25,7 +25,7 @@ from taskgate.core.meta import with_meta
 from taskgate.core.questions import Question
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task, UpstreamHandle
-from taskgate.core.tasks.transition_events import ErrorCame, Noted
+from taskgate.core.tasks.transition import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, TaskLogged
 from taskgate.gateway.events.hub import EventHub

@@ -10,8 +10,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import ANONYMOUS_LIMIT
 from taskgate.core.governance import approval as approvals
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import apply
-from taskgate.core.tasks.transition_events import ApprovalAsked
+from taskgate.core.tasks.transition import ApprovalAsked, apply
 from taskgate.ports.approval_store import (
     ApprovalRequest,
     AuditOf,

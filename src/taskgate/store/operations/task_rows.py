@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.tasks import expiry
-from taskgate.core.tasks.audit_entry import entry_of
-from taskgate.core.tasks.events import event_data, event_of
+from taskgate.core.tasks.events import entry_of, event_data, event_of
 from taskgate.core.tasks.task import Task
 from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.store_answers import StaleOwner, UnknownTask

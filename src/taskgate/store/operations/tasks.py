@@ -16,8 +16,8 @@ from taskgate.core.tasks import expiry
 from taskgate.core.tasks.creation import AlreadySent, AskingFirst, Birth, born
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import AlreadyOver, apply
-from taskgate.core.tasks.transition_events import (
+from taskgate.core.tasks.transition import (
+    AlreadyOver,
     ApprovalDenied,
     ApprovalExpired,
     ApprovalGranted,
@@ -26,6 +26,7 @@ from taskgate.core.tasks.transition_events import (
     InputSettled,
     Noted,
     TransitionEvent,
+    apply,
 )
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (

@@ -12,8 +12,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import apply
-from taskgate.core.tasks.transition_events import Dispatched, Noted, ResultCame, TransitionEvent
+from taskgate.core.tasks.transition import Dispatched, Noted, ResultCame, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store_answers import (
     Accepting,
