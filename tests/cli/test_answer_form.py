@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.cli.answer_form import NotValid, answer_question, choices_of, read_value
+from taskgate.cli.questions import NotValid, answer_question, choices_of, read_value
 from taskgate.cli.say import clean
 from taskgate.client import Question
 

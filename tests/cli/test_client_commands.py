@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 
 pytestmark = pytest.mark.timeout(90)
 PATIENCE_S = 20.0

@@ -13,7 +13,7 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.governance.approval import Verdict, Voted
 from taskgate.core.governance.grants import grant_from
-from taskgate.core.tasks import transition_events as h
+from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import Decided

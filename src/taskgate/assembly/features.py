@@ -10,8 +10,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from taskgate.config.files import read_text
 from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.paths import read_text
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.providers import Provider
 from taskgate.core.sampling.choose_model import Model, SpendLimits

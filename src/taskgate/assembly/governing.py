@@ -9,8 +9,8 @@ from typing import Any
 
 from taskgate.config.approvals import ElicitationChannel
 from taskgate.config.approvals import Workflow as WorkflowConfig
-from taskgate.config.files import read_text
 from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.paths import read_text
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.servers import Server
 from taskgate.core.caller import ANONYMOUS, OPERATOR

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Json
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task, interrupts
+from taskgate.cli.say import ExitCode
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from taskgate import clock
-from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import GatewayApi
+from taskgate.cli.say import ExitCode
 
 if TYPE_CHECKING:
     from taskgate.client import Question, Session, ToolResult

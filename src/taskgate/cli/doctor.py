@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgate import __version__
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.cli import say
-from taskgate.cli.answer_form import answer_question, read_line
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.questions import answer_question, read_line
+from taskgate.cli.say import ExitCode
 
 if TYPE_CHECKING:
     from taskgate.client import Progress, Question, TaskHandle, TaskUpdate

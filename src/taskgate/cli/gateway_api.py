@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.cli.status import SeveralGateways, default_gateway
 from taskgate.cli.target import operator_token
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client
-    from taskgate.config.clients.gather import Gathered
-    from taskgate.config.clients.plan_import import ImportPlan
+    from taskgate.config.clients.plans import Gathered, ImportPlan
 
 CLIENT_NAMES = "claude-code, claude-desktop, cursor, vscode, codex, zed, windsurf, opencode, cline"
 Names = Annotated[
@@ -36,7 +35,7 @@ def import_servers(
 ) -> None:
     """Copy the servers of Claude Code, Cursor, VS Code and others into taskgate.yaml. Their files stay as they are."""
     from taskgate.config.clients.client import Host
-    from taskgate.config.clients.gather import gather
+    from taskgate.config.clients.plans import gather
     from taskgate.config.load import find
 
     chosen = chosen_clients(clients)
@@ -64,8 +63,7 @@ def chosen_clients(names: list[str] | None) -> list[Client]:
 
 def planned(gathered: Gathered, target: Path) -> ImportPlan:
     """The change to the file, or the end of the command with a reason."""
-    from taskgate.config.clients.gather import read_settings
-    from taskgate.config.clients.plan_import import CannotImport, plan_import
+    from taskgate.config.clients.plans import CannotImport, plan_import, read_settings
     from taskgate.config.clients.settings_text import SettingsError
 
     try:

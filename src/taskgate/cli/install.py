@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.import_clients import CLIENT_NAMES, Config, DryRun, chosen_clients, planned, stop, write_config
+from taskgate.cli.say import ExitCode
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client, Gateway, Host
-    from taskgate.config.clients.plan_takeover import FileChange
+    from taskgate.config.clients.plans import FileChange
 
 Name = Annotated[str, typer.Argument(help=f"One of {CLIENT_NAMES}.", metavar="CLIENT")]
 Url = Annotated[
@@ -32,9 +32,8 @@ def install(
     client: Name, config: Config = None, url: Url = None, dry_run: DryRun = False, undo_it: Undo = False
 ) -> None:
     """Put the gateway in front of a client: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
-    from taskgate.config.clients.client import Gateway, Host
-    from taskgate.config.clients.gateway_command import gateway_command
-    from taskgate.config.clients.gather import gather
+    from taskgate.config.clients.client import Gateway, Host, gateway_command
+    from taskgate.config.clients.plans import gather
     from taskgate.config.load import find, state_directory
 
     (chosen,) = chosen_clients([client])
@@ -64,7 +63,7 @@ def install(
 
 def _planned_changes(client: Client, host: Host, gateway: Gateway) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall
-    from taskgate.config.clients.plan_takeover import AlreadyInFront, plan_takeover
+    from taskgate.config.clients.plans import AlreadyInFront, plan_takeover
     from taskgate.config.clients.settings_text import SettingsError
 
     try:

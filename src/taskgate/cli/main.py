@@ -28,7 +28,7 @@ COMMANDS = {
 
 
 def _epilog() -> str:
-    from taskgate.cli.exit_codes import MEANINGS
+    from taskgate.cli.say import MEANINGS
 
     return "Exit codes: " + "; ".join(f"{code.value} {text}" for code, text in MEANINGS.items()) + "."
 

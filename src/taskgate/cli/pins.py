@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Gateway, Json, Token
 
 

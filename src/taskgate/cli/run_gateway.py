@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 
 from taskgate.assembly.build import open_house, open_stdio_house
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError

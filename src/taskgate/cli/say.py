@@ -1,4 +1,6 @@
-"""What the commands print: for people, or one JSON object a line for scripts.
+"""The one table of exit codes. Scripts rely on it; `taskgate --help` prints it.
+
+What the commands print: for people, or one JSON object a line for scripts.
 
 Everything that a server said passes `clean` on its way to a terminal, so that it cannot move the cursor, change
 colours or hide text. Results go to standard output, everything else to standard error.
@@ -10,12 +12,50 @@ import json
 import sys
 import unicodedata
 from datetime import datetime
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
-
-from taskgate.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from taskgate.client import ClientError, ToolResult
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    """The tool answered with an error, or the task failed."""
+    USAGE = 2
+    """The command line or the configuration is wrong."""
+    CANNOT_CONNECT = 3
+    """The gateway or server cannot be reached, or the port cannot be bound."""
+    REFUSED = 4
+    """A rule, a policy or an approver said no, or the token is not accepted."""
+    TIMED_OUT = 5
+    CANCELLED = 6
+    OUTCOME_UNKNOWN = 7
+    """The call may or may not have taken effect."""
+    NOT_FOUND = 8
+    """There is no such tool, task or approval."""
+    UNHEALTHY = 9
+    """`taskgate doctor` or `taskgate audit verify` found something wrong."""
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.FAILED: "the tool answered with an error, or the task failed",
+    ExitCode.USAGE: "the command line or the configuration is wrong",
+    ExitCode.CANNOT_CONNECT: "the gateway or server cannot be reached, or the port cannot be bound",
+    ExitCode.REFUSED: "a rule, a policy or an approver said no, or the token is not accepted",
+    ExitCode.TIMED_OUT: "it took too long",
+    ExitCode.CANCELLED: "the call or task was cancelled",
+    ExitCode.OUTCOME_UNKNOWN: "the call may or may not have taken effect",
+    ExitCode.NOT_FOUND: "there is no such tool, task or approval",
+    ExitCode.UNHEALTHY: "doctor or audit verify found something wrong",
+    ExitCode.INTERNAL: "a bug in taskgate",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
 
 _KEPT = "\n\t"
 _HIDING = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
+from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig

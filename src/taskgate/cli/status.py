@@ -13,7 +13,7 @@ import typer
 from taskgate import clock
 from taskgate.bridge.meeting import read_record
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.folders import find_config, gateway_key, state_folder
 
 DEFAULT_GATEWAY = "http://127.0.0.1:7467"

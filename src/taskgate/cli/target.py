@@ -1,4 +1,6 @@
-"""Which server a command talks to: a gateway, any URL, or a program it starts itself.
+"""Keeps the logins of `--login` between runs, in a file that only its owner can read.
+
+Which server a command talks to: a gateway, any URL, or a program it starts itself.
 
 `aimed` gives a command the options `--gateway`, `--url`, `--scope`, `--token`, `--login`, `--generation` and `--json`, and the
 `Target` they mean. Used by `tools`, `call` and `tasks`; it opens nothing by itself.
@@ -7,7 +9,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +21,44 @@ from urllib.parse import urlsplit
 import typer
 from typer.core import TyperCommand
 
+from taskgate.cli.say import note
 from taskgate.cli.status import DEFAULT_GATEWAY, SeveralGateways, default_gateway
 from taskgate.folders import state_folder
+
+
+class LoginFile(dict[str, Any]):
+    """Logins by server; every change is written at once, whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            kept = json.loads(path.read_text())
+        except (OSError, ValueError):
+            kept = {}
+        super().__init__(kept if isinstance(kept, dict) else {})
+
+    def __setitem__(self, server: str, login: Any) -> None:
+        super().__setitem__(server, login)
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=self._path.parent)  # readable by its owner only
+        with os.fdopen(handle, "w") as file:
+            json.dump(self, file)
+        Path(name).replace(self._path)
+
+
+def browser_auth() -> Any:
+    """Log in with the user's browser; the address is shown too, for machines without one."""
+    import webbrowser
+
+    from taskgate.client.oauth import browser_login
+
+    def show(address: str) -> None:
+        note(f"Log in to go on. If no browser opens, visit:\n  {address}")
+        webbrowser.open(address)
+
+    folder = Path(os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate").expanduser()
+    return browser_login(show=show, storage=LoginFile(folder / "logins.json"), client_name="taskgate")
+
 
 _COMMAND = "taskgate.command"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -68,8 +108,6 @@ class Target:
         """Arguments for `connect` besides the address."""
         settings: dict[str, Any] = {"token": self.token, "generation": self.generation}
         if self.login:
-            from taskgate.cli.logins import browser_auth
-
             settings["auth"] = browser_auth()
         return settings
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import operator_tasks, say
-from taskgate.cli.exit_codes import ExitCode
 from taskgate.cli.follow import Display, answerer, follow_task
+from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Target, Timeout, aimed
 
 if TYPE_CHECKING:

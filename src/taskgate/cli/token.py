@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Json
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.exit_codes import ExitCode
+from taskgate.cli.say import ExitCode
 from taskgate.cli.target import TakesCommand, Target, aimed
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from taskgate.cli.import_clients import stop
 
 if TYPE_CHECKING:
     from taskgate.config.clients.client import Client
-    from taskgate.config.clients.plan_takeover import FileChange
+    from taskgate.config.clients.plans import FileChange
 
 Agent = Annotated[list[str] | None, typer.Argument(help="The agent and its arguments, after --.", metavar="-- AGENT")]
 ClientName = Annotated[
@@ -70,10 +70,7 @@ def _client(program: str, name: str | None) -> Client:
 
 def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall, Host
-    from taskgate.config.clients.gather import gather
-    from taskgate.config.clients.plan_import import CannotImport
-    from taskgate.config.clients.plan_takeover import AlreadyInFront
-    from taskgate.config.clients.plan_wrap import NothingToWrap, plan_wrap
+    from taskgate.config.clients.plans import AlreadyInFront, CannotImport, NothingToWrap, gather, plan_wrap
     from taskgate.config.clients.settings_text import SettingsError
 
     host = Host.here()

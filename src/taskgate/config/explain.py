@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from taskgate.config.durations import spell
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.overrides import FORCE_REQUIRED, NUMBERS
-from taskgate.config.shape import bare, inner, is_section, key_of, variants, words_of
+from taskgate.config.overlays import FORCE_REQUIRED, NUMBERS
+from taskgate.config.tree import bare, inner, is_section, key_of, variants, words_of
 from taskgate.folders import STATE_VARIABLE
 
 _INTRODUCTION = """# Configuration

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
-from taskgate.config.files import read_text
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.governance_forms import gather_governance
-from taskgate.config.overlays import apply_overlay
-from taskgate.config.overrides import apply_overrides
-from taskgate.config.paths import resolve_paths, unreadable
+from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand
+from taskgate.config.paths import read_text, resolve_paths, unreadable
 from taskgate.config.plain_names import plain_name_problems
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.references import check_references
@@ -29,7 +27,6 @@ from taskgate.config.scope_forms import gather_scopes
 from taskgate.config.server_forms import gather_servers
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
-from taskgate.config.variables import Unset, expand
 from taskgate.folders import find_config, state_folder
 
 MAX_FILE_BYTES = 4 << 20

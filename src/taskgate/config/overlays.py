@@ -3,14 +3,30 @@
 Maps are merged key by key; lists and single values replace; an empty value (`key:` or `null`) takes the key away.
 `$TASKGATE_ENV` chooses, else the key `environment`. A name that is not there is an error; a file without
 `environments` ignores the variable.
+
+Settings that the environment may give directly, whatever the file says.
+
+`TASKGATE_TASK_FORCE_REQUIRED` adds to the file's list instead of replacing it: a variable must not quietly loosen a
+safety list.
+
+`${VAR}`, `${VAR:-default}`, `${env:VAR}` and `${ENV:VAR}` in the values of a tree.
+
+`$${` stands for a literal `${`. Keys are never expanded. What an unset variable means is for the caller to say:
+inside one server it takes that server out, anywhere else it is an error. Expanded text is marked as secret, so that
+no message repeats it.
 """
 
 from __future__ import annotations
 
+import operator
+import re
+from collections.abc import Iterable
 from collections.abc import Mapping as Environment
+from dataclasses import dataclass, replace
+from typing import assert_never
 
-from taskgate.config.problems import ConfigError, Mark, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Mapping, Node, Scalar
+from taskgate.config.problems import ConfigError, Mark, Problem, did_you_mean, one_of, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Path, Scalar, Sequence
 
 CHOICE = "TASKGATE_ENV"
 _NOT_IN_AN_OVERLAY = ("schema", "environment", "environments")
@@ -80,3 +96,115 @@ def branch(root: Mapping, key: str) -> Mapping:
     """The map under a key, made when it is missing, so that something can be laid into it."""
     value: Node | None = root.get(key)
     return value if isinstance(value, Mapping) else Mapping({}, root.mark)
+
+
+FORCE_REQUIRED = "TASKGATE_TASK_FORCE_REQUIRED"
+# variable -> (section, key, factor to the key's unit)
+NUMBERS = {
+    "TASKGATE_TASK_DEFAULT_TTL_MS": ("tasks", "default_ttl_ms", 1),
+    "TASKGATE_TASK_MAX_TTL_MS": ("tasks", "max_ttl_ms", 1),
+    "TASKGATE_SYNC_FORWARD_TIMEOUT_SECS": ("tasks", "sync_forward_timeout_ms", 1000),
+    "TASKGATE_TOOLS_FETCH_TIMEOUT_MS": ("limits", "tools_fetch_timeout_ms", 1),
+    "TASKGATE_TOOLS_MAX_PAGES": ("limits", "tools_max_pages", 1),
+}
+
+
+def apply_overrides(root: Mapping, environment: Environment[str, str]) -> tuple[Mapping, list[Problem]]:
+    """The root with the variables laid over it."""
+    problems: list[Problem] = []
+    for variable, (section, key, factor) in NUMBERS.items():
+        text = environment.get(variable, "").strip()
+        if not text:
+            continue
+        mark = Mark(f"${variable}")
+        if not re.fullmatch(r"\d{1,15}", text, re.ASCII) or int(text) == 0:
+            problems.append(problem_at(mark, "", f'"{text[:40]}" is not a whole number above 0', "write digits only"))
+            continue
+        value = Scalar(str(int(text) * factor), mark)
+        root = root.with_value(section, branch(root, section).with_value(key, value, mark))
+    return _with_force_required(root, environment), problems
+
+
+def _with_force_required(root: Mapping, environment: Environment[str, str]) -> Mapping:
+    words = [word.strip() for word in environment.get(FORCE_REQUIRED, "").split(",") if word.strip()]
+    if not words:
+        return root
+    mark = Mark(f"${FORCE_REQUIRED}")
+    governance = branch(root, "governance")
+    known = governance.get("force_required")
+    before = known.items if isinstance(known, Sequence) else (known,) if known is not None else ()
+    merged = Sequence((*before, *(Scalar(word, mark) for word in words)), known.mark if known else mark)
+    return root.with_value("governance", governance.with_value("force_required", merged))
+
+
+MAX_EXPANDED = 1 << 20
+_REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}")
+_NAME = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """A variable that was asked for and is not there, or a reference that cannot be read."""
+
+    variable: str
+    path: Path
+    mark: Mark
+    readable: bool = True
+
+
+def expand(node: Node, environment: Environment[str, str], path: Path = ()) -> tuple[Node, list[Unset]]:
+    """The tree with its variables filled in, and every variable that was missing (left as written)."""
+    missing: list[Unset] = []
+    return _expand(node, environment, path, missing), missing
+
+
+def _expand(node: Node, environment: Environment[str, str], path: Path, missing: list[Unset]) -> Node:
+    match node:
+        case Scalar():
+            return _expand_scalar(node, environment, path, missing)
+        case Sequence():
+            items = tuple([_expand(item, environment, (*path, i), missing) for i, item in enumerate(node.items)])
+            return node if _same(items, node.items) else replace(node, items=items)
+        case Mapping():
+            before = [entry.value for entry in node]
+            after = [_expand(entry.value, environment, (*path, entry.key), missing) for entry in node]
+            if _same(after, before):
+                return node
+            changed = {e.key: Entry(e.key, e.key_mark, value) for e, value in zip(node, after, strict=True)}
+            return replace(node, entries=changed)
+        case _:
+            assert_never(node)
+
+
+def _same(after: Iterable[Node], before: Iterable[Node]) -> bool:
+    """Most branches hold no variable; those are kept instead of copied."""
+    return all(map(operator.is_, after, before))
+
+
+def _expand_scalar(node: Scalar, environment: Environment[str, str], path: Path, missing: list[Unset]) -> Scalar:
+    if node.text is None or "${" not in node.text:
+        return node
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1]:
+            return "${"
+        reference = _NAME.match(found[2])
+        if not reference:
+            missing.append(Unset(found[2], path, node.mark, readable=False))
+            return found[0]
+        name, default = reference[1], reference[2]
+        value = environment.get(name)
+        if default is not None and not value:
+            return default
+        if value is None:
+            missing.append(Unset(name, path, node.mark))
+            return found[0]
+        return value
+
+    text = _REFERENCE.sub(fill, node.text)
+    if len(text) > MAX_EXPANDED:
+        missing.append(
+            Unset(f"(the expanded text is longer than {MAX_EXPANDED} characters)", path, node.mark, readable=False)
+        )
+        return node
+    return replace(node, text=text, secret=text != node.text)

@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
-from taskgate.config.files import read_text
+from taskgate.config.overlays import Unset, expand
+from taskgate.config.paths import read_text
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.server_forms import in_our_form
 from taskgate.config.servers import Server
 from taskgate.config.tree import Entry, Mapping, Sequence
 from taskgate.config.validation import validated
-from taskgate.config.variables import Unset, expand
 from taskgate.config.words import server_id_fault
 
 MAX_RECORD_BYTES = 256 << 10

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from taskgate.config.durations import spell
 from taskgate.config.problems import Problem, did_you_mean, one_of, problem_at
-from taskgate.config.shape import keys_at, meaning_at
-from taskgate.config.tree import Mapping, Node, Path, Scalar, Sequence, at, key_name
+from taskgate.config.tree import Mapping, Node, Path, Scalar, Sequence, at, key_name, keys_at, meaning_at
 
 Kind = TypeVar("Kind", bound=BaseModel)
 

@@ -21,8 +21,7 @@ from taskgate.core.sampling.read_request import (
     ToolResult,
     ToolUse,
 )
-from taskgate.providers.account import Account
-from taskgate.providers.exchange import post_json, unusable
+from taskgate.providers.exchange import Account, post_json, unusable
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"

@@ -1,4 +1,6 @@
-"""One HTTP exchange with a vendor: bounded in time and size, and every failure in our own words.
+"""What an account with any vendor is: its models, what they cost, and where and with which key they are asked.
+
+One HTTP exchange with a vendor: bounded in time and size, and every failure in our own words.
 
 A vendor's message may quote prompts or keys, so it is never passed on; only the status and the kind of error count. No
 retries: whether to try again is for whoever asked. A connection that broke after the request had left may have cost
@@ -9,13 +11,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 import msgspec
 
 from taskgate.core.errors import Executed
-from taskgate.core.sampling.read_request import SamplingError, SamplingProblem
+from taskgate.core.sampling.choose_model import Estimate, Model, estimate
+from taskgate.core.sampling.read_request import SamplingError, SamplingProblem, SamplingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account. The HTTP client is shared and belongs to whoever made it."""
+
+    name: str
+    models: tuple[Model, ...]
+    client: httpx2.AsyncClient = field(repr=False)
+    key: str = field(repr=False)
+    base_url: str
+    timeout_s: float = 60.0
+
+    def available_models(self) -> tuple[Model, ...]:
+        return self.models
+
+    def estimate_cost(self, request: SamplingRequest, model: Model) -> Estimate:
+        return estimate(request, model)
+
+    async def close(self) -> None:
+        """Nothing of its own is open."""
+
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)

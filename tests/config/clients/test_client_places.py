@@ -10,8 +10,8 @@ import pytest
 
 from taskgate.config import load_text
 from taskgate.config.clients.client import CannotInstall, Gateway, Host, is_gateway
-from taskgate.config.clients.gather import gather
 from taskgate.config.clients.known import CLIENTS, UnknownClient, client_named, client_of_program
+from taskgate.config.clients.plans import gather
 
 HOME, WORK = Path("/home/me"), Path("/work")
 

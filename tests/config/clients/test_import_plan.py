@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config import load_text
-from taskgate.config.clients.gather import Found
-from taskgate.config.clients.plan_import import CannotImport, plan_import
+from taskgate.config.clients.plans import CannotImport, Found, plan_import
 
 
 def _found(name: str, client: str = "cursor", **server: Any) -> Found:
@@ -93,7 +92,7 @@ TEXT = st.text(
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.dictionaries(TEXT.filter(bool), TEXT, max_size=3))
 def test_any_text_survives_the_writing(command: str, args: list[str], env: dict[str, str]) -> None:
-    from taskgate.config.clients.plan_import import as_texts
+    from taskgate.config.clients.plans import as_texts
 
     found = _found("s", command=f"c{command}", args=args, env=env)
     try:

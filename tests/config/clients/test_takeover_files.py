@@ -10,7 +10,7 @@ import pytest
 
 from taskgate.config.clients.client import Gateway, Host
 from taskgate.config.clients.known import CLIENTS
-from taskgate.config.clients.plan_takeover import AlreadyInFront, FileChange, plan_takeover
+from taskgate.config.clients.plans import AlreadyInFront, FileChange, plan_takeover
 from taskgate.config.clients.takeover import AlreadyWrapped, Takeover, keep_record, recover, restore_file, undo
 
 GATEWAY = Gateway(("/bin/taskgate", "stdio"))

@@ -1,11 +1,19 @@
 """What is known about one MCP client: where its settings are, how it writes a server, how it would write the gateway.
 
 Values only; each client's own module fills them in.
+
+One server as a client wrote it -> the keys of our own `servers`.
+
+Only what concerns the server is taken over: how to reach it, whether it is switched on, which tools are hidden. What
+concerns the client (auto-approval, icons, time-outs of its own) stays behind.
+
+The command by which a client starts this very installation of the gateway.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -104,3 +112,116 @@ def is_gateway(name: str, server: Entry) -> bool:
     programs = {Path(str(word)).name.removesuffix(".exe") for word in words}
     starts_us = "stdio" in words and "taskgate" in programs
     return starts_us or (name == GATEWAY_NAME and "url" in server)
+
+
+_HTTP_TYPES = {"http", "streamable-http", "streamablehttp", "streamable_http", "remote"}
+
+
+def read_usual(entry: Entry) -> Entry:
+    """The shape that most clients share: command, args, env, or an address with headers."""
+    server: Entry = {}
+    command = entry.get("command")
+    if isinstance(command, list) and command:
+        server["command"], rest = str(command[0]), [str(word) for word in command[1:]]
+    else:
+        rest = []
+        if isinstance(command, str) and command:
+            server["command"] = command
+    args = [*rest, *(str(word) for word in entry.get("args") or ())]
+    if args:
+        server["args"] = args
+    for ours, theirs in (("env", ("env", "environment")), ("headers", ("headers", "http_headers"))):
+        values: dict[Any, Any] = next((entry[key] for key in theirs if isinstance(entry.get(key), dict)), {})
+        if values:
+            server[ours] = {str(key): _text(value) for key, value in values.items() if value is not None}
+    url = next((entry[key] for key in ("url", "serverUrl", "httpUrl") if isinstance(entry.get(key), str)), None)
+    if url and "command" not in server:
+        server["url"] = url
+    if isinstance(entry.get("cwd"), str):
+        server["cwd"] = entry["cwd"]
+    return {**server, **_transport(entry, server), **_switch(entry), **_tool_lists(entry)}
+
+
+def why_it_stays(entry: Entry) -> str | None:
+    """Why a server must stay with its client, because only the client can do what its entry says; None if it can move."""
+    if entry.get("source") == "extension":
+        return "is started by an extension of the client"
+    if "envFile" in entry:
+        return "reads its variables from a file (envFile)"
+    if _asks_for_input(entry):
+        return "asks its user for values (${input:...})"
+    if any(isinstance(entry.get(key), dict) and entry[key] for key in ("oauth", "auth")):
+        return "is logged in to by the client (OAuth)"
+    if not any(entry.get(key) for key in ("command", "url", "serverUrl", "httpUrl")):
+        return "has neither a command nor an address"
+    return None
+
+
+def _asks_for_input(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_asks_for_input(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_asks_for_input(item) for item in value)
+    return isinstance(value, str) and "${input:" in value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _transport(entry: Entry, server: Entry) -> Entry:
+    word = str(entry.get("type") or entry.get("transport") or "").lower()
+    if "url" in server and word == "sse":
+        return {"transport": "sse"}
+    if "url" in server and word in _HTTP_TYPES - {"remote"}:
+        return {"transport": "http"}
+    return {}
+
+
+def _switch(entry: Entry) -> Entry:
+    off = entry.get("disabled") is True or entry.get("enabled") is False
+    return {"enabled": False} if off else {}
+
+
+def _tool_lists(entry: Entry) -> Entry:
+    shown = next((entry[key] for key in ("includeTools", "enabled_tools") if isinstance(entry.get(key), list)), None)
+    hidden = next(
+        (entry[k] for k in ("excludeTools", "disabledTools", "disabled_tools") if isinstance(entry.get(k), list)), None
+    )
+    if shown:
+        return {"expose": {"mode": "allowlist", "tools": [str(tool) for tool in shown if tool not in (hidden or ())]}}
+    if hidden:
+        return {"expose": {"mode": "blocklist", "tools": [str(tool) for tool in hidden]}}
+    return {}
+
+
+def in_our_variables(value: Any, variables: Variables) -> Any:
+    """The same value with variables written our way, and literal `${` protected where the client has no variables."""
+    if isinstance(value, dict):
+        return {key: in_our_variables(item, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [in_our_variables(item, variables) for item in value]
+    if not isinstance(value, str) or variables is Variables.OURS:
+        return value
+    protected = value.replace("${", "$${")
+    if variables is Variables.BRACES:
+        return re.sub(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}", r"${\1}", protected)
+    return protected
+
+
+def with_absolute_cwd(server: Entry, base: Path) -> Entry:
+    """A relative working directory means the client's folder, not ours."""
+    cwd = server.get("cwd")
+    if not isinstance(cwd, str) or cwd.startswith(("/", "~", "$")):
+        return server
+    return {**server, "cwd": str(base / cwd)}
+
+
+def gateway_command(config: Path | None, scope: str | None = None) -> tuple[str, ...]:
+    """`taskgate stdio -c FILE`, with absolute paths: clients start programs from folders of their own."""
+    script = Path(sys.executable).with_name("taskgate")
+    program = (str(script),) if script.exists() else (sys.executable, "-m", "taskgate")
+    file = ("-c", str(config.absolute())) if config else ()
+    return (*program, "stdio", *file, *(("--scope", scope) if scope else ()))

@@ -1,20 +1,208 @@
-"""The clients we know, in the order they are offered."""
+"""The clients we know, in the order they are offered: where each keeps its settings, how it writes a server and the gateway."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from taskgate.config.clients.claude_code import CLAUDE_CODE
-from taskgate.config.clients.claude_desktop import CLAUDE_DESKTOP
-from taskgate.config.clients.client import Client
-from taskgate.config.clients.cline import CLINE
-from taskgate.config.clients.codex import CODEX
-from taskgate.config.clients.cursor import CURSOR
-from taskgate.config.clients.opencode import OPENCODE
-from taskgate.config.clients.vscode import VSCODE
-from taskgate.config.clients.windsurf import WINDSURF
-from taskgate.config.clients.zed import ZED
+from taskgate.config.clients.client import (
+    CannotInstall,
+    Client,
+    Entry,
+    Format,
+    Gateway,
+    Host,
+    Place,
+    Pointer,
+    Variables,
+    in_our_variables,
+    read_usual,
+    usual_entry,
+)
+from taskgate.config.json_text import JsonTextError, scan
 from taskgate.config.problems import did_you_mean
+
+
+def _claude_code_places(host: Host) -> list[Place]:
+    folder = host.environment.get("CLAUDE_CONFIG_DIR")
+    state = (host.home if not folder else host.folder / folder) / ".claude.json"
+    return [
+        Place(state, ("mcpServers",), main=True),
+        Place(state, ("projects", str(host.folder), "mcpServers")),
+        Place(host.folder / ".mcp.json", ("mcpServers",)),
+    ]
+
+
+def _claude_code_write(gateway: Gateway) -> dict[str, object]:
+    return usual_entry(gateway, stdio_type="stdio", http_type="http")
+
+
+CLAUDE_CODE = Client("claude-code", "Claude Code", ("claude",), _claude_code_places, read_usual, _claude_code_write)
+
+
+def _claude_desktop_places(host: Host) -> list[Place]:
+    return [Place(host.settings() / "Claude" / "claude_desktop_config.json", ("mcpServers",), main=True)]
+
+
+def _claude_desktop_write(gateway: Gateway) -> dict[str, object]:
+    if gateway.url:
+        raise CannotInstall("Claude Desktop's file starts programs only; install without --url")
+    return usual_entry(gateway)
+
+
+CLAUDE_DESKTOP = Client(
+    "claude-desktop",
+    "Claude Desktop",
+    ("claude-desktop",),
+    _claude_desktop_places,
+    read_usual,
+    _claude_desktop_write,
+    Variables.NONE,
+)
+
+
+def _cursor_places(host: Host) -> list[Place]:
+    return [
+        Place(host.home / ".cursor" / "mcp.json", ("mcpServers",), main=True),
+        Place(host.folder / ".cursor" / "mcp.json", ("mcpServers",)),
+    ]
+
+
+CURSOR = Client("cursor", "Cursor", ("cursor", "cursor-agent"), _cursor_places, read_usual, usual_entry)
+
+
+def _vscode_places(host: Host) -> list[Place]:
+    return [
+        Place(host.settings() / "Code" / "User" / "mcp.json", ("servers",), main=True),
+        Place(host.folder / ".vscode" / "mcp.json", ("servers",)),
+    ]
+
+
+def _vscode_write(gateway: Gateway) -> dict[str, object]:
+    return usual_entry(gateway, stdio_type="stdio", http_type="http")
+
+
+VSCODE = Client("vscode", "VS Code", ("code", "code-insiders"), _vscode_places, read_usual, _vscode_write)
+
+
+def _codex_places(host: Host) -> list[Place]:
+    home = Path(host.environment.get("CODEX_HOME") or host.home / ".codex")
+    return [
+        Place(home / "config.toml", ("mcp_servers",), Format.TOML, main=True),
+        Place(host.folder / ".codex" / "config.toml", ("mcp_servers",), Format.TOML),
+    ]
+
+
+def _codex_read(entry: Entry) -> Entry:
+    """Codex has no variables in values; it names them in keys of their own."""
+    server: Entry = in_our_variables(read_usual(entry), Variables.NONE)
+    headers = dict(server.get("headers") or {})
+    if isinstance(token := entry.get("bearer_token_env_var"), str):
+        headers["Authorization"] = f"Bearer ${{{token}}}"
+    for name, variable in (entry.get("env_http_headers") or {}).items():
+        headers[str(name)] = f"${{{variable}}}"
+    env = dict(server.get("env") or {})
+    for variable in entry.get("env_vars") or ():
+        if isinstance(variable, str):
+            env.setdefault(variable, f"${{{variable}}}")
+    return {**server, **({"headers": headers} if headers else {}), **({"env": env} if env else {})}
+
+
+CODEX = Client("codex", "Codex", ("codex",), _codex_places, _codex_read, usual_entry)
+
+
+def _zed_places(host: Host) -> list[Place]:
+    folder = host.settings() / "Zed" if host.platform == "win32" else host.home / ".config" / "zed"
+    if host.platform not in ("win32", "darwin"):
+        folder = host.settings() / "zed"
+    return [
+        Place(folder / "settings.json", ("context_servers",), main=True),
+        Place(host.folder / ".zed" / "settings.json", ("context_servers",)),
+    ]
+
+
+def _zed_read(entry: Entry) -> Entry:
+    command = entry.get("command")
+    if isinstance(command, dict):
+        entry = {**entry, **command, "command": command.get("path")}
+    return read_usual(entry)
+
+
+def _zed_write(gateway: Gateway) -> Entry:
+    return usual_entry(gateway) if gateway.url else {"source": "custom", **usual_entry(gateway), "env": {}}
+
+
+ZED = Client("zed", "Zed", ("zed", "zeditor"), _zed_places, _zed_read, _zed_write, Variables.NONE)
+
+
+def _windsurf_places(host: Host) -> list[Place]:
+    return [Place(host.home / ".codeium" / "windsurf" / "mcp_config.json", ("mcpServers",), main=True)]
+
+
+def _windsurf_write(gateway: Gateway) -> Entry:
+    return {"serverUrl": gateway.url} if gateway.url else usual_entry(gateway)
+
+
+WINDSURF = Client("windsurf", "Windsurf", ("windsurf",), _windsurf_places, read_usual, _windsurf_write)
+
+
+def _opencode_places(host: Host) -> list[Place]:
+    home = Path(host.environment.get("XDG_CONFIG_HOME") or host.home / ".config") / "opencode"
+    user, project = _opencode_file(home), _opencode_file(host.folder)
+    return [Place(user, _opencode_pointer(user), main=True), Place(project, _opencode_pointer(project))]
+
+
+def _opencode_file(folder: Path) -> Path:
+    with_comments = folder / "opencode.jsonc"
+    return with_comments if with_comments.exists() else folder / "opencode.json"
+
+
+def _opencode_pointer(path: Path) -> Pointer:
+    try:
+        root = scan(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, JsonTextError):
+        return ("mcp",)
+    mcp = root.member("mcp")
+    servers = mcp.value.member("servers") if mcp else None
+    newer = servers is not None and servers.value.members is not None and servers.value.member("type") is None
+    return ("mcp", "servers") if newer else ("mcp",)
+
+
+def _opencode_write(gateway: Gateway) -> Entry:
+    if gateway.url:
+        return {"type": "remote", "url": gateway.url}
+    return {"type": "local", "command": list(gateway.command)}
+
+
+OPENCODE = Client(
+    "opencode", "opencode", ("opencode",), _opencode_places, read_usual, _opencode_write, Variables.BRACES
+)
+
+
+_FILE = "cline_mcp_settings.json"
+
+
+def _cline_places(host: Host) -> list[Place]:
+    storage = host.settings() / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev" / "settings" / _FILE
+    named = host.environment.get("CLINE_MCP_SETTINGS_PATH")
+    program = Path(named) if named else host.home / ".cline" / "data" / "settings" / _FILE
+    main = program if named or program.exists() or not storage.exists() else storage
+    return [Place(path, ("mcpServers",), main=path == main) for path in (program, storage)]
+
+
+def _cline_read(entry: Entry) -> Entry:
+    """An address without a type is the old transport there."""
+    server = read_usual(entry)
+    if "url" in server and not entry.get("type"):
+        server["transport"] = "sse"
+    return server
+
+
+def _cline_write(gateway: Gateway) -> Entry:
+    return usual_entry(gateway, http_type="streamableHttp")
+
+
+CLINE = Client("cline", "Cline", ("cline",), _cline_places, _cline_read, _cline_write)
+
 
 CLIENTS = {
     client.name: client

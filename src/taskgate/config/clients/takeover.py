@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from taskgate.config.clients.client import Format, Place
-from taskgate.config.clients.gather import read_settings
-from taskgate.config.clients.plan_takeover import FileChange
+from taskgate.config.clients.plans import FileChange, read_settings
 from taskgate.config.clients.settings_text import SettingsError, restored
 
 BACKUP_ENDING = ".taskgate-backup"

@@ -1,8 +1,21 @@
-"""What `taskgate.yaml` becomes when a client's servers are taken into it: the new text, and what was done with each
+"""Every server that the clients on this machine already use, in our own form.
+
+Reads settings files and nothing else. The gateway's own entry is passed over, so that importing twice cannot make a
+loop.
+
+What `taskgate.yaml` becomes when a client's servers are taken into it: the new text, and what was done with each
 server.
 
 Pure. Comments and order of the file stay; new servers come first under `servers:`. The result is read back before it
 is offered, so a plan that would not load is never shown.
+
+Which files change, and how, when the gateway is put in front of a client's servers. Pure apart from reading the
+files.
+
+Everything that must change so that an agent, started now, meets the gateway instead of its own servers.
+
+The agent's servers go into a temporary configuration: a copy of the user's own file with them added, beside it so
+that relative paths stay right, or a file of its own when there is none.
 """
 
 from __future__ import annotations
@@ -10,17 +23,97 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from taskgate.config.clients.client import Entry
-from taskgate.config.clients.gather import Found
+from taskgate.config.clients.client import (
+    GATEWAY_NAME,
+    Client,
+    Entry,
+    Gateway,
+    Host,
+    Place,
+    gateway_command,
+    in_our_variables,
+    is_gateway,
+    why_it_stays,
+    with_absolute_cwd,
+)
+from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
 from taskgate.config.document import read_document
+from taskgate.config.paths import read_bytes
 from taskgate.config.problems import ConfigError
 from taskgate.config.server_forms import gather_servers, slug
 from taskgate.config.tree import plain
+
+MAX_SETTINGS_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One server of one client."""
+
+    name: str
+    server: Entry
+    client: str
+    path: Path
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was found, what was looked at, and what could not be used."""
+
+    found: list[Found] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def gather(clients: Iterable[Client], host: Host) -> Gathered:
+    """The servers of these clients."""
+    result = Gathered()
+    for client in clients:
+        for place in client.places(host):
+            if place.path.exists():
+                _gather_place(client, place, host, result)
+    return result
+
+
+def read_settings(path: Path) -> str:
+    """A settings file's text, exactly as it is, byte order mark and line ends included; an absent file is empty."""
+    if not path.exists():
+        return ""
+    try:
+        return read_bytes(path, MAX_SETTINGS_BYTES).decode("utf-8")
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+    except UnicodeDecodeError:
+        raise SettingsError("not UTF-8 text") from None
+
+
+def _gather_place(client: Client, place: Place, host: Host, result: Gathered) -> None:
+    if place.path not in result.files:
+        result.files.append(place.path)
+    try:
+        entries = servers_in(read_settings(place.path), place)
+    except SettingsError as error:
+        result.notes.append(f"{place.path}: {error}")
+        return
+    for name, entry in entries.items():
+        server = client.read(in_our_variables(entry, client.variables))
+        if is_gateway(name, server):
+            continue
+        why = why_it_stays(entry)
+        if why is None and "command" not in server and "url" not in server:
+            why = "has neither a command nor an address"
+        if why is not None:
+            result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and does not pass the gateway')
+            continue
+        result.found.append(Found(name, with_absolute_cwd(server, host.folder), client.name, place.path))
+
 
 _HEADER = "schema: 1\n"
 _SECRET_KEYS = ("env", "headers")
@@ -153,3 +246,67 @@ def _flow(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z/][A-Za-z0-9_./-]*", value):
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+class AlreadyInFront(Exception):
+    """The gateway's entry is in the client's settings already."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One settings file before and after; `existed` tells an empty file from none."""
+
+    path: Path
+    before: str
+    after: str
+    existed: bool
+    places: tuple[Place, ...]
+
+
+def plan_takeover(client: Client, host: Host, gateway: Gateway) -> list[FileChange]:
+    """The changes that leave the client with the gateway, and with the servers that only the client itself can start."""
+    changes: dict[Path, FileChange] = {}
+    for place in client.places(host):
+        known = changes.get(place.path)
+        before = known.before if known else read_settings(place.path)
+        text = known.after if known else before
+        servers = _servers(text, place)
+        if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
+            raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
+        kept = {name: entry for name, entry in servers.items() if why_it_stays(entry) is not None}
+        if place.main:
+            text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway), **kept})
+        elif len(kept) < len(servers):
+            text = with_servers(text, place, kept)
+        else:
+            continue
+        places = (*(known.places if known else ()), place)
+        changes[place.path] = FileChange(place.path, before, text, place.path.exists(), places)
+    return list(changes.values())
+
+
+def _servers(text: str, place: Place) -> dict[str, dict[str, object]]:
+    try:
+        return servers_in(text, place)
+    except SettingsError as error:
+        raise SettingsError(f"{place.path}: {error}") from None
+
+
+class NothingToWrap(Exception):
+    """There is no server to put the gateway in front of."""
+
+
+def plan_wrap(client: Client, host: Host, config: Path | None, folder: Path) -> list[FileChange]:
+    """The changes for one run of an agent; `folder` takes the temporary configuration when the user has none."""
+    gathered = gather([client], host)
+    before = read_settings(config) if config else ""
+    plan = plan_import(gathered.found, before, str(config or "taskgate.yaml"))
+    temporary = (config.absolute().parent if config else folder) / f".taskgate-wrap-{client.name}.yaml"
+    changes = plan_takeover(client, host, Gateway(gateway_command(temporary if plan.added else config)))
+    if plan.added:
+        return [FileChange(temporary, "", plan.after, False, ()), *changes]
+    if config is None:
+        raise NothingToWrap(
+            f"{client.title} has no servers, and there is no taskgate.yaml; add a server to one of them"
+        )
+    return changes
