@@ -26,12 +26,12 @@ from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import TaskgateError
-from taskgate.dashboard.ended_sessions import FILE as ENDED_SESSIONS
-from taskgate.dashboard.ended_sessions import EndedSessions
+from taskgate.dashboard.login import FILE as ENDED_SESSIONS
+from taskgate.dashboard.login import EndedSessions
 from taskgate.dashboard.site import Dashboard
+from taskgate.doors.http.arrival import OpenConnections
 from taskgate.doors.http.connection import Connection, drop_slow
 from taskgate.doors.http.mcp_door import McpDoor
-from taskgate.doors.http.open_connections import OpenConnections
 from taskgate.doors.http.site import Site
 from taskgate.doors.identity import holder_at
 from taskgate.doors.operator import passphrase_fits

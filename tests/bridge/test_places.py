@@ -16,7 +16,7 @@ from taskgate.assembly.build import server_specs
 from taskgate.assembly.places import Places
 from taskgate.config.load import load
 from taskgate.core.errors import UpstreamError
-from taskgate.upstreams.standing import Standing
+from taskgate.upstreams.spec import Standing
 
 pytestmark = pytest.mark.timeout(300)
 WHERE = {"command": sys.executable, "args": [str(Path(__file__).with_name("where_server.py"))]}

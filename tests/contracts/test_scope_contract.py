@@ -5,7 +5,7 @@ from __future__ import annotations
 from store_under_test import START, StoreUnderTest
 
 from taskgate.core.audit import AuditEntry
-from taskgate.ports.scope_store import KeptScope
+from taskgate.ports.store import KeptScope
 
 ONE = KeptScope("tmp-1", START + 5, b"{}")
 TWO = KeptScope("tmp-2", START + 9, b"\x00\xff not text")

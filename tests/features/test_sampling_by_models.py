@@ -21,7 +21,7 @@ from taskgate.assembly.plan import build_plan
 from taskgate.config.load import load_text
 from taskgate.core.sampling.choose_model import Model
 from taskgate.core.sampling.read_request import SamplingRequest, read_request
-from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.questions.ask_models import MAX_SHOWN, Models, _question_text
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]

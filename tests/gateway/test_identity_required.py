@@ -17,7 +17,7 @@ from taskgate.assembly.build import open_house
 from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
-from taskgate.doors.http.guard import Guard, arrived_on_loopback
+from taskgate.doors.http.arrival import Guard, arrived_on_loopback
 from taskgate.doors.identity import TokenNeeded
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import NoSide

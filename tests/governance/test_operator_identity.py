@@ -12,8 +12,7 @@ import pytest
 from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard import login as sessions
-from taskgate.dashboard.ended_sessions import EndedSessions
-from taskgate.dashboard.login import Login, Passphrase
+from taskgate.dashboard.login import EndedSessions, Login, Passphrase
 from taskgate.doors.identity import Doorkeeper, Token, holder_at, operator_identity, token_digest
 from taskgate.doors.operator import (
     house_secret,

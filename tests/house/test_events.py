@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError, dataclass
 import pytest
 
 from taskgate.gateway.events import events
-from taskgate.gateway.events.hub import Event, EventHub
-from taskgate.gateway.plan.live import Live
+from taskgate.gateway.events.events import Event, EventHub
+from taskgate.gateway.plan.plan import Live
 from taskgate.telemetry.logs import log
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from taskgate.core.errors import UpstreamError
 from taskgate.upstreams import health
-from taskgate.upstreams.backoff import Backoff
-from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
+from taskgate.upstreams.backoff import LEFT_ALONE_S, Backoff, CrashLoop
 from taskgate.upstreams.health import HealthWatch
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core.audit import Row, export_line
-from taskgate.ports.audit_log import AuditLog
+from taskgate.ports.store import AuditLog
 from taskgate.store.audit_anchor import AuditAnchor, BadAnchor, Mark, Marks
 from taskgate.telemetry.logs import log
 

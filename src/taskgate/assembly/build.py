@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
+from taskgate.assembly.features import build_tracing
 from taskgate.assembly.identity import build_doorkeeper, build_verifier
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.stores import check_store, claimed_store_path, store_path
-from taskgate.assembly.tracing import build_tracing
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
@@ -28,8 +28,7 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import generation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
-from taskgate.doors.http.arrival import Arrivals
-from taskgate.doors.http.guard import Guard
+from taskgate.doors.http.arrival import Arrivals, Guard
 from taskgate.doors.identity import Doorkeeper
 from taskgate.doors.local import local_principal
 from taskgate.doors.operator import house_secret, operator_token, stored_passphrase

@@ -18,7 +18,7 @@ from taskgate.dashboard.scopes_api import ScopesApi
 from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.governance.ruling import GrantWish
+from taskgate.gateway.governance.standing_grants import GrantWish
 from taskgate.ports.approval_channel import CallbackChannel
 
 VERSION: Final = "v1"

@@ -25,7 +25,7 @@ from taskgate.dashboard.login import Login
 from taskgate.dashboard.rows import grant_row, vote_row
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.governance.ruling import GrantWish
+from taskgate.gateway.governance.standing_grants import GrantWish
 
 HERE: Final = Path(__file__).parent
 FIRST_LOOK: Final = 20_000

@@ -17,9 +17,8 @@ from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard.api import Api
-from taskgate.dashboard.ended_sessions import EndedSessions
 from taskgate.dashboard.inbox import Inbox
-from taskgate.dashboard.login import Fits, Login, Passphrase
+from taskgate.dashboard.login import EndedSessions, Fits, Login, Passphrase
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,

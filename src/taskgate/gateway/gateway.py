@@ -22,23 +22,20 @@ from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.context import Context
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.method_tables import no_such_method
-from taskgate.gateway.methods.caller_notifications import notified
 from taskgate.gateway.methods.handshake import initialize_result
+from taskgate.gateway.methods.notifications import UpstreamNotifications, notified
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Limits, Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.plan.scope_record import facts_of, scope_hint
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
@@ -47,8 +44,7 @@ from taskgate.gateway.questions.server_elicitations import ServerElicitations
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import answer_traced
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.gateway.requests.admission import Admission
-from taskgate.gateway.requests.budgets import CHARGED
+from taskgate.gateway.requests.admission import CHARGED, Admission
 from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session

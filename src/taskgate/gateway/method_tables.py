@@ -11,10 +11,10 @@ from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.find_tool import unknown_tool
 from taskgate.gateway.calls.read_things import get_prompt, read_resource
-from taskgate.gateway.methods.caller_notifications import links_of
 from taskgate.gateway.methods.complete import complete
 from taskgate.gateway.methods.handshake import discover_result
 from taskgate.gateway.methods.list_catalog import list_catalog
+from taskgate.gateway.methods.notifications import links_of
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.own_tools.own_resources import read_own_resource
 from taskgate.gateway.own_tools.table import TOOLS, call_own_tool, own_tool

@@ -7,19 +7,16 @@ from dataclasses import dataclass, replace
 
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.events import ScopesChanged, TemporaryScopesChanged
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub, ScopesChanged, TemporaryScopesChanged
 from taskgate.gateway.governance.annotations import Annotations
+from taskgate.gateway.governance.approvals import warn_of_loose_ends
 from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.governance.unsafe_config_warnings import warn_of_loose_ends
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan.dynamic_servers import DynamicServers
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.plan.scope_record import ScopeRecord
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.requests.admission import Admission
-from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.admission import Admission, Budgets
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Upstream
 

@@ -14,13 +14,13 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.tool_facts import ToolFacts
-from taskgate.gateway.catalog.catalog_memory import CatalogMemory
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
 from taskgate.gateway.catalog.completions import Completions
 from taskgate.gateway.catalog.handed_out import HandedOut
+from taskgate.gateway.catalog.offer import CatalogMemory
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
@@ -35,15 +35,13 @@ from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.governance.recheck import PreSendRecheck
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.method_tables import MethodTables
+from taskgate.gateway.methods.notifications import UpstreamNotifications
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.methods.upstream_notifications import UpstreamNotifications
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.plan.dynamic_servers import DynamicServers
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.plan.scope_record import ScopeRecord
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models, shown_to_operator
@@ -54,8 +52,7 @@ from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.gateway.requests.admission import Admission
-from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.admission import Admission, Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import SessionTable
@@ -65,15 +62,13 @@ from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import TaskMethods
 from taskgate.gateway.tasks.promote import PromotionParts
-from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_changes import TaskChanges
-from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
-from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers

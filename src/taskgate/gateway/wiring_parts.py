@@ -11,7 +11,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.handed_out import HandedOut
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
@@ -19,9 +19,7 @@ from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan.dynamic_servers import NewServer
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.plan.scope_record import ScopeRecord
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
@@ -29,16 +27,15 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_inbox import TaskInbox
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream

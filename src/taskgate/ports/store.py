@@ -1,15 +1,97 @@
-"""Everything a durable store offers, in one protocol, for the composition root. Use cases ask for the narrower ones."""
+"""Everything a durable store offers, in one protocol, for the composition root. Use cases ask for the narrower ones.
+
+The append-only, hash-chained record of what was asked, decided and done. The chain itself is `core.audit`.
+
+Changes of tasks and approvals append their row in their own transaction. `record` is for facts that have no such
+change, above all plain calls that passed through: they ride along with the next commit, because a plain call must
+not wait for the disk.
+
+The last known lists of every server, so that a gateway that starts has something to show before any server answers.
+
+A catalog is a copy: it may be lost without harm, and it says how old it is. What its body means is the gateway's business.
+
+The scopes that were handed over at run time, so that they outlive a restart of the gateway until their time is over.
+
+What a body means is the gateway's business. A change and the audit row that proves it are written together.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
+from taskgate.core.audit import AuditEntry, Row
 from taskgate.ports.approval_store import ApprovalStore
-from taskgate.ports.audit_log import AuditLog
-from taskgate.ports.catalog_store import CatalogStore
 from taskgate.ports.event_outbox import EventOutbox
-from taskgate.ports.scope_store import ScopeStore
 from taskgate.ports.task_store import TaskStore
+
+
+class AuditLog(Protocol):
+    def record(self, entry: AuditEntry) -> None:
+        """Append soon. `at_ms` 0 is replaced by the store's time."""
+        ...
+
+    async def record_now(self, entry: AuditEntry) -> None:
+        """Append and return when it is durable."""
+        ...
+
+    def audit_head(self) -> tuple[int, str]:
+        """The number and the hash of the last row that is durable; 0 and the chain's beginning if there is none."""
+        ...
+
+    async def forget_audit(self, up_to: int) -> None:
+        """Remove the rows up to this number, which is not the last."""
+        ...
+
+    async def audit_rows(self, after: int = 0, limit: int = 1_000) -> tuple[Row, ...]: ...
+
+
+class KeptCatalog(msgspec.Struct, frozen=True):
+    """`fingerprint` tells which configuration of the server it belongs to, `listed_ms` when the server was last asked."""
+
+    server: str
+    fingerprint: str
+    listed_ms: int
+    body: bytes
+
+
+class CatalogStore(Protocol):
+    def keep_catalog(self, catalog: KeptCatalog) -> None:
+        """Write soon, in place of what was kept for that server before."""
+        ...
+
+    def catalog_confirmed(self, server: str, listed_ms: int) -> None:
+        """The server was asked again and offers the same: only the age changes. Written soon."""
+        ...
+
+    async def kept_catalogs(self) -> tuple[KeptCatalog, ...]: ...
+
+    def forget_catalog(self, server: str) -> None:
+        """Soon."""
+        ...
+
+
+class KeptScope(msgspec.Struct, frozen=True):
+    """`expires_ms` is wall-clock time."""
+
+    name: str
+    expires_ms: int
+    body: bytes
+
+
+class ScopeStore(Protocol):
+    async def keep_scope(self, scope: KeptScope, entry: AuditEntry) -> None:
+        """Returns when it is on the disk. A name is kept once."""
+        ...
+
+    async def forget_scope(self, name: str, entry: AuditEntry) -> None:
+        """Returns when it is off the disk."""
+        ...
+
+    async def kept_scopes(self) -> tuple[KeptScope, ...]:
+        """All of them, also those whose time is over."""
+        ...
 
 
 class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, Protocol):

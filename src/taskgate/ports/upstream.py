@@ -19,7 +19,7 @@ from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.evidence import Evidence, Moment, judge
 from taskgate.core.generations import Generation
-from taskgate.core.questions import Answer, Question, with_inbox, with_models
+from taskgate.core.questions import Answer, Question, not_supported, with_inbox, with_models
 from taskgate.core.wire import Members, Raw
 
 
@@ -94,6 +94,21 @@ class UpstreamCall(msgspec.Struct, frozen=True):
     def with_params(self, params: Members) -> UpstreamCall:
         """The same call in its next round, or under a trace."""
         return msgspec.structs.replace(self, params=params)
+
+
+def own_call(
+    method: str, params: Members, profile: ClientProfile, timeout_s: float, *, name: str = ""
+) -> UpstreamCall:
+    """What the gateway asks for itself: nobody hears what comes meanwhile, and questions are refused."""
+    return UpstreamCall(method, params, profile, timeout_s, _ignore, _refuse, name=name)
+
+
+def _ignore(_method: str, _params: Raw | None) -> None:
+    return None
+
+
+async def _refuse(question: Question) -> Answer:
+    return not_supported(question.method)
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -34,6 +34,38 @@ class Patient(Protocol):
         ...
 
 
+class SessionLink(Protocol):
+    """A link that speaks in sessions."""
+
+    @property
+    def server(self) -> str: ...
+
+    @property
+    def session_id(self) -> str | None: ...
+
+    async def new_session_after(self, lost: str | None) -> None: ...
+
+    async def ping_is_refused(self) -> bool: ...
+
+
+class InSession:
+    """The link as the cures of one message see it: in the session that the message was sent in."""
+
+    __slots__ = ("_link", "_session", "server")
+
+    def __init__(self, link: SessionLink, session: str | None) -> None:
+        self.server = link.server
+        self._link = link
+        self._session = session
+
+    async def new_session(self) -> None:
+        await self._link.new_session_after(self._session)
+        self._session = self._link.session_id
+
+    async def ping_is_refused(self) -> bool:
+        return await self._link.ping_is_refused()
+
+
 async def send_again(
     link: Patient, request: UpstreamCall, failure: CallFailed, send: Callable[[UpstreamCall], Awaitable[Reply]]
 ) -> Reply:

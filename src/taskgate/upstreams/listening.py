@@ -26,6 +26,7 @@ from taskgate.ports.upstream import (
     RelayedError,
     Reply,
     UpstreamCall,
+    own_call,
 )
 from taskgate.upstreams.stateless_link import StatelessLink
 
@@ -205,17 +206,13 @@ class WatchedResources:
 
     async def _say(self, link: Link, method: str, uri: str) -> Reply:
         return await link.request(
-            UpstreamCall(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s, _ignore, _refuse)
+            own_call(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s)
         )
 
     async def close(self) -> None:
         for task in self._again:
             task.cancel()
         await asyncio.gather(*self._again, *(one.close() for one in self._listens.values()), return_exceptions=True)
-
-
-def _ignore(_method: str, _params: Raw | None) -> None:
-    return None
 
 
 async def _refuse(question: Question) -> Answer:

@@ -1,16 +1,30 @@
 """Opening a link to a server: choose the wire and the generation, shake hands where there are hands to shake.
 
-The generation is the caller's where the server speaks it, else the other one (see `spoken`). One process on standard streams
-speaks one generation for as long as it runs, so callers of both generations get a process each.
+The generation is the caller's where the server speaks it, else the other one (see `SpokenGenerations`). One process on standard
+streams speaks one generation for as long as it runs, so callers of both generations get a process each.
+
+Which generation does a server speak? Ask the stateless question first, fall back to the stateful handshake.
+
+A stateless server answers `server/discover`; anything else, or nothing in time, means a handshake (basic/versioning: an unknown
+error to a stateless request is how an older server shows itself). The verdict is kept by the server's owner until it reconnects.
+
+Which generations of the protocol a server speaks, as far as the links opened so far have shown.
+
+Nothing is asked only to find out: a link is tried in its caller's generation, and in the other one if the server does not speak
+that. What was learned saves later links the futile try. Kept by the opener of links, and forgotten when the server was lost,
+because it may come back as another.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from taskgate import clock
+from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.generations import NEWEST_STATELESS, Generation
+from taskgate.core.wire import Message
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec
@@ -20,13 +34,84 @@ from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.old_sse_wire import OldSseWire
-from taskgate.upstreams.probe import discovered
-from taskgate.upstreams.spec import ServerSpec, Transport
-from taskgate.upstreams.spoken import SpokenGenerations
-from taskgate.upstreams.standing import Standing
+from taskgate.upstreams.spec import ServerSpec, Standing, Transport
 from taskgate.upstreams.stateful_link import StatefulLink
-from taskgate.upstreams.stateless_link import StatelessLink
-from taskgate.upstreams.stdio_wire import StdioWire
+from taskgate.upstreams.stateless_link import StatelessLink, description_in
+from taskgate.upstreams.stream_wire import StdioWire
+
+
+async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:
+    """The server's self-description if it is stateless, None if it must be greeted the older way."""
+    try:
+        message = await link.discover(timeout_s)
+        error = bytes(message.raw_error) if message.raw_error is not None else None
+    except HttpRefusal as refusal:
+        message, error = None, refusal.error
+    except UpstreamError as problem:
+        if problem.executed is Executed.NO:
+            raise
+        return None
+    if error is not None and _names_our_revision(error):
+        message = await _once_more(link, timeout_s)
+    return description_in(message) if message is not None else None
+
+
+async def _once_more(link: StatelessLink, timeout_s: float) -> Message | None:
+    try:
+        return await link.discover(timeout_s)
+    except UpstreamError:
+        return None
+
+
+def _names_our_revision(error: bytes) -> bool:
+    """A refusal of our revision that names it as supported is worth one more try (basic/versioning: -32022)."""
+    value = wire.parse_strictly(error)
+    data = value.get("data")
+    supported = data.get("supported") if type(data) is dict else None
+    return value.get("code") == -32022 and type(supported) is list and NEWEST_STATELESS in supported
+
+
+class SpokenGenerations:
+    def __init__(self, pinned: Generation | None) -> None:
+        self._pinned = pinned
+        self._known: dict[Generation, bool] = {}
+        self.towards: dict[Generation, Generation] = {}
+        """The generation in which a caller of the wished one is served, as far as is known."""
+        self._choose()
+
+    def _choose(self) -> None:
+        self.towards = {wished: self._towards(wished) for wished in Generation}
+
+    def _towards(self, wished: Generation) -> Generation:
+        if self._pinned is not None:
+            return self._pinned
+        return wished.other if self._known.get(wished) is False else wished
+
+    def settled(self, wished: Generation) -> bool:
+        """Whether a link for such a caller has been opened before, so that the next one needs no second try."""
+        return self._known.get(self.towards[wished]) is True
+
+    def order(self, wished: Generation) -> tuple[Generation, ...]:
+        """In which generations to try a new link."""
+        first = self.towards[wished]
+        if self._pinned is not None or self._known.get(first.other) is False:
+            return (first,)
+        return (first, first.other)
+
+    def learn(self, spoken: Generation, refused: tuple[Generation, ...] = ()) -> None:
+        """A link was opened in one generation after the server had refused others."""
+        self._known[spoken] = True
+        self._known.update(dict.fromkeys(refused, False))
+        self._choose()
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._choose()
+
+    def known(self) -> tuple[Generation, ...]:
+        """Those in which a link was opened, oldest generation first."""
+        return tuple(generation for generation in Generation if self._known.get(generation))
+
 
 AnyLink = StatefulLink | StatelessLink
 _SLOW_STARTS: Final = 4.0

@@ -32,16 +32,23 @@ from taskgate.ports.upstream import (
     ServerStatus,
     never_sent,
 )
-from taskgate.upstreams.backoff import Backoff
-from taskgate.upstreams.crash_loop import LEFT_ALONE_S, CrashLoop
+from taskgate.upstreams.backoff import LEFT_ALONE_S, Backoff, CrashLoop
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import HealthWatch
 from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.link_keys import COMMON, instances_of, key_in
 from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import AnyLink, Opener
-from taskgate.upstreams.spec import Instances, ServerSpec, Transport
-from taskgate.upstreams.standing import SpecAt, Standing, nowhere_else
+from taskgate.upstreams.spec import (
+    COMMON,
+    Instances,
+    ServerSpec,
+    SpecAt,
+    Standing,
+    Transport,
+    instances_of,
+    key_in,
+    nowhere_else,
+)
 from taskgate.upstreams.stateless_link import StatelessLink
 
 _WAIT_FOR_TURN_S: Final = 30.0

@@ -38,8 +38,9 @@ from taskgate.ports.upstream import (
     Result,
     SendLog,
     UpstreamCall,
+    own_call,
 )
-from taskgate.upstreams.cures import send_again
+from taskgate.upstreams.cures import InSession, send_again
 from taskgate.upstreams.flight import Flight, HandshakeRefused, Wire, broke_protocol, next_number
 from taskgate.upstreams.related_task import related_task, shown_params
 
@@ -145,7 +146,7 @@ class StatefulLink:
         try:
             return await self._request(request)
         except CallFailed as failure:
-            return await send_again(_InSession(self, session), request, failure, self._request)
+            return await send_again(InSession(self, session), request, failure, self._request)
 
     async def _request(self, request: UpstreamCall) -> Reply:
         number = next_number()
@@ -242,7 +243,7 @@ class StatefulLink:
         if "logging" in self.capabilities:
             profile = ClientProfile(self.profile.capabilities)
             await self._request(
-                UpstreamCall("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0, _ignore, _refuse)
+                own_call("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0)
             )
 
     async def resume_session(self, session_id: str) -> None:
@@ -389,29 +390,3 @@ class StatefulLink:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._wire.close()
-
-
-class _InSession:
-    """The link as the cures of one message see it: in the session that the message was sent in."""
-
-    __slots__ = ("_link", "_session", "server")
-
-    def __init__(self, link: StatefulLink, session: str | None) -> None:
-        self.server = link.server
-        self._link = link
-        self._session = session
-
-    async def new_session(self) -> None:
-        await self._link.new_session_after(self._session)
-        self._session = self._link.session_id
-
-    async def ping_is_refused(self) -> bool:
-        return await self._link.ping_is_refused()
-
-
-def _ignore(_method: str, _params: Raw | None) -> None:
-    return None
-
-
-async def _refuse(question: Question) -> Answer:
-    return not_supported(question.method)

@@ -2,6 +2,8 @@
 
 Nothing on such a stream says which request a message belongs to, except the id of a response; so everything else is handed on
 without a flight, and the link decides.
+
+One child process as a wire: a line is a message.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.wire import Kind, Message
+from taskgate.mcp.failures import ChildFailure
+from taskgate.mcp.stdio.child import Child, ChildExit
+from taskgate.mcp.stdio.process import ChildSpec
+from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.upstreams.flight import (
     Flight,
     Receiver,
@@ -145,3 +151,61 @@ class StreamWire:
                 future.set_exception(unreachable(self.server, why, Executed.MAYBE if left else Executed.NO))
         if self._receiver is not None:
             self._receiver.lost(self._lost)
+
+
+STOP_GRACE_S = 2.0
+AROUND_A_RESULT = 64 * 1024
+
+
+class StdioWire(StreamWire):
+    def __init__(self, server: str, intake: Intake) -> None:
+        super().__init__(server, intake)
+        self._child: Child | None = None
+
+    async def start(self, spec: ChildSpec, reaper: Reaper) -> None:
+        try:
+            self._child = await Child.start(
+                spec,
+                on_line=self.received,
+                on_exit=self._exited,
+                on_oversize=lambda line: self.refuse_oversize(line.begin, line.end),
+                reaper=reaper,
+                max_line_bytes=self._intake.max_bytes + AROUND_A_RESULT,
+            )
+        except ChildFailure as failure:
+            raise unreachable(self.server, f"could not be started: {failure.message}") from None
+        self._intake.lines.add(self)
+
+    def adopt(self, max_bytes: int) -> None:
+        if self._child is not None:
+            self._child.longest_line(max_bytes + AROUND_A_RESULT)
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child is not None else None
+
+    def stderr_tail(self) -> list[str]:
+        return self._child.stderr_tail() if self._child is not None else []
+
+    async def _write(self, body: bytes) -> int:
+        if self._child is None:
+            raise unreachable(self.server, "is not running")
+        if b"\n" in body:
+            # A raw newline in JSON can only be white space between tokens; here it would end the message.
+            body = body.replace(b"\r", b" ").replace(b"\n", b" ")
+        try:
+            return self._child.send(body)
+        except ChildFailure as failure:
+            raise unreachable(self.server, f"cannot be written to: {failure.message}") from None
+
+    def _exited(self, ending: ChildExit) -> None:
+        how = f"was ended by signal {-ending.code}" if ending.code < 0 else f"ended with exit code {ending.code}"
+        self.stream_ended(how, ending.lines_handed_over)
+
+    async def close(self) -> None:
+        if self._child is not None:
+            await self._child.stop(STOP_GRACE_S)

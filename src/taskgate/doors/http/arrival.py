@@ -3,16 +3,106 @@
 Behind a proxy that the operator trusts (`listen.trusted_proxies`) the address is the one that the proxy saw, taken from the right
 end of `X-Forwarded-For`: everything further left was written by whoever came before. IPv6 callers own a whole /64, so that is what
 counts as one address.
+
+How many connections are open, in all and from one address, so that no peer takes the places of all others.
+
+Host and Origin checks: a web page must not be able to talk to a gateway on loopback through someone's browser.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
-from taskgate.doors.http.guard import arrived_on_loopback
+from taskgate.gateway.plan.plan import Limits
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Guard:
+    """Allows loopback names and whatever the operator adds; answers from a cache of header values seen.
+
+    Where no identity is required (`open_to_all`) the loopback names are good only for connections that arrived on a loopback
+    address: from anywhere else they are a lie that a proxy, a port mapping or an attacker tells.
+    """
+
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str], open_to_all: bool) -> None:
+        named = [host.lower() for host in hosts]
+        self._local = _Hosts((*LOOPBACK, *named))
+        self._remote = _Hosts(named) if open_to_all else self._local
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+
+    def refuses(self, headers: dict[bytes, bytes], on_loopback: bool) -> int | None:
+        """The HTTP status to refuse with, or None."""
+        hosts = self._local if on_loopback else self._remote
+        host, origin = headers.get(b"host"), headers.get(b"origin")
+        if host is None or not hosts.allow(host):
+            return 421
+        return 403 if origin is not None and not self._good_origin(hosts, origin) else None
+
+    def _good_origin(self, hosts: _Hosts, origin: bytes) -> bool:
+        text = origin.decode("latin-1").lower().rstrip("/")
+        if text in self._origins or "*" in self._origins:
+            return True
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            return False
+        return parts.scheme in ("http", "https") and hosts.name(_host_alone(parts.netloc))
+
+
+class _Hosts:
+    """The names that a Host header may bear, with the header values found good so far."""
+
+    __slots__ = ("_names", "_seen")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._seen: set[bytes] = set()
+
+    def name(self, host: str) -> bool:
+        return host in self._names
+
+    def allow(self, host: bytes) -> bool:
+        if host in self._seen:
+            return True
+        text = host.decode("latin-1").lower()
+        good = "*" in self._names or text in self._names or _host_alone(text) in self._names
+        if good and len(self._seen) < 64:
+            self._seen.add(host)
+        return good
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a listening or local address is this machine's own. A name other than localhost is not known to be."""
+    if address == "localhost":
+        return True
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def arrived_on_loopback(sockname: Any) -> bool:
+    """Whether a connection with this local address came from the same machine; a Unix socket cannot do otherwise."""
+    if isinstance(sockname, tuple):
+        return is_loopback(str(sockname[0]))
+    return True
+
+
+def _host_alone(host: str) -> str:
+    """The name alone; a host with anything but a port behind its name stays as it is, and so matches nothing."""
+    name, colon, port = host.rpartition(":")
+    if not colon or (host.startswith("[") and host.endswith("]")):
+        return host
+    return name if not port or (port.isascii() and port.isdigit()) else host
+
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -83,3 +173,29 @@ def _without_port(hop: str) -> str:
     if hop.startswith("["):
         return hop[1:].partition("]")[0]
     return hop.partition(":")[0] if hop.count(":") == 1 else hop
+
+
+class OpenConnections:
+    def __init__(self) -> None:
+        self._total = 0
+        self._by_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._total
+
+    def enter(self, arrival: Arrival, limits: Limits) -> bool:
+        """Count a connection in, if there is room for it. A trusted proxy may have as many as there are."""
+        alone = not arrival.by_proxy
+        if self._total >= limits.connections:
+            return False
+        if alone and self._by_address[arrival.address] >= limits.connections_per_address:
+            return False
+        self._total += 1
+        self._by_address[arrival.address] += 1
+        return True
+
+    def leave(self, arrival: Arrival) -> None:
+        self._total -= 1
+        self._by_address[arrival.address] -= 1
+        if not self._by_address[arrival.address]:
+            del self._by_address[arrival.address]

@@ -11,10 +11,9 @@ from taskgate.core.generations import STATEFUL_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import unsupported_version
 from taskgate.core.identity.claims import TokenRefused
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement
-from taskgate.doors.http.arrival import Arrival, Arrivals
+from taskgate.doors.http.arrival import Arrival, Arrivals, Guard
 from taskgate.doors.http.asgi import Headers
 from taskgate.doors.http.failed_credentials import FailedCredentials
-from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.protected_resources import ProtectedResources, scope_in
 from taskgate.doors.identity import Doorkeeper, NotVerifiedYet, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway

@@ -9,12 +9,11 @@ from typing import Any
 from taskgate.core.caller import Caller
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.wire import Reader
-from taskgate.doors.http.arrival import Arrival, Arrivals
+from taskgate.doors.http.arrival import Arrival, Arrivals, Guard
 from taskgate.doors.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.doors.http.connection import CONNECTION, Connection
 from taskgate.doors.http.entrance import Entrance, HttpRefused
 from taskgate.doors.http.event_stream import EventStream, StreamBuffers
-from taskgate.doors.http.guard import Guard
 from taskgate.doors.http.posts import PRIMING_REVISION, PostHandler
 from taskgate.doors.identity import Doorkeeper, NotVerifiedYet
 from taskgate.gateway.events.events import SessionEnded

@@ -17,8 +17,7 @@ from taskgate.doors.http.arrival import Arrival
 from taskgate.doors.http.asgi import SSE_HEADERS, Headers
 from taskgate.doors.http.event_stream import StreamBuffers
 from taskgate.doors.http.streamed_reply import StreamedReply
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Limits, Plan
+from taskgate.gateway.plan.plan import Limits, Live, Plan
 
 
 class PostConnection(Protocol):

@@ -1,11 +1,18 @@
 """Messages that come by POST: find out in which generation they speak, hand them to the gateway, bring the answer back.
 
 HTTP's own words (statuses, session ids, headers) are chosen here; what a message means is the gateway's business.
+
+What a connection asks for by its address and its headers: fewer servers, fewer tools.
+
+Callers repeat the same wish with every request, so a wish once read is remembered. Whether it may be granted is decided behind
+the door.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from taskgate.core import wire
@@ -13,18 +20,36 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
-from taskgate.core.scoping.request import NO_WISH
+from taskgate.core.scoping.request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.doors.http.entrance import Entrance, HttpRefused, retry_after
 from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.doors.http.post import Post
 from taskgate.doors.identity import NotVerifiedYet
-from taskgate.doors.narrowing import narrowing_of
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.telemetry.logs import log
+
+_SERVERS: Final = SERVERS_HEADER.encode("ascii")
+_TOOLS: Final = TOOLS_HEADER.encode("ascii")
+
+
+def narrowing_of(
+    query: bytes, headers: dict[bytes, bytes], every_header: Iterable[tuple[bytes, bytes]]
+) -> SessionRequest:
+    """The wish of one HTTP request. A header given several times narrows several times. Raises CallerError."""
+    if not query and _SERVERS not in headers and _TOOLS not in headers:
+        return NO_WISH
+    return _read(query, tuple((name, value) for name, value in every_header if name in (_SERVERS, _TOOLS)))
+
+
+@lru_cache(maxsize=4096)
+def _read(query: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> SessionRequest:
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    return SessionRequest.from_query(query.decode("latin-1")).narrowed(SessionRequest.from_pairs(pairs))
+
 
 PRIMING_REVISION: Final = "2025-11-25"
 BATCH_REVISION: Final = "2025-03-26"

@@ -15,11 +15,10 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.plan.dynamic_servers import DynamicServers
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.relay.relay import Relay
-from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.engine import TaskEngine

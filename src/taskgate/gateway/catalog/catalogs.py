@@ -17,15 +17,11 @@ from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.scoping.subset import Reason
-from taskgate.gateway.catalog.catalog_memory import CatalogMemory
 from taskgate.gateway.catalog.fetch_lists import fetch_lists
-from taskgate.gateway.catalog.list_state import ListState
-from taskgate.gateway.catalog.offer import LISTS, difference, same
+from taskgate.gateway.catalog.offer import LISTS, CatalogMemory, ListState, difference, same
 from taskgate.gateway.catalog.offer import Offer as Offer
-from taskgate.gateway.events.events import ListsChanged
-from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Limits
+from taskgate.gateway.events.events import EventHub, ListsChanged
+from taskgate.gateway.plan.plan import Limits, Live
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

@@ -13,8 +13,7 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core.completion.memory import Place, Usage, UsageMemory
 from taskgate.core.completion.rank import CandidateIndex
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 
 MAX_NOTES: Final = 1_000
 MAX_NOTED_BYTES: Final = 4_096

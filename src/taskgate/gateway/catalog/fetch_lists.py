@@ -17,7 +17,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, Offer
 from taskgate.gateway.plan.plan import Limits
-from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, UpstreamCall
+from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
 
 PUBLISH_AFTER_S: Final = 1.0
 _METHOD_NOT_FOUND: Final = -32601
@@ -138,7 +138,7 @@ class _Fetch:
 
     async def _page(self, method: str, cursor: Raw | None) -> Members:
         params: Members = {"cursor": cursor} if cursor is not None else {}
-        request = UpstreamCall(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s, _ignore, _refuse)
+        request = own_call(method, params, LISTING_PROFILE, self._limits.tools_fetch_timeout_s)
         reply = await self._link.request(request)
         if isinstance(reply, ErrorReply):
             if reply.code == _METHOD_NOT_FOUND:
@@ -151,11 +151,3 @@ class _Fetch:
         if "ttlMs" in members and bytes(members["ttlMs"]).isdigit():
             self._ttls.append(float(bytes(members["ttlMs"])))
         return members
-
-
-def _ignore(_method: str, _params: Raw | None) -> None:
-    return None
-
-
-async def _refuse(question: Question) -> Answer:
-    return not_supported(question.method)

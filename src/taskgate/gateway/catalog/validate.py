@@ -24,9 +24,7 @@ from taskgate.core.catalog.schema_check import (
 )
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
-from taskgate.gateway.plan.features import Validate
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan, Validate
 from taskgate.telemetry.logs import log
 
 QUIET_S: Final = 60.0

@@ -15,8 +15,7 @@ from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalog.catalogs import Offer, Quarantine
 from taskgate.gateway.governance.recheck import schema_of
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 

@@ -3,6 +3,8 @@
 Every door and channel comes through here: the page, the API, the command line, webhooks, Slack and the caller's own elicitation.
 Who may decide is answered by `core.governance.approval`, the store makes a decision final, and this is the sentence around both:
 ask, hear, tell the one who waits, and start the run when that is what the waiting was for.
+
+Whatever makes governance weaker than it looks is said aloud at the start and after a reload, and recorded.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import secrets
 from typing import Final
 
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import (
@@ -27,29 +30,38 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import NeedsApproval
-from taskgate.core.governance.pipeline import workflow_named
+from taskgate.core.governance.pipeline import Gates, Profile, workflow_named
 from taskgate.core.governance.recheck import REQUEST_DRIFT
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
-from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, DefinitionChanged, TaskChanged
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
 from taskgate.gateway.governance.announce import Announcer
 from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.question import question, value_of
-from taskgate.gateway.governance.ruling import GrantWish, Ruling, accepted_text, refused_text
-from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.governance.unsafe_config_warnings import warn_of_loose_ends
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import ExecuteOn, Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.governance.standing_grants import GrantWish, Ruling, StandingGrants, accepted_text, refused_text
+from taskgate.gateway.plan.plan import ExecuteOn, Live, Plan, PublicAddress
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
+from taskgate.ports.store import AuditLog
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
+
+BANNER = "DEVELOPMENT PROFILE: rules, policies and approvals are not enforced, only logged. Not for production."
+
+
+def warn_of_loose_ends(gates: Gates, audit: AuditLog) -> None:
+    if gates.profile is Profile.DEVELOPMENT:
+        log.warning(BANNER)
+        audit.record(AuditEntry(0, "profile_development", policy_revision=gates.revision))
+    for workflow in gates.workflows.values():
+        if workflow.on_timeout is OnTimeout.APPROVE:
+            log.warning("UNSAFE WORKFLOW: silence approves calls", workflow=workflow.name)
+            audit.record(AuditEntry(0, "unsafe_workflow", reason=workflow.name, policy_revision=gates.revision))
+
 
 PREFIX: Final = "ap_"
 PAGE: Final = 200

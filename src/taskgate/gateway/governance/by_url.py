@@ -17,9 +17,8 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.own_answer import form_of, may_answer_itself, own_answer, url_of
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.governance.ask_caller import form_of, may_answer_itself, own_answer, url_of
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner, text_of

@@ -16,7 +16,7 @@ from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.audit_log import AuditLog
+from taskgate.ports.store import AuditLog
 
 ROWS_A_ROUND: Final = 200
 KINDS_A_ROUND: Final = 2_000

@@ -15,7 +15,7 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
 from taskgate.core.scoping.subset import NotAllowed
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.audit_log import AuditLog
+from taskgate.ports.store import AuditLog
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 

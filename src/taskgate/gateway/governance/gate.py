@@ -18,8 +18,7 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked, evaluate, tell_note
 from taskgate.gateway.governance.recheck import PreSendRecheck, schema_of
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import arguments_digest, caller_key
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.approval_store import ApprovalRequest

@@ -12,18 +12,16 @@ from taskgate import clock
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.governance.approval import Changed, Dispatched, State
 from taskgate.core.governance.decision import Decision, Forward
-from taskgate.gateway.events.events import ApprovalOpened
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import ApprovalOpened, EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.question import audit_of
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan, pending_limits
+from taskgate.gateway.plan.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
+from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.ports.store_answers import TooManyOpen
 

@@ -16,10 +16,8 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
 from taskgate.core.governance.difference import Difference, difference
 from taskgate.gateway.catalog.catalogs import Offer, Quarantine
-from taskgate.gateway.events.events import DefinitionChanged
-from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.events.events import DefinitionChanged, EventHub
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 

@@ -34,8 +34,7 @@ from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.governance.evaluate import Asked, evaluate
 from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 
 OWN_SERVER: Final = "taskgate"
 """Under this name rules and the audit log know the gateway's own tools. No server can have it."""

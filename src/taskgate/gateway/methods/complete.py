@@ -25,10 +25,9 @@ from taskgate.core.generations.stateless_2026 import complete as as_complete
 from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.carry_in_turn import carry_in_turn
 from taskgate.gateway.calls.context import Context
-from taskgate.gateway.calls.look_again import look_for_name, look_for_uri
-from taskgate.gateway.calls.read_things import permitted
+from taskgate.gateway.calls.find_tool import look_for_name, look_for_uri
+from taskgate.gateway.calls.read_things import carry_in_turn, permitted
 from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request

@@ -13,7 +13,7 @@ from taskgate.gateway.calls.context import Context
 from taskgate.gateway.methods.handshake import SERVER
 from taskgate.gateway.own_tools import own_resources, table
 from taskgate.gateway.own_tools.manage_servers import NEEDS_PERMISSION
-from taskgate.gateway.requests.audience import audience_of
+from taskgate.gateway.requests.replies import audience_of
 from taskgate.gateway.requests.request import Request
 
 PAGE: Final = 1000

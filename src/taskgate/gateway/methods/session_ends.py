@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Mapping
 
 from taskgate.core.errors import TaskgateError
-from taskgate.gateway.events.events import ConversationIdle, SessionEnded
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import ConversationIdle, EventHub, SessionEnded
 from taskgate.gateway.methods.subscriptions import Subscriptions
-from taskgate.gateway.plan.live import Live
+from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.gateway.tasks.conversation import RESUMED, Conversations
 from taskgate.ports.upstream import Upstream

@@ -20,11 +20,10 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_config
-from taskgate.gateway.events.events import TemporaryScopesChanged
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub, TemporaryScopesChanged
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.plan.plan import Plan
-from taskgate.ports.scope_store import KeptScope, ScopeStore
+from taskgate.ports.store import KeptScope, ScopeStore
 from taskgate.telemetry.logs import log
 
 MOST_SCOPES: Final = 1000

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgate.core.activity.answers import ACTIONS
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
 from taskgate.core.questions import SAMPLE
-from taskgate.gateway.own_tools.reply import ToolReply, saying
-from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.requests.caller_keys import caller_key
 from taskgate.gateway.requests.request import Request

@@ -13,14 +13,13 @@ from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, w
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks import ids
-from taskgate.gateway.own_tools.notifications import MAX_SHOWN, hand_over
-from taskgate.gateway.own_tools.reply import ToolReply, saying
-from taskgate.gateway.own_tools.tool import OwnTool, patience_s
+from taskgate.gateway.own_tools.inner import MAX_SHOWN, hand_over
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, saying
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.requests.caller_keys import conversation_key
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.tasks.heartbeat import Heartbeat
+from taskgate.gateway.tasks.timers import Heartbeat
 
 if TYPE_CHECKING:
     from taskgate.gateway.calls.context import Context

@@ -15,8 +15,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.own_tools.inner import InnerRequest
-from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
-from taskgate.gateway.own_tools.tool import SERVER, OwnTool, patience_s, served
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, patience_s, relayed, saying, served
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.request import Request
 

@@ -12,12 +12,11 @@ from taskgate.core.meta import with_meta
 from taskgate.core.tasks import expiry, ids, tool_projection
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.own_tools.reply import ToolReply, relayed, saying
-from taskgate.gateway.own_tools.tool import OwnTool, patience_s
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, relayed, saying
 from taskgate.gateway.requests.caller_keys import caller_key, conversation_key, may_see
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
-from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.own_tasks import own_tasks
+from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.ports.upstream import RelayedError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.own_tools import LISTED, SERVER, Kind, Parameter, ToolFace
 from taskgate.core.catalog.search import RegexFilter
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.own_tools.reply import ToolReply, saying
-from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import ServerState
 

@@ -17,8 +17,7 @@ from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.recheck import OWN_SERVER
-from taskgate.gateway.own_tools.reply import ToolReply, saying
-from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.plan.dynamic_servers import NewServer
 from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request

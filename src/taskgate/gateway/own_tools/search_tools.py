@@ -20,9 +20,8 @@ from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.find_tool import find_tool
 from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.own_tools.inner import InnerRequest
-from taskgate.gateway.own_tools.reply import ToolReply, json_block, saying
-from taskgate.gateway.own_tools.tool import OwnTool
-from taskgate.gateway.requests.audience import audience_of
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, json_block, saying
+from taskgate.gateway.requests.replies import audience_of
 from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:

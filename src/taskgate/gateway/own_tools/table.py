@@ -28,9 +28,8 @@ from taskgate.gateway.own_tools import (
     timers_and_logs,
     use_resources,
 )
-from taskgate.gateway.own_tools.notifications import with_news
-from taskgate.gateway.own_tools.reply import ToolReply, refused
-from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.own_tools.inner import with_news
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
 

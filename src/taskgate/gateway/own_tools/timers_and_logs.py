@@ -11,8 +11,7 @@ from taskgate.core.activity.events import EventKind
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.gateway.own_tools.reply import ToolReply, saying
-from taskgate.gateway.own_tools.tool import OwnTool
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import LOG_LEVELS

@@ -9,12 +9,10 @@ from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
-from taskgate.gateway.calls.carry_in_turn import carry_in_turn
-from taskgate.gateway.calls.read_things import agreed, permitted
+from taskgate.gateway.calls.read_things import agreed, carry_in_turn, permitted
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.own_content import own_content
-from taskgate.gateway.own_tools.reply import ToolReply, saying
-from taskgate.gateway.own_tools.tool import SERVER, OwnTool, served
+from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, saying, served
 from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:

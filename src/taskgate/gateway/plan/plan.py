@@ -1,11 +1,22 @@
-"""One configuration, compiled: what the gateway works from until the next reload puts another plan in its place."""
+"""One configuration, compiled: what the gateway works from until the next reload puts another plan in its place.
+
+Under which address people reach this gateway: as the operator configured it, else as it listens.
+
+What the operator switched on beyond carrying calls: checking, completion, models that answer, pages, vendor methods.
+
+Values only. `assembly` fills them from the configuration; each use case reads the few that concern it.
+
+A value that may be replaced while the gateway runs, such as the plan in force. Whoever needs it keeps the `Live` and reads it.
+
+The one who made it replaces it; everybody else only reads `value`, each time anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
 
 from taskgate.core.catalog.annotate import AnnotationMode
 from taskgate.core.catalog.pin import PinMode
@@ -13,12 +24,66 @@ from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
+from taskgate.core.sampling.choose_model import SpendLimits
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import Profile, ScopePolicy
 from taskgate.core.tasks.state import ToolClass, fix_class
-from taskgate.gateway.plan.features import Features
 from taskgate.ports.approval_store import PendingLimits
+from taskgate.ports.model_provider import ModelProvider
 from taskgate.ports.policy_engine import PolicyEngine
+
+
+class Validate(StrEnum):
+    """What happens with values that do not fit a tool's schema."""
+
+    OFF = "off"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """One provider, what each server may spend with it, and whether a person looks first."""
+
+    provider: ModelProvider
+    limits: SpendLimits
+    human_review: bool = False
+
+
+async def _nothing_open() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    validate: Validate = Validate.WARN
+    learn: bool = True
+    vendor_methods: bool = False
+    legacy_numbers: bool = False
+    """`errors.profile: erlmcp`."""
+    urls_per_minute: int = 10
+    url_expiry_s: float = 300.0
+    loopback_urls: bool = False
+    models: tuple[ModelSource, ...] = ()
+    model_servers: frozenset[str] = frozenset()
+    """Servers whose sampling a model may answer."""
+    close_models: Callable[[], Awaitable[None]] = _nothing_open
+    models_origin: object = field(default=None, repr=False)
+    """What the models were made from, to see whether a reload changed it."""
+
+
+T = TypeVar("T")
+
+
+class Live(Generic[T]):
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def replace(self, value: T) -> None:
+        self.value = value
+
 
 MIB = 1024 * 1024
 
@@ -180,3 +245,26 @@ class Plan:
             annotations=annotations,
             key_argument=trait.key_argument,
         )
+
+
+DEFAULT_BASE: Final = "http://127.0.0.1:7467"
+
+
+class PublicAddress:
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self._listening = DEFAULT_BASE
+
+    def listening_at(self, base_url: str) -> None:
+        """The port is known now."""
+        self._listening = base_url
+
+    def base(self, plan: Plan | None = None) -> str:
+        """For the plan in force, or for one that is about to be."""
+        return (plan or self._plan.value).governing.public_url or self._listening
+
+    def approval(self, approval_id: str) -> str:
+        return f"{self.base()}/approvals/{approval_id}"
+
+    def elicitation(self, page_id: str) -> str:
+        return f"{self.base()}/elicitations/{page_id}"

@@ -17,11 +17,8 @@ from taskgate.core.conversation_key import EVERY, ConversationKey, conversation_
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.wire import Raw
-from taskgate.gateway.events.events import SessionEnded, TaskChanged, TaskExpired
-from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Limits, Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.events.events import EventHub, SessionEnded, TaskChanged, TaskExpired
+from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.caller_keys import conversation_key

@@ -34,9 +34,7 @@ from taskgate.core.sampling.read_request import (
     ToolUse,
     read_request,
 )
-from taskgate.gateway.plan.features import ModelSource
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, ModelSource, Plan
 from taskgate.gateway.questions.inbox import Inbox
 
 MAX_OPEN: Final = 32

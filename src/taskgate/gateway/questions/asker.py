@@ -7,8 +7,7 @@ from typing import Final
 
 from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.inbox import ANSWERABLE

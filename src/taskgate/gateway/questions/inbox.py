@@ -32,9 +32,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request

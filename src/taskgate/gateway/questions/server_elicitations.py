@@ -14,9 +14,7 @@ from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object
 from taskgate.core.questions import Answer, Question, no_list_form
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
-from taskgate.gateway.plan.public_address import PublicAddress
+from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.elicitation_pages import Asker, ElicitationPages
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.ports.upstream import Link

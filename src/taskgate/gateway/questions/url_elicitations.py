@@ -20,8 +20,7 @@ from taskgate.core.generations.error_codes import error_object
 from taskgate.core.peer_url import check_peer_url
 from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.sessions import Session
 
 COMPLETE: Final = "notifications/elicitation/complete"

@@ -19,8 +19,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events.events import ElicitationCompleted
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import ElicitationCompleted, EventHub
 from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
 from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, questions_of
 from taskgate.gateway.relay.suspended import SuspendedCalls

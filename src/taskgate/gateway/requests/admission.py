@@ -4,18 +4,33 @@ Two limits, because two things run out. So many calls may be open, which bounds 
 before anybody looked at it shows that there is more to do than time to do it: accepting more would only make everybody late. Either
 way it is refused at once, was not executed, and its caller is told when to come back; calls that were accepted go on. A call that
 has become a task counts no longer: its caller has an answer, and tasks have limits of their own.
+
+Budgets given effect: so many calls at a server at once, so many bytes of a result, so many calls of one caller.
+
+The arithmetic is `core.budgets`; here is the waiting. A server without a budget has no line and no limit, so a call to it pays one
+look-up. Who must wait gets its turn by fairness between callers; where no more may wait, a call is refused at once and was not
+executed. Plain calls and task runs stand in the same line.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
-from taskgate.core.errors import GatewayFault
+from taskgate.core import wire
+from taskgate.core.budgets import BucketLevel, FairQueue, Place, TokenBucket, take, truncate_result
+from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.core.wire import Raw
+from taskgate.gateway.plan.plan import Plan
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from taskgate.gateway.plan.plan import Limits
     from taskgate.gateway.requests.request import Request
 
@@ -68,3 +83,173 @@ class Admission:
 
     def gauges(self) -> list[Gauge]:
         return [Gauge("taskgate_calls_in_flight", "Calls being answered.", (), lambda: [((), float(len(self.inside)))])]
+
+
+MAX_BUCKETS: Final = 10_000
+CHARGED: Final = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+_NO_LIMIT: Final = 1 << 30
+
+
+class ServerQueue:
+    """The slots of one server and those who wait for them. A slot is held by whoever entered, until it leaves."""
+
+    def __init__(self, server: str, slots: int, max_waiting: int) -> None:
+        self.server = server
+        self._queue = FairQueue(slots)
+        self.resize(slots, max_waiting)
+
+    @property
+    def waiting(self) -> int:
+        return self._queue.waiting
+
+    @property
+    def running(self) -> int:
+        return self._queue.running
+
+    def resize(self, slots: int, max_waiting: int) -> None:
+        # One caller may not fill the whole line, or there would be no one left to be fair to.
+        self._queue.limit_waiting(max_waiting, max(1, max_waiting // 2))
+        self._call(self._queue.resize(slots))
+
+    def dissolve(self) -> None:
+        """The budget is gone: everybody may go."""
+        self._call(self._queue.resize(_NO_LIMIT))
+
+    def refuse_if_full(self, caller: str) -> None:
+        """Raise `overloaded` if a call of this caller could not even wait."""
+        if self._queue.is_full_for(caller):
+            raise self._overloaded()
+
+    async def enter(self, caller: str, patience_s: float, *, limited: bool = True) -> None:
+        """Take a slot, now or in turn. Raises `overloaded`, at once where no more may wait. A task was promised to its caller:
+        it is not limited.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            if self._queue.enter(caller, turn, limited=limited) is Place.RUNS:
+                return
+        except CallerError:
+            raise self._overloaded() from None
+        try:
+            async with asyncio.timeout(patience_s):
+                await turn
+        except BaseException as reason:
+            if not self._queue.abandon(caller, turn):
+                self.leave(caller)
+            if isinstance(reason, TimeoutError):
+                raise self._overloaded() from None
+            raise
+
+    def leave(self, caller: str) -> None:
+        self._call(self._queue.leave(caller))
+
+    @asynccontextmanager
+    async def slot(self, caller: str, patience_s: float) -> AsyncIterator[None]:
+        await self.enter(caller, patience_s)
+        try:
+            yield
+        finally:
+            self.leave(caller)
+
+    def _call(self, tickets: Iterable[object]) -> None:
+        for turn in tickets:
+            assert isinstance(turn, asyncio.Future)
+            if not turn.done():
+                turn.set_result(None)
+
+    def _overloaded(self) -> CallerError:
+        return CallerError(
+            "overloaded",
+            f"Too many calls are waiting for the server {self.server}. The call was not executed; try again later.",
+            gate="budget",
+            retry_after_s=RETRY_AFTER_S,
+            data={"retry_after_ms": int(RETRY_AFTER_S * 1000)},
+        )
+
+
+class Budgets:
+    """All budgets of the plan in force. `lines` and `outputs` hold only servers that have one."""
+
+    def __init__(self, plan: Plan, now: Callable[[], float] = clock.monotonic) -> None:
+        self.lines: dict[str, ServerQueue] = {}
+        self.outputs: dict[str, int] = {}
+        self.rate: TokenBucket | None = None
+        self._levels: dict[str, BucketLevel] = {}
+        self._now = now
+        self.adopt(plan)
+
+    def adopt(self, plan: Plan) -> None:
+        """A reload: lines keep those who wait in them."""
+        limits = plan.limits
+        rate = limits.calls_per_caller_per_second
+        self.rate = TokenBucket(rate, max(1.0, limits.burst_per_caller)) if rate is not None else None
+        budgets = {server: record.budgets for server, record in plan.registry.records.items()}
+        self.outputs = {server: b.max_tool_output_bytes for server, b in budgets.items() if b.max_tool_output_bytes}
+        slots = {server: b.max_concurrency for server, b in budgets.items() if b.max_concurrency}
+        for server in [server for server in self.lines if server not in slots]:
+            self.lines.pop(server).dissolve()
+        for server, count in slots.items():
+            line = self.lines.get(server)
+            if line is None:
+                self.lines[server] = ServerQueue(server, count, limits.queue_per_server)
+            else:
+                line.resize(count, limits.queue_per_server)
+
+    def gauges(self) -> list[Gauge]:
+        """How full the lines are, for whoever looks."""
+        return [
+            Gauge(
+                "taskgate_line_running",
+                "Calls that hold a slot of a server with max_concurrency.",
+                ("server_id",),
+                lambda: [((server,), line.running) for server, line in self.lines.items()],
+            ),
+            Gauge(
+                "taskgate_line_waiting",
+                "Calls that wait for a slot of a server with max_concurrency.",
+                ("server_id",),
+                lambda: [((server,), line.waiting) for server, line in self.lines.items()],
+            ),
+        ]
+
+    def charge(self, principal: str) -> None:
+        """Count one call of this caller. Raises `rate_limited` when it comes too soon.
+
+        Callers without a token share one bucket: a fresh session must not be a way around the limit.
+        """
+        if self.rate is None:
+            return
+        now = self._now()
+        level, wait_s = take(self.rate, self._levels.get(principal), now)
+        if len(self._levels) >= MAX_BUCKETS and principal not in self._levels:
+            self._forget_full(now)
+        self._levels[principal] = level
+        if wait_s > 0:
+            raise CallerError(
+                "rate_limited",
+                "You are calling too often. The call was not executed; "
+                f"try again in {max(1, round(wait_s * 1000))} ms.",
+                gate="budget",
+                retry_after_s=wait_s,
+                data={"retry_after_ms": max(1, round(wait_s * 1000))},
+            )
+
+    def _forget_full(self, now: float) -> None:
+        """A bucket that is full again says no more than one that was never used."""
+        assert self.rate is not None
+        full_after = self.rate.burst / self.rate.per_second
+        self._levels = {who: level for who, level in self._levels.items() if now - level.at < full_after}
+        while len(self._levels) >= MAX_BUCKETS:
+            del self._levels[next(iter(self._levels))]
+
+    def cut(self, server: str, result: bytes) -> bytes:
+        """A tool's result within its server's limit: cut, with a marker, where it is too long."""
+        limit = self.outputs.get(server)
+        if limit is None or len(result) <= limit or _asks(result):
+            return result
+        return truncate_result(result, limit)
+
+
+def _asks(result: bytes) -> bool:
+    """Questions of a stateless server are not output: half a question cannot be answered."""
+    return b'"inputRequests"' in result and "inputRequests" in wire.members_of(Raw(result))

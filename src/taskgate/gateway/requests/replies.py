@@ -1,4 +1,7 @@
-"""What goes back to a door: a result, an upstream's own error as it came, or an error of ours with its number and reference."""
+"""What goes back to a door: a result, an upstream's own error as it came, or an error of ours with its number and reference.
+
+As whom a caller is shown lists.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core import wire
+from taskgate.core.catalog.entry import STATELESS_AUDIENCE, Audience
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import code_of, error_object
+from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.wire import Message
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
 from taskgate.telemetry.logs import log
+
+
+def audience_of(request: Request) -> Audience:
+    session = request.session
+    if session is None:
+        return STATELESS_AUDIENCE
+    return Audience(Generation.STATEFUL, speaks_tasks(session.version), session.task_aware)
+
 
 _STATELESS_STATUS: Final = {-32601: 404, -32020: 400, -32021: 400, -32022: 400}
 _RESOURCE_MISSING: Final = -32002

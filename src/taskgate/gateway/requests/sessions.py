@@ -25,8 +25,7 @@ from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, spe
 from taskgate.core.questions import Answer
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.outlet import Outlet, SessionOutlet
 from taskgate.ports.upstream import ClientProfile, LinkKey

@@ -22,13 +22,12 @@ from taskgate.core.tasks import endings, expiry
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events.events import ElicitationCompleted, ProgressMade, TaskLogged
-from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.plan.live import Live
+from taskgate.gateway.events.events import ElicitationCompleted, EventHub, ProgressMade, TaskLogged
+from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.gateway.relay.rounds import in_part, in_rounds, kept_state, next_params, questions_of, send_round, usable
 from taskgate.gateway.relay.traced import Headers, run_traced
-from taskgate.gateway.requests.budgets import Budgets
+from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key_of
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions

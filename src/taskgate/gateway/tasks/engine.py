@@ -17,21 +17,18 @@ from taskgate.core.tasks import expiry
 from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
-from taskgate.gateway.events.events import ApprovalOpened
-from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.events.events import ApprovalOpened, EventHub
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
-from taskgate.gateway.tasks.heartbeat import Heartbeat
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
 from taskgate.gateway.tasks.promote import Promotion, PromotionParts, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.shared_timer import SharedTimers, TimerQueue
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
+from taskgate.gateway.tasks.timers import Heartbeat, SharedTimers, TimerQueue
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 

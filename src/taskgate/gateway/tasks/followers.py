@@ -21,8 +21,14 @@ from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks import stateful_projection
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
-from taskgate.gateway.events.events import ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import (
+    EventHub,
+    ProgressMade,
+    ResultAwaited,
+    TaskChanged,
+    TaskLogged,
+    TaskStreamOpened,
+)
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.asking import ask_session
 from taskgate.gateway.requests.open_conversations import OpenConversations

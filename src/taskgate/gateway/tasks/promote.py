@@ -26,16 +26,15 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events.events import ProgressMade
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub, ProgressMade
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
-from taskgate.gateway.tasks.shared_timer import TimerQueue
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords, sent_params
+from taskgate.gateway.tasks.timers import TimerQueue
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 

@@ -14,8 +14,7 @@ from typing import Final
 from taskgate.core.budgets import FairQueue, Place
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import fair_key_of
 from taskgate.telemetry.metrics import Gauge
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.tasks.state import TaskState
-from taskgate.gateway.events.events import TaskChanged
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import EventHub, TaskChanged
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.requests.sessions import SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords

@@ -1,11 +1,16 @@
 """Tasks in the store: make calls durable, move them on, and find them again for whoever may see them.
 
-Every move goes through here to the store, and its news to the changes. Who may see a task is decided here too: tasks belong to
-principals, and an anonymous caller's tasks to whoever knows their unguessable id.
+Every move goes through here to the store, and is announced by `TaskChanges`. Who may see a task is decided here too: tasks belong
+to principals, and an anonymous caller's tasks to whoever knows their unguessable id.
+
+Where changes of tasks are announced inside the process: whoever waits for a task wakes, whoever listens hears.
+
+`TaskChanges` keeps nothing. The store is the truth; it only saves everyone from asking it again and again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -24,8 +29,8 @@ from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan, pending_limits
+from taskgate.gateway.events.events import EventHub, TaskChanged, TaskExpired
+from taskgate.gateway.plan.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.caller_keys import (
     arguments_digest,
     caller_key,
@@ -34,12 +39,51 @@ from taskgate.gateway.requests.caller_keys import (
     unknown_task,
 )
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.tasks.task_changes import TaskChanges
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.telemetry.logs import log
+
+
+class TaskChanges:
+    def __init__(self, events: EventHub) -> None:
+        self._events = events
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+
+    def changed(self, task: Task) -> None:
+        for future in self._waiting.pop(task.id, ()):
+            if not future.done():
+                future.set_result(None)
+        self._events.publish(TaskChanged(task))
+
+    def expired(self, task: Task) -> None:
+        self._events.publish(TaskExpired(task))
+
+    def wake_all(self) -> None:
+        """Everybody who waits looks again, though nothing changed."""
+        for task_id in list(self._waiting):
+            for future in self._waiting.pop(task_id, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    async def next_change(self, task_id: str, timeout_s: float | None) -> bool:
+        """Wait for the next change of this task; False when the time is up first."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(task_id, [])
+        waiting.append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting and self._waiting.get(task_id) is waiting:
+                del self._waiting[task_id]
+        return True
+
 
 Written = TypeVar("Written")
 

@@ -19,9 +19,8 @@ from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.meta import with_meta
-from taskgate.gateway.events.events import TaskChanged
-from taskgate.gateway.events.hub import EventHub
-from taskgate.gateway.plan.live import Live
+from taskgate.gateway.events.events import EventHub, TaskChanged
+from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.asking import ask_caller
 from taskgate.gateway.requests.caller_keys import asking_stream, unknown_task
 from taskgate.gateway.requests.request import Request

@@ -27,8 +27,7 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events.events import ElicitationCompleted, TaskLogged
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.relay.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation

@@ -12,9 +12,8 @@ from taskgate.core.tasks import expiry
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
-from taskgate.ports.catalog_store import KeptCatalog
 from taskgate.ports.event_outbox import EventPage
-from taskgate.ports.scope_store import KeptScope
+from taskgate.ports.store import KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
 from taskgate.store.operations import rows
 from taskgate.store.operations.kept_events import KeptEvents

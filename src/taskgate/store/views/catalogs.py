@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskgate.ports.catalog_store import KeptCatalog
+from taskgate.ports.store import KeptCatalog
 from taskgate.store.batch import RideAlong
 from taskgate.store.operations.transaction import Transaction
 from taskgate.store.views.base import StoreView

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
-from taskgate.ports.scope_store import KeptScope
+from taskgate.ports.store import KeptScope
 from taskgate.store.operations import scopes
 from taskgate.store.operations.locks import Locks
 from taskgate.store.views.base import StoreView

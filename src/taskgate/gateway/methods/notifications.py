@@ -1,4 +1,7 @@
-"""What upstreams say outside any request, and who is to hear it: changed lists and resources, logs, questions, comings, goings."""
+"""Notifications from stateful callers: a cancel is ours to act on, everything else is for the servers it talks to.
+
+What upstreams say outside any request, and who is to hear it: changed lists and resources, logs, questions, comings, goings.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,48 @@ from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.conversation_key import EVERY, ConversationKey, conversation_of
 from taskgate.core.errors import TaskgateError
+from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.scoping.request import SessionRequest
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Message, Raw
+from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.events import ElicitationCompleted, ListsChanged, ScopesChanged
-from taskgate.gateway.events.hub import EventHub
+from taskgate.gateway.events.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged
 from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
-from taskgate.gateway.plan.live import Live
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.server_elicitations import ServerElicitations
 from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.ports.cancel_note import CancelNote
 from taskgate.ports.upstream import LISTENER, Link, LinkKey
 from taskgate.telemetry.logs import log
+
+
+async def notified(context: Context, session: Session, message: Message) -> None:
+    if message.method == "notifications/cancelled":
+        session.cancel(wire.encode((message.params or {}).get("requestId")), CancelNote.read(message.params))
+    elif message.method != "notifications/initialized":
+        await _tell_upstreams(context, session, message)
+
+
+async def _tell_upstreams(context: Context, session: Session, message: Message) -> None:
+    """Roots that changed, progress on a question, vendor news: for every conversation this session has open."""
+    raw = bytes(message.raw_params) if message.raw_params is not None else None
+    for link in links_of(context, session):
+        try:
+            await link.notify(message.method, raw)
+        except TaskgateError as problem:
+            log.info("notification not delivered", server=link.server, method=message.method, why=problem.message)
+
+
+def links_of(context: Context, session: Session) -> list[Link]:
+    """The open conversations that a session has with stateful upstreams."""
+    found = (upstream.open_link(session.link_key) for upstream in context.upstreams.values())
+    return [link for link in found if link is not None and link.generation is Generation.STATEFUL]
+
 
 MAY_BE_ANOTHER: Final = frozenset(
     {

@@ -2,6 +2,10 @@
 
 Calls that get the same time run out of it in the order in which they came, so only the first of a line needs watching. A timer
 for each call would cost more than most of what is done for it, and almost none would ever ring.
+
+Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
+
+Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
 """
 
 from __future__ import annotations
@@ -11,6 +15,9 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.gateway.requests.request import Request
 
 EARLY_S: Final = 0.002
 """Event loops round timers to a millisecond; what is due that soon is due now."""
@@ -59,3 +66,31 @@ class SharedTimers:
         if line is None:
             line = self._lines[wait_s] = TimerQueue(wait_s)
         return line
+
+
+class Heartbeat:
+    def __init__(self, request: Request, interval_s: float, text: str) -> None:
+        self._request = request
+        self._interval_s = interval_s
+        self._text = text
+        self._started = clock.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._request.progress_token is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        request = self._request
+        token = request.progress_token
+        if request.answered or token is None:
+            return
+        text = f"{self._text} ({clock.monotonic() - self._started:.0f} s)"
+        request.pace.beat(
+            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
+        )
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
