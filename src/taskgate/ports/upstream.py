@@ -96,9 +96,7 @@ class UpstreamCall(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, params=params)
 
 
-def own_call(
-    method: str, params: Members, profile: ClientProfile, timeout_s: float, *, name: str = ""
-) -> UpstreamCall:
+def own_call(method: str, params: Members, profile: ClientProfile, timeout_s: float, *, name: str = "") -> UpstreamCall:
     """What the gateway asks for itself: nobody hears what comes meanwhile, and questions are refused."""
     return UpstreamCall(method, params, profile, timeout_s, _ignore, _refuse, name=name)
 

@@ -205,9 +205,7 @@ class WatchedResources:
         return None
 
     async def _say(self, link: Link, method: str, uri: str) -> Reply:
-        return await link.request(
-            own_call(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s)
-        )
+        return await link.request(own_call(method, {"uri": wire.raw(uri)}, LISTING_PROFILE, self._timeout_s))
 
     async def close(self) -> None:
         for task in self._again:

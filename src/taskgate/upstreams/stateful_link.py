@@ -25,7 +25,7 @@ from taskgate.core.generations import (
 )
 from taskgate.core.generations.stateless_2026 import unstamp
 from taskgate.core.meta import with_meta
-from taskgate.core.questions import QUESTION_METHODS, Answer, Question, not_supported
+from taskgate.core.questions import QUESTION_METHODS, Question
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
@@ -242,9 +242,7 @@ class StatefulLink:
         self._level = level
         if "logging" in self.capabilities:
             profile = ClientProfile(self.profile.capabilities)
-            await self._request(
-                own_call("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0)
-            )
+            await self._request(own_call("logging/setLevel", {"level": wire.raw(level)}, profile, 10.0))
 
     async def resume_session(self, session_id: str) -> None:
         if self._wire.session_id is None or self._wire.session_id == session_id:

@@ -59,11 +59,11 @@ def read_envelope(params: Any, header: bytes | None = None) -> Envelope:
 
     A header that names another revision than the body is a mismatch before it is an unknown revision.
     """
-    meta = meta_of(params)
-    version = meta.get(VERSION)
-    if type(version) is not str:
+    meta = params.get(META) if type(params) is dict else None
+    version = meta.get(VERSION) if type(meta) is dict else None
+    if type(meta) is not dict or type(version) is not str:
         raise CallerError("invalid_envelope", f'Every request needs "_meta" with "{VERSION}".')
-    if header is not None:
+    if header is not None and header != version.encode("utf-8"):
         _must_match("MCP-Protocol-Version", header, version)
     if version not in STATELESS_REVISIONS:
         raise unsupported_version(version)
@@ -107,6 +107,16 @@ def check_headers(
     method: str, params: Any, version: str, headers: Mapping[bytes, bytes], *, is_request: bool = True
 ) -> None:
     """Headers must repeat what the body says (transports: a server that reads the body MUST compare)."""
+    key = _NAMED_BY.get(method)
+    named = params.get(key) if key is not None and type(params) is dict else None
+    if (
+        is_request
+        and headers.get(b"mcp-protocol-version") == version.encode("utf-8")
+        and headers.get(b"mcp-method") == method.encode("utf-8")
+        and (type(named) is not str or headers.get(b"mcp-name") == named.encode("utf-8"))
+    ):
+        # As nearly every client writes them. What is written in another way is looked at one by one.
+        return
     _must_match("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
     if not is_request:
         return

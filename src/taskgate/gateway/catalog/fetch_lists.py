@@ -13,7 +13,6 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, Offer
 from taskgate.gateway.plan.plan import Limits

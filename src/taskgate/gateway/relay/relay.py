@@ -115,7 +115,7 @@ class Relay:
         same = link.generation is request.generation
         if not same and request.generation is Generation.STATELESS:
             return await self._hold(request, upstream, call, link)
-        reply = await self._send(request, call, link)
+        reply = await self._recorded(request, call, link.server, link.request(call))
         if type(reply) is Result:
             return reply.raw if same else strip_result(reply.raw, call.method)
         if same:

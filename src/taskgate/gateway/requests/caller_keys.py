@@ -8,7 +8,7 @@ from taskgate.core.caller import ANONYMOUS
 from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
-from taskgate.core.meta import meta_of
+from taskgate.core.meta import META, meta_of
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 
@@ -58,7 +58,8 @@ def asking_stream(request: Request) -> str:
     """The name of the caller's conversation, for links to remember who has calls open on them."""
     if request.session is not None:
         return request.session.stream
-    if meta_of(request.params).get(CLIENT_META) is not None:
+    meta = request.params.get(META)
+    if type(meta) is dict and CLIENT_META in meta:
         return conversation_key(request).stream
     # The usual plain call, in as few steps as may be.
     return request.own_key if request.caller.principal == ANONYMOUS else request.caller.principal

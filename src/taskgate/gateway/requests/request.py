@@ -16,7 +16,7 @@ from taskgate.core.caller import Caller
 from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
-from taskgate.core.meta import meta_of
+from taskgate.core.meta import META
 from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.scoping.request import NO_WISH, SessionRequest
 from taskgate.core.tasks.task import Task
@@ -55,11 +55,9 @@ class StandIn(Protocol):
 
 class Request:
     __slots__ = (
-        "_looked_for_token",
         "_own_key",
         "_pace",
         "_profile",
-        "_token",
         "answered",
         "arrived",
         "asked_state",
@@ -79,6 +77,7 @@ class Request:
         "open_question",
         "outlet",
         "params",
+        "progress_token",
         "promoting",
         "sent",
         "session",
@@ -102,6 +101,10 @@ class Request:
     ) -> None:
         self.message = message
         self.params: dict[str, Any] = message.params or {}
+        meta = self.params.get(META)
+        token = meta.get(PROGRESS_TOKEN) if type(meta) is dict else None
+        self.progress_token = Raw(wire.encode(token)) if type(token) in (str, int) else None
+        """The caller's own token, exactly as written, or None if it does not want progress."""
         self.caller = caller
         self.outlet = outlet
         self.session = session
@@ -136,8 +139,6 @@ class Request:
         self.asked_state: bytes | None = None
         """What a stateless server gave us to keep while its questions are open."""
         self._pace: PacedProgress | None = None
-        self._token: Raw | None = None
-        self._looked_for_token = False
         self._profile: ClientProfile | None = None
         self._own_key = ""
 
@@ -214,15 +215,6 @@ class Request:
         return wire.members_of(raw) if raw is not None else {}
 
     @property
-    def progress_token(self) -> Raw | None:
-        """The caller's own token, exactly as written, or None if it does not want progress."""
-        if not self._looked_for_token:
-            self._looked_for_token = True
-            token = meta_of(self.params).get(PROGRESS_TOKEN)
-            self._token = wire.raw(token) if type(token) in (str, int) else None
-        return self._token
-
-    @property
     def pace(self) -> PacedProgress:
         """How progress reaches the caller; made when there is some."""
         if self._pace is None:
@@ -280,7 +272,7 @@ class Request:
             info = self.envelope.client_info
             self._profile = ClientProfile(
                 self.envelope.capabilities,
-                wire.raw(info) if info is not None else None,
+                Raw(wire.encode(info)) if info is not None else None,
                 self.envelope.log_level,
                 self.inbox,
             )
