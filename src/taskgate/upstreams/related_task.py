@@ -9,7 +9,8 @@ from typing import Any
 
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.meta import meta_of
-from taskgate.core.questions import without_related_task
+from taskgate.core.questions import SAMPLE, without_related_task
+from taskgate.core.sampling.spec_shapes import spec_shapes
 from taskgate.core.wire import Message, Raw
 
 
@@ -22,7 +23,7 @@ def related_task(params: Any) -> str | None:
 
 def shown_params(message: Message) -> Raw | None:
     """The params as they may be handed on."""
-    raw = message.raw_params
+    raw = spec_shapes(message.raw_params) if message.method == SAMPLE else message.raw_params
     if raw is None or RELATED_TASK not in meta_of(message.params):
         return raw
     return without_related_task(raw, RELATED_TASK)

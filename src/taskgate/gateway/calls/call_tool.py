@@ -158,11 +158,21 @@ async def _specially(context: Context, request: Request, tool: ToolRef, argument
     key = idempotency_key(request)
     if approval is not None:
         return await held(context, request, tool, approval, key)
-    if key is not None or required:
+    if key is not None or required or _outlasts_us(context, request, tool):
         refuse_if_full(context, request, tool)
         _task, reply = await context.tasks.hold(request, new_call(context, request, tool), None, key)
         return reply
     return await plainly(context, request, tool, arguments)
+
+
+def _outlasts_us(context: Context, request: Request, tool: ToolRef) -> bool:
+    """Whether a call is durable from the start because its server can run it as a task of its own, which a crash of ours does not
+    touch: a call by `execute_tool`, and any call of a tool that took so long before that it was promoted. Others are sent
+    plainly, because a task costs them two more round trips.
+    """
+    if not tool.upstream_tasks or tool.entry is None or tool.entry.task_support is not TaskSupport.OPTIONAL:
+        return False
+    return request.inner or (tool.server, tool.name) in context.tasks.promoted_tools
 
 
 def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, Any]) -> None:
@@ -220,6 +230,12 @@ def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | No
     )
 
 
+def _too_slow(context: Context, request: Request, tool: ToolRef) -> NewCall:
+    """The call is just becoming a task. The next of this tool is expected to."""
+    context.tasks.note_promoted(tool.server, tool.name)
+    return new_call(context, request, tool)
+
+
 def _usual_ttl_ms(context: Context, request: Request) -> int:
     """How long a task is kept whose caller does not say; tasks of the facade's tools have a time of their own."""
     calls = context.plan.calls
@@ -228,7 +244,7 @@ def _usual_ttl_ms(context: Context, request: Request) -> int:
 
 async def plainly(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
     """Carry the call. Nothing is written and nothing runs beside it, unless it takes long."""
-    promotion = context.tasks.promotion(request, lambda: new_call(context, request, tool))
+    promotion = context.tasks.promotion(request, lambda: _too_slow(context, request, tool))
     beat: Heartbeat | None = None
     if request.progress_token is not None:
         beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")

@@ -188,7 +188,8 @@ def _tool(
     tasks = supports_tasks(capabilities)
     raw_name = wire.raw(entry.name)
     forwarded = type(decision) is Forward and decision.note is None
-    plain = forwarded and not forced and not params and entry.task_support is not TaskSupport.REQUIRED
+    as_task = entry.task_support is TaskSupport.REQUIRED or (tasks and entry.task_support is TaskSupport.OPTIONAL)
+    plain = forwarded and not forced and not params and not as_task
     return ToolRef(
         name,
         entry.server,

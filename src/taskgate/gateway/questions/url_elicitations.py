@@ -1,4 +1,5 @@
-"""Addresses that servers want a person to open: judged before anybody sees them, counted, written down, and followed to their end.
+"""What servers elicit: every request is written down. Addresses that a person is to open are judged before anybody sees them,
+counted, and followed to their end.
 
 Every way on which such an address can reach a caller goes through here: a question, an `input_required` result, the error -32042.
 It is never fetched. Who was given which address is remembered for as long as it is good, so that the news of its end reaches that
@@ -42,6 +43,8 @@ class UrlElicitations:
             # Only a stateful server can ask in that form, and is answered before it comes here.
             return no_list_form()
         if not question.is_url:
+            if question.method == ELICIT:
+                self.record_form(principal, question.server)
             return None
         params = question.decoded()
         try:
@@ -69,6 +72,10 @@ class UrlElicitations:
                     0, "url_elicitation", principal, server=server, kind="elicitation", reason=outcome, outcome=outcome
                 )
             )
+
+    def record_form(self, principal: str, server: str) -> None:
+        """Somebody is asked to fill in a form. What it asks for, and what is answered, is no business of the log."""
+        self._record(AuditEntry(0, "form_elicitation", principal, server=server, kind="elicitation", outcome="asked"))
 
     def _count(self, principal: str, limit: int) -> None:
         now = clock.monotonic()

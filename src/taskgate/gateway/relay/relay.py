@@ -178,10 +178,13 @@ class Relay:
 
     def _pass_questions(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: InputRequired) -> bytes:
         """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
-        if b'"url"' in reply.raw:
-            asked = (question_in(raw, upstream.id) for raw in reply.requests.values())
-            urls = [question.decoded() for question in asked if question.method == ELICIT]
-            self._urls.admit_all(request.caller.principal, upstream.id, [u for u in urls if u.get("mode") == "url"])
+        principal, server = request.caller.principal, upstream.id
+        asked = (question_in(raw, server) for raw in reply.requests.values())
+        for params in [question.decoded() for question in asked if question.method == ELICIT]:
+            if params.get("mode") == "url":
+                self._urls.admit(principal, server, params)
+            else:
+                self._urls.record_form(principal, server)
         if reply.state is None:
             return reply.raw
         members = wire.members_of(reply.raw)

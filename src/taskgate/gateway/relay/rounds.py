@@ -12,7 +12,8 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed, UpstreamError
-from taskgate.core.questions import ELICIT, NO_STATE, ROOTS, Answer, Question, bare_params
+from taskgate.core.questions import ELICIT, NO_STATE, ROOTS, SAMPLE, Answer, Question, bare_params
+from taskgate.core.sampling.spec_shapes import spec_shapes
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.requests.request_state import text_of
 from taskgate.ports.upstream import CallFailed, InputRequired, Reply
@@ -71,7 +72,8 @@ def in_part(server: str, why: str) -> UpstreamError:
 def question_in(raw: Raw, server: str, key: str | None = None) -> Question:
     """A question as it stands inside a stateless result."""
     members = wire.members_of(raw)
-    return Question(text_of(members.get("method")) or "", members.get("params"), server, key=key)
+    method, params = text_of(members.get("method")) or "", members.get("params")
+    return Question(method, spec_shapes(params) if method == SAMPLE else params, server, key=key)
 
 
 def usable(question: Question, answer: Answer) -> Raw:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
@@ -32,6 +32,8 @@ from taskgate.gateway.tasks.timers import Heartbeat, SharedTimers, TimerQueue
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 
+MOST_PROMOTED_TOOLS: Final = 10_000
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TaskEngine:
@@ -49,6 +51,8 @@ class TaskEngine:
     audit_approval: Callable[[ApprovalRequest, str], AuditEntry]
     """The audit record of an approval that is asked for together with a task."""
     timers: SharedTimers = field(default_factory=SharedTimers)
+    promoted_tools: set[tuple[str, str]] = field(default_factory=set)
+    """Tools, by server and name, of which a call took so long that it became a task."""
     _usual: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
 
     @property
@@ -154,6 +158,10 @@ class TaskEngine:
         final = await self.methods.final(request, task)
         plain = wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,)))
         return complete(plain) if request.generation is Generation.STATELESS else plain
+
+    def note_promoted(self, server: str, tool: str) -> None:
+        if len(self.promoted_tools) < MOST_PROMOTED_TOOLS:
+            self.promoted_tools.add((server, tool))
 
     def promotion(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
         envelope = request.envelope

@@ -135,11 +135,11 @@ class TaskQuestions:
 
     async def _refused(self, task_id: str, asked: Mapping[str, Question]) -> dict[str, Answer]:
         """Addresses that nobody may be shown: their server is answered at once, and the task never asks them."""
-        urls = {key: question for key, question in asked.items() if question.is_url or question.is_list}
-        task = await self._records.store.get(task_id) if urls else None
+        elicited = {key: question for key, question in asked.items() if question.method == ELICIT}
+        task = await self._records.store.get(task_id) if elicited else None
         if task is None:
             return {}
-        judged = {key: self._urls.refusal(task.principal, question) for key, question in urls.items()}
+        judged = {key: self._urls.refusal(task.principal, question) for key, question in elicited.items()}
         return {key: answer for key, answer in judged.items() if answer is not None}
 
     async def take_up(self, task: Task) -> dict[str, Answer]:
