@@ -70,7 +70,7 @@ async def test_each_form_that_a_caller_is_asked_to_fill_in_is_on_record(
         caller = await gate.caller(generation, capabilities=capabilities, answers=answers)
         caller.begin_call("notes__ask", {})
         await gate.advance(50)
-        rows = await gate.life.house.store.audit_rows(0, 1000)
+        rows = await gate.life.app.store.audit_rows(0, 1000)
         forms = [row.entry for row in rows if row.entry.event == "form_elicitation"]
         expected = 1 if native or generation == "2025" else 0
         assert [(entry.principal, entry.server) for entry in forms] == [("anonymous", "notes")] * expected

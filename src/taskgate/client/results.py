@@ -19,6 +19,8 @@ from taskgate.client.errors import InvalidReply, Question
 IMMEDIATE_RESPONSE = "io.modelcontextprotocol/model-immediate-response"
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
+PROGRESS_META = "taskgate/progress"
+
 
 class TaskStatus(StrEnum):
     """The five words both generations share. The last three are final."""
@@ -69,6 +71,8 @@ class Task(msgspec.Struct, frozen=True):
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    progress: Progress | None = None
+    """How far it is, where the server says so with the task itself."""
 
     @classmethod
     def from_wire(cls, raw: Any, ttl_key: str, interval_key: str) -> Task:
@@ -92,7 +96,20 @@ class Task(msgspec.Struct, frozen=True):
             raw.get("result") if isinstance(raw.get("result"), dict) else None,
             raw.get("error") if isinstance(raw.get("error"), dict) else None,
             raw,
+            _progress(raw),
         )
+
+
+def _progress(raw: Mapping[str, Any]) -> Progress | None:
+    """A Taskgate says in `_meta` how far a task of the stateless generation is, which has no notifications for that."""
+    meta = raw.get("_meta")
+    told = meta.get(PROGRESS_META) if isinstance(meta, dict) else None
+    if not isinstance(told, dict) or not isinstance(told.get("progress"), int | float):
+        return None
+    total = told.get("total")
+    return Progress(
+        told["progress"], total if isinstance(total, int | float) else None, _text(raw.get("statusMessage"))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,8 @@ class TaskHandle:
             or task.questions.keys() - old.questions
         ):
             self._tell()
+        if task.progress is not None and task.progress != self._progress and not task.status.is_terminal:
+            self.report(task.progress)
         if task.status.is_terminal:
             self._outcome = ending_of(task, self._following.generation)
             self._finish()

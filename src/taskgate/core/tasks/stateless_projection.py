@@ -1,7 +1,8 @@
 """How a task looks to a caller of the stateless generation (2026-07-28 with the extension
 io.modelcontextprotocol/tasks).
 
-Flat objects with `ttlMs` and `pollIntervalMs` and no key of our own: the conformance suite refuses those. Waiting
+Flat objects with `ttlMs` and `pollIntervalMs` and no key of our own: the conformance suite refuses those. The extension has no
+progress notifications for tasks, so the numbers of one that runs travel in `_meta`, where anybody may put what is theirs. Waiting
 for *our* approver is `working` here, because `input_required` must list questions the caller can answer. A result
 with `isError` is a completed task. Stored bytes are embedded as they are.
 """
@@ -9,13 +10,15 @@ with `isError` is a completed task. Stored bytes are embedded as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
+
+PROGRESS: Final = "taskgate/progress"
 
 
 def status(task: Task) -> str:
@@ -42,6 +45,9 @@ def task_object(task: Task, poll_ms: int) -> dict[str, Any]:
     shown["lastUpdatedAt"] = iso(task.updated_ms)
     shown["ttlMs"] = task.ttl_ms
     shown["pollIntervalMs"] = poll_ms
+    if task.progress is not None and not task.state.is_terminal:
+        total = {} if task.progress_total is None else {"total": task.progress_total}
+        shown["_meta"] = {PROGRESS: {"progress": task.progress, **total}}
     return shown
 
 

@@ -7,10 +7,11 @@ Stateful sessions get status and progress notifications and the task's questions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.conversation_key import SESSION
@@ -37,6 +38,8 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
+
+PROGRESS_EVERY_S: Final = 1.0
 
 
 class Listening(Protocol):
@@ -65,6 +68,7 @@ class Followers:
         self._origins: dict[str, Session] = {}
         self._waiting: dict[str, list[Request]] = {}
         self._telling: set[asyncio.Task[None]] = set()
+        self._told_soon: set[str] = set()
         events.subscribe(TaskChanged, self._changed)
         events.subscribe(ProgressMade, self._progressed)
         events.subscribe(TaskLogged, self._logged)
@@ -128,6 +132,8 @@ class Followers:
 
     def _progressed(self, event: ProgressMade) -> None:
         task_id, noted = event.task_id, event.noted
+        if self.is_listened_to(task_id):
+            self._tell_soon(task_id)
         known = self._progress.get(task_id)
         if known is None or noted.progress is None:
             return
@@ -166,9 +172,25 @@ class Followers:
                 params = params or wire.encode(stateful_projection.task_object(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
         if self.is_listened_to(task.id):
-            telling = asyncio.get_running_loop().create_task(self._tell(task))
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+            self._in_background(self._tell(task))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        telling = asyncio.get_running_loop().create_task(work)
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    def _tell_soon(self, task_id: str) -> None:
+        """Progress comes often: who follows the task by a subscription hears of the latest once a second."""
+        if task_id not in self._told_soon:
+            self._told_soon.add(task_id)
+            self._in_background(self._tell_progress(task_id))
+
+    async def _tell_progress(self, task_id: str) -> None:
+        await clock.sleep(PROGRESS_EVERY_S)
+        self._told_soon.discard(task_id)
+        task = await self._records.store.get(task_id)
+        if task is not None and not task.state.is_terminal:
+            await self._tell(task)
 
     async def _tell(self, task: Task) -> None:
         detailed = await self._records.detailed(task)

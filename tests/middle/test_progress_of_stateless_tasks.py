@@ -1,0 +1,68 @@
+"""The numbers of a task go on after its handle, also for callers of the generation that has no notifications for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam
+
+from taskgate.client import Progress, connect
+
+
+def server() -> Upstream:
+    notes = Upstream("2025")
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        for step in range(1, 13):
+            call.progress(step, 12, f"step {step}")
+            await call.sleep(5)
+        return "done"
+
+    return notes
+
+
+@seam
+async def test_a_look_at_a_running_task_shows_how_far_it_is() -> None:
+    async with Gateway({}, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__slow", {}, _meta={"progressToken": "p"})).result
+        seen: list[Any] = []
+        for _ in range(5):
+            await gate.advance(5)
+            shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+            seen.append(shown["_meta"]["taskgate/progress"])
+        assert [told["progress"] for told in seen] == sorted({told["progress"] for told in seen})
+        assert {told["total"] for told in seen} == {12}
+        await gate.advance(60)
+        ended = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+        assert ended["status"] == "completed"
+        assert "taskgate/progress" not in ended.get("_meta", {})
+
+
+@seam
+async def test_a_subscription_to_a_task_hears_the_numbers() -> None:
+    async with Gateway({}, {"notes": server()}) as gate:
+        caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
+        handle = (await caller.call("notes__slow", {}, _meta={"progressToken": "p"})).result
+        stream = await caller.listen(taskIds=[handle["taskId"]])
+        await gate.advance(70)
+        told = [
+            message["params"] for message in stream.reply.messages if message.get("method") == "notifications/tasks"
+        ]
+        numbers = [params["_meta"]["taskgate/progress"]["progress"] for params in told if params["status"] == "working"]
+        assert numbers[-1] == 12
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) >= 8
+
+
+@seam
+async def test_the_client_library_reports_every_step_of_a_stateless_task() -> None:
+    async with Gateway({"tasks": {"poll_interval_ms": 1000}}, {"notes": server()}) as gate:
+        seen: list[Progress] = []
+        async with connect(gate.url) as session:
+            handle = await session.call_tool_as_task("notes__slow", {}, on_progress=seen.append)
+            assert (await handle.result(timeout=300)).text == "done"
+        assert [told.progress for told in seen] == sorted({told.progress for told in seen})
+        assert seen[-1].progress == 12
+        assert len(seen) >= 10
