@@ -101,7 +101,7 @@ class Entrance:
         arrival: Arrival,
         every_header: Headers,
     ) -> Caller:
-        """The caller behind a credential that was seen for the first time: an issuer may have given it. Raises Refused."""
+        """The caller behind a credential that was seen for the first time: an issuer may have given it. Raises HttpRefused."""
         address = self.arrivals.caller_address(arrival, every_header)
         self._slow_down(address)
         try:
