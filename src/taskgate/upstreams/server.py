@@ -40,13 +40,12 @@ from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import (
     COMMON,
-    Instances,
     ServerSpec,
     SpecAt,
     Standing,
     Transport,
-    instances_of,
     key_in,
+    listening_caller,
     nowhere_else,
 )
 from taskgate.upstreams.stateless_link import StatelessLink
@@ -135,21 +134,8 @@ class Server:
         return key_in(self.spec, self._standing.kept_as(caller) if caller.place else caller, generation)
 
     def _listening_caller(self) -> LinkKey:
-        """Lists are fetched over a link of their own, but no process is started just for listening if one runs.
-
-        Over HTTP the stateless generation is tried first: its one link is shared with the calls, and hears of changes without a
-        session. A process that nobody has called yet is spoken to in the older one, as most callers do.
-        """
-        if not self._by_stdio:
-            return LinkKey(Generation.STATELESS, session=LISTENER)
-        told = self._links.get(self._announcer) if self._announcer is not None else None
-        if self._announcer is not None and told is not None and told.alive:
-            return self._announcer
-        running = next((key for key, link in self._links.items() if link.alive), None)
-        if running is not None:
-            return running
-        principal = "" if instances_of(self.spec) is Instances.SHARED else self.spec.owner
-        return LinkKey(Generation.STATEFUL, principal)
+        alive = [key for key, link in self._links.items() if link.alive] if self._by_stdio else []
+        return listening_caller(self.spec, alive, self._announcer)
 
     async def _opened(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
         if self._closed:
@@ -386,25 +372,18 @@ class Server:
             return ServerStatus(ServerState.STOPPED, spoken)
         if alive:
             state = ServerState.DEGRADED if self._health.degraded else ServerState.CONNECTED
-            return ServerStatus(state, spoken, stderr=self._stderr(alive))
+            return ServerStatus(
+                state, spoken, stderr=tuple(line for link in alive for line in self._opener.stderr_of(link))
+            )
         if self._backoff.attempt or self._last_error is not None:
             wait = int(self._backoff.wait_s(clock.monotonic()) * 1000)
-            return ServerStatus(
-                ServerState.RECONNECTING,
-                spoken,
-                self._backoff.attempt,
-                wait,
-                self._last_error,
-                self._opener.last_words,
-            )
+            attempt, said = self._backoff.attempt, self._opener.last_words
+            return ServerStatus(ServerState.RECONNECTING, spoken, attempt, wait, self._last_error, said)
         return ServerStatus(ServerState.CONNECTING if self._opening else ServerState.IDLE, spoken)
 
     def stderr(self, caller: LinkKey) -> tuple[str, ...]:
         link = self._links.get(self._key_for(caller))
         return tuple(self._opener.stderr_of(link)) if link is not None else ()
-
-    def _stderr(self, links: list[AnyLink]) -> tuple[str, ...]:
-        return tuple(line for link in links for line in self._opener.stderr_of(link))
 
     async def close(self) -> None:
         self._closed = True

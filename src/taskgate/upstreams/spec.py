@@ -104,6 +104,20 @@ def instances_of(spec: ServerSpec) -> Instances:
     return Instances.PER_PRINCIPAL if spec.transport is Transport.STDIO else Instances.PER_SESSION
 
 
+def listening_caller(spec: ServerSpec, alive: Collection[LinkKey], announcer: LinkKey | None) -> LinkKey:
+    """Lists are fetched over a link of their own, but no process is started just for listening if one runs.
+
+    Over HTTP the stateless generation is tried first: its one link is shared with the calls, and hears of changes without a
+    session. A process that nobody has called yet is spoken to in the older one, as most callers do.
+    """
+    if spec.transport is not Transport.STDIO:
+        return LinkKey(Generation.STATELESS, session=LISTENER)
+    if announcer is not None and announcer in alive:
+        return announcer
+    principal = "" if instances_of(spec) is Instances.SHARED else spec.owner
+    return next(iter(alive), LinkKey(Generation.STATEFUL, principal))
+
+
 def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey:
     """The key of the link that serves this caller in this generation."""
     by_stdio = spec.transport is Transport.STDIO

@@ -1,0 +1,31 @@
+"""Nothing grows beyond what one reads at a time: files, functions, and the number of files."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
+MOST_FILES = 475
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    found = {
+        f"{path}:{node.lineno} {node.name}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
+    }
+    assert found == set()
+
+
+def test_there_are_not_too_many_files() -> None:
+    assert len(list(SOURCE.rglob("*.py"))) <= MOST_FILES
