@@ -111,7 +111,7 @@ async def asked_in_the_inbox(play: Play, why: str) -> str:
         question = REQUEST_ID.search(shown.text)
         assert question, f"no question to answer in {shown.error or shown.text[:900]}"
         answer = {"request_id": question.group(1), "action": "accept", "content": {"colour": "blue"}}
-        reply = await client.call("respond_to_elicitation", **answer)
+        reply = await client.call("respond_to_elicitation", **answer, task_id=task_id)
         assert reply.error is None, f"the answer was not taken: {reply.error[:300]}"
         await result_of(client, task_id, "blue")
     assert play.stage.happened(play.key) == ["painted blue"]

@@ -9,6 +9,7 @@ from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, w
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import RELATED_TASK
 from taskgate.core.meta import with_meta
+from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks import expiry, ids, tool_projection
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
@@ -88,8 +89,12 @@ async def get_task(context: Context, request: Request, given: dict[str, Any]) ->
     task = await find(context, request, given["task_id"])
     context.tasks.methods.wanted(task)
     shown = tool_projection.task_object(task, context.tasks.store.now_ms())
-    waiting = context.activity.inbox.elicitations(request, task.server, task.id)
-    return saying({"task": shown, "pending_elicitations_for_server": waiting})
+    inbox = context.activity.inbox
+    asked = inbox.elicitations(request, task.server, task.id)
+    reply = {"task": shown, "pending_elicitations_for_server": asked}
+    if wanted := inbox.of_task(task.id, (SAMPLE,)):
+        reply["pending_sampling_requests"] = [waiting.shown() for waiting in wanted]
+    return saying(reply)
 
 
 async def get_task_result(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:

@@ -99,9 +99,11 @@ class Waiting:
             see, respond = ("get_sampling_requests", "respond_to_sampling")
         asks = f" ({self.message[:200]})" if self.message else ""
         page = f" Its page for people is {self.page}." if self.page is not None else ""
-        return (
-            f"{self.server} waits for an answer from you{asks}: {see} shows the question, {respond} answers it.{page}"
+        # A client that opens a session for each call has nothing in the inbox of its next one; the task's id finds it.
+        where = (
+            f"{see} shows the question" if self.task_id is None else f"get_task shows the question of {self.task_id}"
         )
+        return f"{self.server} waits for an answer from you{asks}: {where}, {respond} answers it.{page}"
 
     @property
     def caller(self) -> str:
@@ -253,13 +255,18 @@ class Inbox:
     def of_request(self, request: Request) -> list[Waiting]:
         return [w for w in self._waiting.get(caller_key(request), {}).values() if w.request is request]
 
+    def of_task(self, task_id: str, methods: tuple[str, ...] = ANSWERABLE) -> list[Waiting]:
+        """What a task waits for, in whosever inbox it is: for a reader that may see the task."""
+        every = (waiting for own in self._waiting.values() for waiting in own.values())
+        return [waiting for waiting in every if waiting.task_id == task_id and waiting.method in methods]
+
     def elicitations(
         self, request: Request, server: str | None = None, task_id: str | None = None
     ) -> list[dict[str, Any]]:
-        """With a task's id also what that task asks, in whichever conversation it was begun."""
+        """With the id of a task that the reader may see also what that task asks, in whichever conversation it was begun."""
         found = self.of(conversation_key(request), FORMS, server)
-        own = self._waiting.get(caller_key(request), {}).values() if task_id is not None else ()
-        found += [w for w in own if w.task_id == task_id and w.method in FORMS and w not in found]
+        of_task = self.of_task(task_id, FORMS) if task_id is not None else ()
+        found += [waiting for waiting in of_task if waiting not in found]
         return [waiting.shown() for waiting in found]
 
     def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
@@ -283,7 +290,9 @@ class Inbox:
             )
         tool = "get_elicitations" if methods == FORMS else "get_sampling_requests"
         raise CallerError(
-            "unknown_question", f"There is no question {request_id[:60]!r} waiting. {tool} shows those that are."
+            "unknown_question",
+            f"There is no question {request_id[:60]!r} waiting. {tool} shows those that are. For one of a task that you "
+            "started in another session, give its task_id too.",
         )
 
     def find_any(self, request_id: str) -> Waiting:
@@ -321,10 +330,11 @@ class Inbox:
             raise CallerError("unknown_question", f"The question {waiting.id!r} does not wait any more.")
 
     def forget_caller(self, caller: str) -> None:
-        """A session ended: nobody will answer what it was asked."""
+        """A session ended: nobody will answer what it was asked, except for tasks, which are found by their id."""
         for waiting in list(self._waiting.get(caller, {}).values()):
-            self.withdraw(waiting)
-            waiting.answered(_EXPIRED)
+            if waiting.task_id is None:
+                self.withdraw(waiting)
+                waiting.answered(_EXPIRED)
 
     def close(self) -> None:
         for waiting in self.all():

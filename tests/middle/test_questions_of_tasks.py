@@ -1,0 +1,93 @@
+"""A question of a task waits for whoever may see the task: many clients open a session for each call, and end it with the reply."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tests.seam import Call, Gateway, Upstream, seam
+
+QUICK: dict[str, Any] = {"tasks": {"promote_after_ms": 1000}}
+FORM = {"type": "object", "properties": {"colour": {"type": "string"}}}
+FACADE: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "both"}}, **QUICK}
+
+
+TOKEN = "{}-token-0123456789abcdef"
+
+
+def token_of(name: str) -> dict[str, Any]:
+    return {"id": name, "sha256": hashlib.sha256(TOKEN.format(name).encode()).hexdigest()}
+
+
+def server() -> Upstream:
+    notes = Upstream("both")
+
+    @notes.tool("paint")
+    async def paint(call: Call) -> str:
+        answer = await call.elicit("Which colour?", FORM)
+        return f"painted {(answer.get('content') or {}).get('colour')}"
+
+    return notes
+
+
+async def asked(gate: Gateway, generation: str) -> tuple[str, str]:
+    """A caller of its own calls the tool and goes; what it reads is the task's id and that a question waits."""
+    caller = await gate.caller(generation)
+    reply = await caller.call("notes__paint")
+    if generation == "2025":
+        await caller.close()
+    assert "waits for an answer" in reply.text
+    task_id: str = reply.last["result"]["structuredContent"]["taskgate_notice"]["task_id"]
+    return task_id, reply.text
+
+
+async def answered_by_another(generation: str, config: dict[str, Any]) -> None:
+    async with Gateway(config, {"notes": server()}) as gate:
+        task_id, text = await asked(gate, generation)
+        assert f"get_task shows the question of {task_id}" in text
+        shown = await (await gate.caller(generation)).told("get_task", task_id=task_id)
+        (question,) = shown["pending_elicitations_for_server"]
+        assert question["params"]["message"] == "Which colour?"
+        answer = {"request_id": question["request_id"], "action": "accept", "content": {"colour": "blue"}}
+        told = await (await gate.caller(generation)).told("respond_to_elicitation", **answer, task_id=task_id)
+        assert told["success"] is True
+        result = await (await gate.caller(generation)).call("get_task_result", {"task_id": task_id})
+        assert result.text == "painted blue"
+
+
+@seam
+async def test_a_question_of_a_task_outlives_the_session_of_the_call_and_is_answered_from_another() -> None:
+    await answered_by_another("2025", QUICK)
+
+
+@seam
+async def test_a_question_of_a_task_is_shown_with_the_task_where_callers_have_no_sessions() -> None:
+    await answered_by_another("2026", FACADE)
+
+
+@seam
+async def test_a_question_of_no_task_goes_with_the_session_that_was_asked() -> None:
+    async with Gateway({"tasks": {"promote_after_ms": 60_000}}, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        call = caller.begin_call("notes__paint")
+        await gate.advance(1)
+        ((question,),) = [(await caller.told("get_elicitations"))["elicitations"]]
+        await call.hang_up()
+        await caller.close()
+        told = await (await gate.caller("2025")).call(
+            "respond_to_elicitation", {"request_id": question["request_id"], "action": "decline"}
+        )
+        assert told.last["result"]["isError"] is True
+
+
+@seam
+async def test_a_question_of_somebody_elses_task_is_neither_shown_nor_answered() -> None:
+    async with Gateway({**QUICK, "tokens": [token_of("ann"), token_of("eve")]}, {"notes": server()}) as gate:
+        ann = await gate.caller("2025", token=TOKEN.format("ann"))
+        await ann.call("notes__paint")
+        ((question,),) = [(await ann.told("get_elicitations"))["elicitations"]]
+        eve = await gate.caller("2025", token=TOKEN.format("eve"))
+        answer = {"request_id": question["request_id"], "action": "accept", "content": {"colour": "red"}}
+        for proof in ({}, {"task_id": question["task_id"]}):
+            assert (await eve.call("respond_to_elicitation", {**answer, **proof})).last["result"]["isError"] is True
+        assert (await ann.told("respond_to_elicitation", **{**answer, "content": {"colour": "blue"}}))["success"]
