@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations clients lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations clients servers lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -20,6 +20,7 @@ help:
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
+	@echo "make servers published servers, directly and through the gateway, as a table"
 	@echo "make faults  every HTTP status, body and break beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -84,6 +85,10 @@ conformance: $(STAMP) peers
 clients: $(STAMP)
 	$(BIN)/python tools/peers.py --clients
 	$(BIN)/python -m tests.clients.run
+
+servers: $(STAMP)
+	$(BIN)/python tools/peers.py --clients
+	$(BIN)/python -m tests.servers.run
 
 conversations: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations

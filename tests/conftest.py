@@ -26,7 +26,7 @@ from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
-UNMEASURED = ("conversations", "conformance", "chaos", "client", "scopes")
+UNMEASURED = ("conversations", "conformance", "chaos", "client", "clients", "scopes", "servers")
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
 # A busy machine may take a moment over any example; what must be fast has a benchmark.
