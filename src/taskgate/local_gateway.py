@@ -123,7 +123,7 @@ class LocalGateway:
         self._stop = stop
         listening = address.bind(os.environ)
         self.door = LocalDoor(
-            app.gateway, app.intake.reader, listening, address.key, self._caller, stop, self._has_work
+            app.gateway, app.intake.reader, listening, address.key, self._caller, make_room=stop, busy=self._has_work
         )
         self._watching: asyncio.Task[None] | None = None
 

@@ -93,7 +93,7 @@ class ServerFactory:
         return self.make(guest_spec(new), listener)
 
     def make(self, spec: ServerSpec, listener: Listener) -> Server:
-        return Server(spec, listener, self.http, self.reaper, self.intake, self.places.spec)
+        return Server(spec, listener, self.http, self.reaper, self.intake, spec_at=self.places.spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class App:
                 known.adopt(spec)
             else:
                 fresh[name] = Server(
-                    spec, self.gateway.notifications, self.http, self.reaper, self.intake, self.places.spec
+                    spec, self.gateway.notifications, self.http, self.reaper, self.intake, spec_at=self.places.spec
                 )
                 changed.add(name)
         self.retired.extend(server for name, server in self.servers.items() if fresh.get(name) is not server)

@@ -101,6 +101,7 @@ class Pages:
         approval_id: str,
         note: str | None = None,
         status: int = 200,
+        *,
         note_kind: str = "bad",
     ) -> Answer:
         shown = await self._inbox.shown(approval_id, who)

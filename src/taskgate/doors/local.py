@@ -60,6 +60,7 @@ class LocalDoor:
         listening: socket.socket,
         key: str,
         settle: Callable[[Client], Awaitable[Caller]],
+        *,
         make_room: Callable[[], None],
         busy: Callable[[], Awaitable[bool]],
     ) -> None:

@@ -108,7 +108,7 @@ def wire_gateway(
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
-    context = _context(base, lists, asking, tasks, governed, relay, reload)
+    context = _context(base, lists, asking, tasks, governed, relay=relay, reload=reload)
     tables = MethodTables(context, base.subscriptions, tasks)
     return Gateway(
         context=context,
@@ -120,7 +120,9 @@ def wire_gateway(
         session_ends=session_ends,
         admission=reload.admission,
         denials=Denials(store, metrics),
-        task_metrics=TaskMetrics(running.records, asking.activity.inbox, base.sessions, store, metrics, base.events),
+        task_metrics=TaskMetrics(
+            running.records, asking.activity.inbox, base.sessions, store, metrics, events=base.events
+        ),
         pins=lists.pins,
         approvals=governed.approvals,
         ask_caller=governed.ask_caller,
@@ -172,14 +174,14 @@ def _lists(base: Foundation) -> Lists:
 
     limits = base.plan.value.limits
     memory = CatalogMemory(base.store)
-    catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, memory, base.metrics, base.events)
+    catalogs = Catalogs(base.upstreams, limits, inspect, quarantine, memory, metrics=base.metrics, events=base.events)
     scope_record = ScopeRecord(base.store, base.metrics)
     views = Views(catalogs, scope_record)
     return Lists(validation, pins, annotations, catalogs, scope_record, views, HandedOut())
 
 
 def _asking(base: Foundation) -> Asking:
-    activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, base.events)
+    activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, events=base.events)
     models = Models(base.plan, shown_to_operator(activity.inbox), base.store.record)
     urls = UrlElicitations(base.plan, base.store.record)
     pages = ElicitationPages()
@@ -214,7 +216,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRec
     events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation, lists.handed_out)
     records = TaskRecords(base.store, TaskChanges(events), base.plan)
     conversations = Conversations(events)
-    followers = Followers(records, base.sessions, base.conversations, urls, base.subscriptions.following, events)
+    followers = Followers(records, base.sessions, base.conversations, urls, base.subscriptions.following, events=events)
     task_inbox = TaskInbox(asking.activity, asking.asker, asking.models, records, conversations)
     questions = TaskQuestions(
         records, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
@@ -284,7 +286,13 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
             running.task_inbox.adopt,
         ),
         methods=TaskMethods(
-            records, runs, questions, upstream_listing, followers, base.conversations, base.state_signer
+            records,
+            runs,
+            questions,
+            upstream_listing,
+            followers,
+            conversations=base.conversations,
+            state_signer=base.state_signer,
         ),
         recovery=Recovery(records, runs, approvals.time_passed),
         followers=followers,
@@ -335,6 +343,7 @@ def _context(
     asking: Asking,
     tasks: TaskEngine,
     governed: Governed,
+    *,
     relay: Relay,
     reload: Reload,
 ) -> Context:

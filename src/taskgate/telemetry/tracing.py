@@ -76,7 +76,7 @@ class Tracing:
         if "traceparent" not in carrier:
             carrier = {k: v.decode("latin-1") for k in CONTEXT_KEYS if (v := headers.get(k.encode())) is not None}
         parent = self._propagator.extract(carrier)
-        with self._operation(SpanKind.SERVER, method, target, more, parent, self._served) as (outcome, _):
+        with self._operation(SpanKind.SERVER, method, target, more, parent, histogram=self._served) as (outcome, _):
             yield outcome
 
     @contextmanager
@@ -89,7 +89,7 @@ class Tracing:
         """
         more = {"taskgate.server": server}
         parent = self._begun_elsewhere(kept) if kept is not None else None
-        with self._operation(SpanKind.CLIENT, method, target, more, parent, self._called) as (outcome, _):
+        with self._operation(SpanKind.CLIENT, method, target, more, parent, histogram=self._called) as (outcome, _):
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier)
             yield outcome, carrier
@@ -109,6 +109,7 @@ class Tracing:
         target: str,
         more: Mapping[str, str],
         parent: contexts.Context | None,
+        *,
         histogram: Any,
     ) -> Iterator[tuple[Outcome, Span]]:
         outcome, began = Outcome(), clock.monotonic()

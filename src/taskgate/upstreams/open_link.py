@@ -178,7 +178,7 @@ class Opener:
             stateful = StatefulLink(spec.id, key, line, profile, listener)
             await stateful.open(spec.connect_timeout_s)
             return stateful
-        stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, spec.asks_models)
+        stateless = StatelessLink(spec.id, key, line, listener, spec.keeps_questions, asks_models=spec.asks_models)
         by_stdio = spec.transport is Transport.STDIO
         probe_s = max(spec.probe_timeout_s, _SLOW_STARTS * self._start_s) if by_stdio else spec.connect_timeout_s
         described = await discovered(stateless, probe_s)

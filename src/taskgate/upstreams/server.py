@@ -66,6 +66,7 @@ class Server:
         http: HttpClient,
         reaper: Reaper,
         intake: Intake | None = None,
+        *,
         spec_at: SpecAt = nowhere_else,
     ) -> None:
         self.id = spec.id

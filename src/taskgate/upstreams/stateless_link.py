@@ -51,6 +51,7 @@ class StatelessLink:
         line: Wire,
         listener: Listener,
         keeps_questions: bool,
+        *,
         asks_models: bool,
     ) -> None:
         self.server = server

@@ -191,7 +191,7 @@ async def held(context: Context, request: Request, tool: ToolRef, approval: Appr
     later = context.gate.approvals.run_on()
     question = context.by_url.question_for(request, approval)
     if question is not None:
-        return await context.by_url.begin(request, tool, replace(call, run_on=later), approval, question, key)
+        return await context.by_url.begin(request, tool, replace(call, run_on=later), approval, question, key=key)
     if context.tasks.delivery_mode(request).form is Form.HANDLE:
         call = replace(call, run_on=later)
     _task, reply = await context.tasks.hold(request, call, approval, key)
@@ -255,7 +255,7 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
             upstream = context.live_upstreams.value[tool.server]
             result = await context.relay.carry(request, upstream, _call(context, request, upstream, tool, arguments))
         else:
-            result = await _in_line(context, request, tool, arguments, line, promotion)
+            result = await _in_line(context, request, tool, arguments, line, promotion=promotion)
         if tool.has_output_schema or context.budgets.outputs or MARK in result:
             result = _looked_at(context, request, tool, result)
     except (RelayedError, TaskgateError) as problem:
@@ -307,7 +307,7 @@ async def _failed(
 
 
 async def _in_line(
-    context: Context, request: Request, tool: ToolRef, arguments: Any, line: ServerQueue, promotion: Promotion
+    context: Context, request: Request, tool: ToolRef, arguments: Any, line: ServerQueue, *, promotion: Promotion
 ) -> bytes:
     """The result of a call to a server that takes only so many at once: in its turn."""
     promotion.wait_in_line()

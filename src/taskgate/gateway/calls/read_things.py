@@ -37,11 +37,11 @@ async def carry_in_turn(context: Context, request: Request, upstream: Upstream, 
 async def read_resource(context: Context, request: Request) -> bytes:
     uri = _text(request.params, "uri", "resources/read")
     server = await owner_of(context, request, uri)
-    await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
+    await agreed(context, request, PatternKind.RESOURCE, server, uri, shown=uri)
     return await _carried(context, request, server, uri, request.members())
 
 
-async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, shown: str) -> None:
+async def agreed(context: Context, request: Request, kind: PatternKind, server: str, name: str, *, shown: str) -> None:
     """Policy and people have their say; returns when the request may go on."""
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     decision = view.decision_on(kind, server, name)
@@ -88,7 +88,7 @@ async def get_prompt(context: Context, request: Request) -> bytes:
         prompt = view.prompt(name)
     if prompt is None or not permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
         raise CallerError("unknown_prompt", f"There is no prompt {name[:120]!r} here.")
-    await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, prompt.wire)
+    await agreed(context, request, PatternKind.PROMPT, prompt.server, prompt.name, shown=prompt.wire)
     arguments = request.params.get("arguments")
     if type(arguments) is dict and arguments and context.plan.features.learn:
         context.completions.note(fair_key(request), prompt.server, prompt.name, arguments)

@@ -44,7 +44,7 @@ Inspect = Callable[[str, Offer], None]
 
 def listed_only(servers: Mapping[str, Upstream], limits: Limits) -> Catalogs:
     """For commands that show the operator what servers list, without serving it to anybody."""
-    return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, Metrics(), EventHub())
+    return Catalogs(Live(servers), limits, _not_inspected, Quarantine(), None, metrics=Metrics(), events=EventHub())
 
 
 def _not_inspected(_server: str, _offer: Offer) -> None:
@@ -72,6 +72,7 @@ class Catalogs:
         inspect: Inspect,
         quarantine: Quarantine,
         memory: CatalogMemory | None,
+        *,
         metrics: Metrics,
         events: EventHub,
     ) -> None:

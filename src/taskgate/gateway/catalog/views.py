@@ -138,7 +138,7 @@ def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalog
         subset,
         plan,
         {
-            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, subset.revision)
+            name: _tool(plan, name, e, capabilities[e.server], catalogs.quarantined, revision=subset.revision)
             for name, e in found[EntryKind.TOOL].entries.items()
         },
         {name: PromptRef(name, e.server, e.name, e) for name, e in found[EntryKind.PROMPT].entries.items()},
@@ -177,7 +177,13 @@ _PATTERNS: Final = {
 
 
 def _tool(
-    plan: Plan, name: str, entry: CatalogEntry, capabilities: Mapping[str, Any], quarantined: Quarantined, revision: str
+    plan: Plan,
+    name: str,
+    entry: CatalogEntry,
+    capabilities: Mapping[str, Any],
+    quarantined: Quarantined,
+    *,
+    revision: str,
 ) -> ToolRef:
     decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=quarantined)
     forced = plan.gates.rules.forced(entry.server, entry.name)

@@ -128,7 +128,7 @@ class Approvals:
     ) -> ApprovalRequest:
         """The question about one call."""
         approval_id = PREFIX + ids.ulid(self._store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
-        return question(self._plan.value, approval_id, asked, needs, caller, wire_name, limit_key)
+        return question(self._plan.value, approval_id, asked, needs, caller, wire_name=wire_name, limit_key=limit_key)
 
     def run_on(self) -> RunOn:
         """What starts a task whose caller went away with a handle."""

@@ -56,6 +56,7 @@ class ByUrl:
         call: NewCall,
         approval: ApprovalRequest,
         question: dict[str, Any],
+        *,
         key: str | None,
     ) -> bytes:
         task, _handle = await self._tasks.create(request, call, approval, key)
@@ -63,7 +64,7 @@ class ByUrl:
 
     def _asked(self, request: Request, tool: ToolRef, task: Task, question: dict[str, Any]) -> bytes:
         state = self._state_signer.close(
-            STATE_KIND, request.caller.principal, "tools/call", tool.name, tool.server, task.id
+            STATE_KIND, request.caller.principal, "tools/call", tool.name, tool.server, body=task.id
         )
         return wire.encode(
             {

@@ -16,7 +16,7 @@ MAX_AUDITED_ARGUMENTS: Final = 16_384
 
 
 def question(
-    plan: Plan, approval_id: str, asked: Asked, needs: NeedsApproval, caller: str, wire_name: str, limit_key: str
+    plan: Plan, approval_id: str, asked: Asked, needs: NeedsApproval, caller: str, *, wire_name: str, limit_key: str
 ) -> ApprovalRequest:
     """Bound to everything that people will agree to."""
     return ApprovalRequest(

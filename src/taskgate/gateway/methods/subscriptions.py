@@ -70,7 +70,7 @@ class Subscriptions:
     async def subscribe(self, context: Context, request: Request) -> bytes:
         session, uri = _session_and_uri(request)
         server = await owner_of(context, request, uri)
-        await agreed(context, request, PatternKind.RESOURCE, server, uri, uri)
+        await agreed(context, request, PatternKind.RESOURCE, server, uri, shown=uri)
         if len(session.subscriptions) >= MAX_URIS:
             raise GatewayFault("overloaded", f"A session may follow at most {MAX_URIS} resources.")
         result = await self._tell_upstream(context, request, server, uri)
@@ -144,7 +144,7 @@ class Subscriptions:
             if type(uri) is not str:
                 continue
             server = await owner_of(context, listen.request, uri)
-            await agreed(context, listen.request, PatternKind.RESOURCE, server, uri, uri)
+            await agreed(context, listen.request, PatternKind.RESOURCE, server, uri, shown=uri)
             await context.upstreams[server].watch(uri, listen.request.link_key)
             listen.uris[uri] = server
 

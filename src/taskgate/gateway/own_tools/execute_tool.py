@@ -32,7 +32,7 @@ async def execute_tool(context: Context, request: Request, given: dict[str, Any]
     if wire_name is None or wire_name not in view.tools:
         raise CallerError("unknown_tool", f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is.")
     feed = await context.activity.feed(request)
-    inner = InnerRequest(context, request, feed, server, "tools/call", _params(request, wire_name))
+    inner = InnerRequest(context, request, feed, server, "tools/call", params=_params(request, wire_name))
     wait_s = patience_s(context, request, timeout_ms)
     inner.deliver(
         Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),

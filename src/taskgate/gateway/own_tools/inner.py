@@ -61,12 +61,14 @@ _TRAVELS_ALONG = ("requestState", "inputResponses", META)
 class InnerRequest(Request):
     __slots__ = ("_context", "_feed", "_outer", "_server")
 
-    def __init__(self, context: Context, outer: Request, feed: Feed, server: str, method: str, params: Members) -> None:
+    def __init__(
+        self, context: Context, outer: Request, feed: Feed, server: str, method: str, *, params: Members
+    ) -> None:
         carried = outer.members()
         members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
         decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}
         message = Message(Kind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
-        super().__init__(message, outer.caller, outer.outlet, outer.session, outer.envelope, outer.narrowing)
+        super().__init__(message, outer.caller, outer.outlet, outer.session, outer.envelope, narrowing=outer.narrowing)
         self.inner = True
         self.carrier = outer.carrier
         self.inbox = outer.inbox

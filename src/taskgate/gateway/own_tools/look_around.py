@@ -66,7 +66,7 @@ async def list_prompts(context: Context, request: Request, given: dict[str, Any]
 
 async def list_resources(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
-    return _listed(context, view, "resources", view.resources.values(), given, LISTED)
+    return _listed(context, view, "resources", view.resources.values(), given, ours=LISTED)
 
 
 async def list_resource_templates(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
@@ -80,6 +80,7 @@ def _listed(
     key: str,
     entries: Iterable[CatalogEntry],
     given: dict[str, Any],
+    *,
     ours: Iterable[Mapping[str, str]] = (),
 ) -> ToolReply:
     servers = RegexFilter("server", given.get("server"))

@@ -57,7 +57,7 @@ async def call_found_tool(context: Context, request: Request, given: dict[str, A
     arguments = wire.members_of(request.members()["arguments"]).get("arguments", Raw(b"{}"))
     feed = await context.activity.feed(request)
     params = {"name": wire.raw(tool.wire), "arguments": arguments}
-    result = await call_tool(context, InnerRequest(context, request, feed, tool.server, "tools/call", params))
+    result = await call_tool(context, InnerRequest(context, request, feed, tool.server, "tools/call", params=params))
     return b"{}" if request.answered else result
 
 

@@ -29,7 +29,7 @@ async def read_resource(context: Context, request: Request, given: dict[str, Any
         return saying({"contents": [own]})
     await _allowed(context, request, server, uri)
     inner = await _inner(context, request, server, "resources/read", {"uri": wire.raw(uri)})
-    await agreed(context, inner, PatternKind.RESOURCE, server, uri, uri)
+    await agreed(context, inner, PatternKind.RESOURCE, server, uri, shown=uri)
     return await _carried(context, inner, server, uri)
 
 
@@ -45,7 +45,7 @@ async def get_prompt(context: Context, request: Request, given: dict[str, Any]) 
     if "arguments" in given:
         params["arguments"] = wire.members_of(request.members()["arguments"])["arguments"]
     inner = await _inner(context, request, server, "prompts/get", params)
-    await agreed(context, inner, PatternKind.PROMPT, server, name, name)
+    await agreed(context, inner, PatternKind.PROMPT, server, name, shown=name)
     return await _carried(context, inner, server, name)
 
 
@@ -83,7 +83,7 @@ async def _allowed(context: Context, request: Request, server: str, uri: str) ->
 
 
 async def _inner(context: Context, request: Request, server: str, method: str, params: dict[str, Raw]) -> InnerRequest:
-    return InnerRequest(context, request, await context.activity.feed(request), server, method, params)
+    return InnerRequest(context, request, await context.activity.feed(request), server, method, params=params)
 
 
 async def _carried(context: Context, inner: InnerRequest, server: str, name: str) -> ToolReply | bytes:

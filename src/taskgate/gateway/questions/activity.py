@@ -42,6 +42,7 @@ class Activity:
         upstreams: Live[Mapping[str, Upstream]],
         address: PublicAddress,
         conversations: OpenConversations,
+        *,
         events: EventHub,
     ) -> None:
         self.inbox = Inbox(self.tell, plan, address, conversations)

@@ -63,7 +63,7 @@ class ElicitationPages:
     def __len__(self) -> int:
         return len(self._pages)
 
-    def open(self, principal: str, asks: str, asker: Asker, name: str, description: str, good_for_s: float) -> Page:
+    def open(self, principal: str, asks: str, asker: Asker, name: str, description: str, *, good_for_s: float) -> Page:
         """`asks` is what the user reads about who wants something."""
         self._drop_expired()
         if len(self._pages) >= MAX_PAGES:

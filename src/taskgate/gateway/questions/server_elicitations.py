@@ -40,7 +40,7 @@ class OwnElicitations:
         made = []
         for name, description in asked:
             self._urls.count_own(principal, name)
-            page = self._pages.open(principal, asks, asker, name, description, good_for_s)
+            page = self._pages.open(principal, asks, asker, name, description, good_for_s=good_for_s)
             url = self._address.elicitation(page.id)
             made.append({"type": "url", "name": name, "url": url, "elicitationId": page.id})
         return wire.encode({"elicitations": made})

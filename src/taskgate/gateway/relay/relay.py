@@ -193,7 +193,7 @@ class Relay:
         return wire.join(members)
 
     def _closed(self, request: Request, upstream: Upstream, call: UpstreamCall, kind: str, body: str) -> str:
-        return self._state_signer.close(kind, request.caller.principal, call.method, call.name, upstream.id, body)
+        return self._state_signer.close(kind, request.caller.principal, call.method, call.name, upstream.id, body=body)
 
     async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
         """A stateless caller comes back with answers."""

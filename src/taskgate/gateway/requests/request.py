@@ -93,6 +93,7 @@ class Request:
         outlet: ReplyOutlet,
         session: Session | None = None,
         envelope: Envelope | None = None,
+        *,
         narrowing: SessionRequest = NO_WISH,
         headers: dict[bytes, bytes] | None = None,
         carrier: asyncio.Task[Any] | None = None,

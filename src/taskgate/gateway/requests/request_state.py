@@ -39,7 +39,7 @@ class RequestStateSigner:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def close(self, kind: str, principal: str, method: str, name: str, server: str, body: str) -> str:
+    def close(self, kind: str, principal: str, method: str, name: str, server: str, *, body: str) -> str:
         state = State(kind, principal, method, name, server, body, int(clock.wall()) + LIFETIME_S, secrets.token_hex(6))
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))

@@ -222,11 +222,11 @@ class Attempts:
             self._tracing,
             sends.task,
             sends.params,
-            lambda sent, trace: self._rounds(sends, link, sent, profile, turn, trace),
+            lambda sent, trace: self._rounds(sends, link, sent, profile, turn, trace=trace),
         )
 
     async def _rounds(
-        self, sends: TaskSends, link: Link, params: Members, profile: ClientProfile, turn: Turn, trace: Headers = ()
+        self, sends: TaskSends, link: Link, params: Members, profile: ClientProfile, turn: Turn, *, trace: Headers = ()
     ) -> Reply:
         """A stateless upstream may ask in its results; answers go back with the same call."""
         task = sends.task

@@ -56,6 +56,7 @@ class Followers:
         conversations: OpenConversations,
         urls: UrlElicitations,
         listens: Callable[[str], Sequence[Listening]],
+        *,
         events: EventHub,
     ) -> None:
         self._records = records

@@ -45,6 +45,7 @@ class TaskMethods:
         questions: TaskQuestions,
         upstream_listing: UpstreamListing,
         followers: Followers,
+        *,
         conversations: OpenConversations,
         state_signer: RequestStateSigner,
     ) -> None:
@@ -216,7 +217,7 @@ class TaskMethods:
 
     def _cursor(self, request: Request, server: str, after: str) -> str:
         return self._state_signer.close(
-            "list", request.caller.principal, "tasks/list", caller_key(request), server, after
+            "list", request.caller.principal, "tasks/list", caller_key(request), server, body=after
         )
 
     def _position(self, request: Request) -> tuple[str, str]:

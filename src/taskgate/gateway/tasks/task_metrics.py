@@ -19,6 +19,7 @@ class TaskMetrics:
         sessions: SessionTable,
         store: Store,
         metrics: Metrics,
+        *,
         events: EventHub,
     ) -> None:
         self._store = store
