@@ -192,6 +192,11 @@ class Reader:
         return [_message(value, bytes(raw)) for value, raw in zip(values, _elements(body), strict=True)]
 
 
+def checked_message(body: bytes, *, exactly: bool) -> Message:
+    """A message that has been checked before. `exactly`: it holds numbers that the quick reading might round."""
+    return _message(parse_strictly(body) if exactly else _quickly(body), body)
+
+
 def is_batch(body: bytes) -> bool:
     return body.lstrip(b" \t\r\n")[:1] == b"["
 
@@ -255,7 +260,7 @@ def raw(value: Any) -> Raw:
 
 
 def success(message_id: bytes, result: bytes) -> bytes:
-    return b'{"jsonrpc":"2.0","id":' + message_id + b',"result":' + result + b"}"
+    return b"".join((b'{"jsonrpc":"2.0","id":', message_id, b',"result":', result, b"}"))
 
 
 def failure(message_id: bytes | None, error: bytes) -> bytes:

@@ -158,7 +158,7 @@ def format_event(
         parts.extend(b"data: %b\n" % line for line in _LINE_END.split(data))
         parts.append(b"\n")
     else:
-        parts.append(b"data: %b\n\n" % data)
+        parts += (b"data: ", data, b"\n\n")
     return b"".join(parts)
 
 

@@ -23,6 +23,7 @@ from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.sse import SseEvent
 from taskgate.ports.upstream import CallFailed, StreamNotice
+from taskgate.turns import LARGE_BYTES
 from taskgate.upstreams.flight import (
     Flight,
     HttpRefusal,
@@ -35,6 +36,7 @@ from taskgate.upstreams.flight import (
     unreachable,
 )
 from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.read_message import read_message
 
 _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),
@@ -112,13 +114,18 @@ class HttpWire:
             except HttpFailure as failure:
                 self._unless_resumable(failure, flight.timeout_s, awaited)
                 reply = None
+            if awaited.unread is not None:
+                await awaited.read_unread()
             if awaited.response is not None:
                 if reply is not None and flight.request is None:
                     self._adopt_session(reply, awaited.response)
                 return awaited.response
             if reply is None or (reply.status == 200 and awaited.last_id is not None):
                 return await self._resume(flight, awaited, due)
-            message = _response_in(self.reader, reply.body) if reply.body else None
+            message = None
+            if reply.body:
+                small = len(reply.body) < LARGE_BYTES
+                message = _response_in(self.reader, reply.body) if small else await self._large_response(reply.body)
             if message is not None and message.id == awaited.key:
                 if flight.request is None:
                     self._adopt_session(reply, message)
@@ -128,6 +135,13 @@ class HttpWire:
             raise self._refusal(reply, message)
         finally:
             del self._awaiting[awaited.key]
+
+    async def _large_response(self, body: bytes) -> Message | None:
+        try:
+            message = await read_message(self.reader, body)
+        except TaskgateError:
+            return None
+        return message if message.kind is Kind.RESPONSE else None
 
     async def _exchange(
         self,
@@ -205,6 +219,8 @@ class HttpWire:
                     raise unreachable(self.server, "broke off its answer and is gone", Executed.MAYBE) from None
                 continue
             failed = 0
+            if awaited.unread is not None:
+                await awaited.read_unread()
             if reply is not None and reply.status != 200 and awaited.response is None:
                 raise broke_protocol(self.server, "did not let a broken answer be resumed")
         return response
@@ -301,7 +317,7 @@ class HttpWire:
 class _Awaited:
     """Sorts the events of one stream: the response we wait for, and everything else."""
 
-    __slots__ = ("_flight", "_news", "_wire", "key", "last_id", "response", "retry_s")
+    __slots__ = ("_flight", "_news", "_wire", "key", "last_id", "response", "retry_s", "unread")
 
     def __init__(self, line: HttpWire, flight: Flight | None) -> None:
         self._wire = line
@@ -312,6 +328,8 @@ class _Awaited:
         """Of the latest event, and how long to wait before a stream that broke is resumed after it."""
         self.retry_s = _DEFAULT_RETRY_S
         self.response: Message | None = None
+        self.unread: bytes | None = None
+        """A large event that looks like the response; it is read when the exchange is over, a slice at a time."""
 
     def on_event(self, event: SseEvent) -> bool:
         if event.id:
@@ -322,10 +340,25 @@ class _Awaited:
             _tell(self._flight, StreamNotice.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):
             return False
+        if len(event.data) >= LARGE_BYTES and self._flight is not None and looks_like_answer(event.data):
+            self.unread = event.data
+            return True
         try:
             message = self._wire.reader.read(event.data)
         except TaskgateError:
             return False
+        return self._sorted(message)
+
+    async def read_unread(self) -> None:
+        body, self.unread = self.unread or b"", None
+        try:
+            message = await read_message(self._wire.reader, body)
+        except TaskgateError:
+            return
+        self._sorted(message)
+
+    def _sorted(self, message: Message) -> bool:
+        """True if it is the response that is waited for."""
         if message.kind is not Kind.RESPONSE:
             self._wire.hear(message, self._flight)
         elif message.id == self.key:

@@ -32,12 +32,14 @@ from taskgate.ports.upstream import (
     SendLog,
     UpstreamCall,
 )
+from taskgate.turns import LARGE_BYTES, contains
 from taskgate.upstreams.cures import send_again
 from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number, unreachable
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
 
 MAX_ENVELOPES = 1000
+_ASKS = b'"input_required"'
 
 
 class StatelessLink:
@@ -166,7 +168,13 @@ class StatelessLink:
         finally:
             del self._flights[number]
         self._timeouts = 0
+        raw = message.raw_result
+        if raw is not None and memoryview(raw).nbytes >= LARGE_BYTES:
+            return await self._large_reply(bytes(raw))
         return self._reply(message)
+
+    async def _large_reply(self, body: bytes) -> Reply:
+        return _read_result(body) if await contains(body, _ASKS) else Result(body)
 
     def _stamped(self, members: Members, profile: ClientProfile) -> Members:
         """The envelope of a session never changes, so it is rendered once and reused for each of its calls."""
@@ -189,14 +197,7 @@ class StatelessLink:
         if message.raw_result is None:
             raise broke_protocol(self.server, "answered with neither a result nor an error")
         body = bytes(message.raw_result)
-        if b'"input_required"' in body:
-            members = wire.members_of(body)
-            if bytes(members.get("resultType", Raw(b""))) == b'"input_required"':
-                requests = members.get("inputRequests")
-                return InputRequired(
-                    wire.members_of(requests) if requests is not None else {}, members.get("requestState"), body
-                )
-        return Result(body)
+        return _read_result(body) if _ASKS in body else Result(body)
 
     async def notify(self, method: str, params: bytes | None) -> None:
         """Stateless servers hear no notifications from clients but cancellations, which this link sends itself."""
@@ -279,6 +280,14 @@ class StatelessLink:
         self._closed = True
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._wire.close()
+
+
+def _read_result(body: bytes) -> Reply:
+    members = wire.members_of(body)
+    if bytes(members.get("resultType", Raw(b""))) != _ASKS:
+        return Result(body)
+    requests = members.get("inputRequests")
+    return InputRequired(wire.members_of(requests) if requests is not None else {}, members.get("requestState"), body)
 
 
 def description_in(message: Message) -> Mapping[str, Any] | None:

@@ -17,7 +17,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -147,6 +150,24 @@ def uris_in(result: bytes) -> list[str]:
         return []
     found = {uri: None for uri in _found(value) if 0 < len(uri) <= MAX_URI}
     return list(found)[:MAX_LINKS]
+
+
+_A_URI: Final = re.compile(rb'"uri"[ \t\r\n]{0,100}+:[ \t\r\n]{0,100}+("(?:[^"\\\x00-\x1f]|\\.){1,8192}+")')
+
+
+def uris_between(result: bytes, begin: int, end: int) -> list[str]:
+    """The URIs whose mark begins in this part of a result that is too large to be read whole. It finds every member `uri`,
+    wherever it stands, so it may find more than `uris_in`.
+    """
+    found: dict[str, None] = {}
+    at = result.find(MARK, begin, end + len(MARK) - 1)
+    while at >= 0 and len(found) < MAX_LINKS:
+        matched = _A_URI.match(result, at)
+        if matched is not None:
+            with suppress(ValueError):
+                found[json.loads(matched[1])] = None
+        at = result.find(MARK, at + len(MARK), end + len(MARK) - 1)
+    return [uri for uri in found if len(uri) <= MAX_URI]
 
 
 def _found(result: Any) -> Iterator[str]:

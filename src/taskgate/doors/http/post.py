@@ -18,6 +18,7 @@ from taskgate.doors.http.asgi import SSE_HEADERS, Headers
 from taskgate.doors.http.event_stream import StreamBuffers
 from taskgate.doors.http.streamed_reply import StreamedReply
 from taskgate.gateway.plan.plan import Limits, Live, Plan
+from taskgate.turns import LARGE_BYTES, let_others_run
 
 
 class PostConnection(Protocol):
@@ -39,6 +40,7 @@ class PostConnection(Protocol):
 
 Answering = Callable[["Post"], Coroutine[Any, Any, None]]
 
+_SLICE_BYTES: Final = 256 * 1024
 _JSON_HEADS: Final = {
     status.value: b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: "
     % (status.value, status.phrase.encode("ascii"))
@@ -170,13 +172,31 @@ class Post:
         self._connection.raw.write(b"%b%d\r\n%b\r\n%b" % (_JSON_HEADS[status], len(body), more, body))
         self._finished()
 
+    async def _respond_in_slices(self, status: int, body: bytes, headers: Headers | None) -> None:
+        """A large answer: each slice is copied and sent in a turn of its own, as fast as the caller reads."""
+        closing = [] if self.keep_alive else [(b"connection", b"close")]
+        more = b"".join(b"%b: %b\r\n" % header for header in (*(headers or ()), *closing))
+        flow, raw = self._connection.flow, self._connection.raw
+        raw.write(b"%b%d\r\n%b\r\n" % (_JSON_HEADS[status], len(body), more))
+        for begin in range(0, len(body), _SLICE_BYTES):
+            if flow.write_paused and self.still_there:
+                await flow.drain()
+            if not self.still_there:
+                return
+            raw.write(body[begin : begin + _SLICE_BYTES])
+            await let_others_run()
+        self._finished()
+
     async def finish(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         """The result: alone, or as the end of the stream that came before it. Who hangs up now cancels nothing any more."""
         self.lost_is_cancel = False
         # A caller that names event streams before JSON, or alone, gets its answers as streams.
         streams = status == 200 and self.headers.get(b"accept", b"").lstrip().startswith(b"text/event-stream")
         if self._streamed is None and not streams:
-            self.respond(status, body, headers)
+            if len(body) < LARGE_BYTES or self.disconnected or self.response_complete:
+                self.respond(status, body, headers)
+            else:
+                await self._respond_in_slices(status, body, headers)
         else:
             await self._stream(headers).finish(body)
 
@@ -229,8 +249,22 @@ class Post:
         flow = self._connection.flow
         if flow.write_paused and not self.disconnected:
             await flow.drain()
-        if not self.disconnected:
+        if len(frame) >= LARGE_BYTES:
+            await self._write_in_slices(frame)
+        elif not self.disconnected:
             self._connection.transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+
+    async def _write_in_slices(self, frame: bytes) -> None:
+        flow, transport = self._connection.flow, self._connection.transport
+        transport.write(b"%x\r\n" % len(frame))
+        for begin in range(0, len(frame), _SLICE_BYTES):
+            if flow.write_paused and self.still_there:
+                await flow.drain()
+            if not self.still_there:
+                return
+            transport.write(frame[begin : begin + _SLICE_BYTES])
+            await let_others_run()
+        transport.write(b"\r\n")
 
     def end_stream(self) -> None:
         if not self.disconnected:

@@ -35,6 +35,7 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.plan.plan import Validate
 from taskgate.gateway.requests.admission import ServerQueue
 from taskgate.gateway.requests.caller_keys import KEY_META, fair_key, idempotency_key
+from taskgate.gateway.requests.large_results import looked_at
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.replies import is_error
@@ -43,6 +44,7 @@ from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.mcp.param_headers import header_values, mismatch
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
+from taskgate.turns import LARGE_BYTES
 
 TASK_META: Final = "taskgate/task"
 """With this key set to true in `_meta` a stateless caller asks for a task handle at once."""
@@ -256,8 +258,9 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
             result = await context.relay.carry(request, upstream, _call(context, request, upstream, tool, arguments))
         else:
             result = await _in_line(context, request, tool, arguments, line, promotion=promotion)
-        if tool.has_output_schema or context.budgets.outputs or MARK in result:
-            result = _looked_at(context, request, tool, result)
+        small = result
+        if tool.has_output_schema or context.budgets.outputs or len(result) >= LARGE_BYTES or MARK in result:
+            result, small = await _looked_at(context, request, tool, result)
     except (RelayedError, TaskgateError) as problem:
         return await _failed(context, request, tool, promotion, problem)
     except asyncio.CancelledError:
@@ -270,25 +273,30 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
             beat.stop()
     task = None if promotion.leave() else await promotion.over()
     if task is not None:
-        await promotion.finish(task, result, upstream_task(request, tool, result))
+        await promotion.finish(task, result, upstream_task(request, tool, small))
         return b"{}"
-    handle = upstream_task(request, tool, result) if request.envelope is not None and b'"taskId"' in result else None
+    handle = upstream_task(request, tool, small) if request.envelope is not None and b'"taskId"' in small else None
     if handle is not None:
         return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
-    failed = b'"isError"' in result and is_error(result)
+    failed = b'"isError"' in small and is_error(small)
     context.call_log.note(request, tool, "error" if failed else "ok", Executed.YES)
     return result
 
 
-def _looked_at(context: Context, request: Request, tool: ToolRef, result: bytes) -> bytes:
-    """The result as its caller may have it: as the tool declares it, not too long, its links noted. Raises InvalidOutput."""
+async def _looked_at(context: Context, request: Request, tool: ToolRef, result: bytes) -> tuple[bytes, bytes]:
+    """The result as its caller may have it: as the tool declares it, not too long, its links noted. And the same without its
+    large members, for whoever wants to know about the small ones. Raises InvalidOutput.
+    """
     if tool.has_output_schema and tool.entry is not None and context.validation.on:
         context.validation.output(tool.entry, tool.wire, result)
     if context.budgets.outputs:
         result = context.budgets.cut(tool.server, result)
-    if MARK in result:
-        context.handed_out.note(request.caller.principal, request.caller.scope, tool.server, result)
-    return result
+    caller = request.caller
+    if len(result) >= LARGE_BYTES:
+        await context.handed_out.note_large(caller.principal, caller.scope, tool.server, result)
+    else:
+        context.handed_out.note(caller.principal, caller.scope, tool.server, result)
+    return result, await looked_at(result)
 
 
 async def _failed(

@@ -21,6 +21,7 @@ from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.requests.caller_keys import fair_key
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import Upstream, UpstreamCall
+from taskgate.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from taskgate.gateway.calls.context import Context
@@ -101,7 +102,11 @@ async def _carried(context: Context, request: Request, server: str, name: str, p
     upstream, timeout_s = context.upstreams[server], context.plan.timeout_of(server)
     call = context.relay.call_for(request, upstream, request.message.method, params, name=name, timeout_s=timeout_s)
     result = await carry_in_turn(context, request, upstream, call)
-    context.handed_out.note(request.caller.principal, request.caller.scope, server, result)
+    caller = request.caller
+    if len(result) < LARGE_BYTES:
+        context.handed_out.note(caller.principal, caller.scope, server, result)
+    else:
+        await context.handed_out.note_large(caller.principal, caller.scope, server, result)
     return result
 
 

@@ -10,6 +10,7 @@ from taskgate.gateway.calls.call_tool import as_tool_result
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.handed_out import HandedOut
 from taskgate.gateway.catalog.validate import Validation
+from taskgate.turns import LARGE_BYTES
 
 
 class ToolFacts:
@@ -22,9 +23,12 @@ class ToolFacts:
         entry = self._entry(server, tool)
         return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
 
-    def check_output(self, task: Task, result: bytes) -> bytes:
+    async def check_output(self, task: Task, result: bytes) -> bytes:
         """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
-        self._handed_out.note(task.principal, task.scope, task.server, result)
+        if len(result) < LARGE_BYTES:
+            self._handed_out.note(task.principal, task.scope, task.server, result)
+        else:
+            await self._handed_out.note_large(task.principal, task.scope, task.server, result)
         entry = self._entry(task.server, task.tool) if self._validation.on else None
         if entry is None or "outputSchema" not in entry.definition:
             return result

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from taskgate.core.catalog.merge import MARK, uris_in
+from taskgate.core.catalog.merge import MARK, uris_between, uris_in
+from taskgate.turns import let_others_run
 
 MAX_REMEMBERED: Final = 20_000
+_PART_BYTES: Final = 1 << 20
 
 
 class HandedOut:
@@ -19,9 +21,17 @@ class HandedOut:
 
     def note(self, principal: str, scope: str, server: str, result: bytes) -> None:
         """A result of this server goes to this caller. Almost free where it holds no URI."""
-        if MARK not in result:
-            return
-        for uri in uris_in(result):
+        if MARK in result:
+            self._keep(principal, scope, server, uris_in(result))
+
+    async def note_large(self, principal: str, scope: str, server: str, result: bytes) -> None:
+        """The same for a result that is too large to be read in one go."""
+        for begin in range(0, len(result), _PART_BYTES):
+            self._keep(principal, scope, server, uris_between(result, begin, begin + _PART_BYTES))
+            await let_others_run()
+
+    def _keep(self, principal: str, scope: str, server: str, uris: list[str]) -> None:
+        for uri in uris:
             key = (principal, scope, uri)
             self._servers[key] = server
             self._servers.move_to_end(key)

@@ -25,6 +25,7 @@ from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, q
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import carry_traced
 from taskgate.gateway.requests.caller_keys import asking_stream
+from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
@@ -117,7 +118,7 @@ class Relay:
             return await self._hold(request, upstream, call, link)
         reply = await self._recorded(request, call, link.server, link.request(call))
         if type(reply) is Result:
-            return reply.raw if same else strip_result(reply.raw, call.method)
+            return reply.raw if same else await edited(reply.raw, lambda raw: strip_result(raw, call.method))
         if same:
             return self._same_generation(
                 request, upstream, call, await self._answered_for(request, call, link, reply, 1)
@@ -203,7 +204,7 @@ class Relay:
         if state.server != upstream.id:
             raise CallerError("invalid_params", "The requestState belongs to another call.")
         if state.kind == "held":
-            return self._finish_held(request, upstream, call, await self._suspended.resume(request, state.body))
+            return await self._finish_held(request, upstream, call, await self._suspended.resume(request, state.body))
         params = {key: value for key, value in call.params.items() if key != "requestState"}
         request.keep_state(call.params["requestState"])
         if state.kind == "relay":
@@ -266,9 +267,9 @@ class Relay:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
         call.params.pop("task", None)
         outcome = await self._recorded(request, call, link.server, self._suspended.run(request, link, call))
-        return self._finish_held(request, upstream, call, outcome)
+        return await self._finish_held(request, upstream, call, outcome)
 
-    def _finish_held(self, request: Request, upstream: Upstream, call: UpstreamCall, outcome: Reply) -> bytes:
+    async def _finish_held(self, request: Request, upstream: Upstream, call: UpstreamCall, outcome: Reply) -> bytes:
         if isinstance(outcome, InputRequired):
             body = text_of(outcome.state) or ""
             members = wire.members_of(outcome.raw)
@@ -276,7 +277,7 @@ class Relay:
             return wire.join(members)
         if isinstance(outcome, ErrorReply) and outcome.code == URL_REQUIRED:
             return self._url_first(request, upstream, call, outcome)
-        return up_to_stateless(unwrap(outcome), call.method)
+        return await edited(unwrap(outcome), lambda raw: up_to_stateless(raw, call.method))
 
     def _url_first(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:
         """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
@@ -316,7 +317,7 @@ class Relay:
 
         reply = await in_rounds(link.server, reply, go_on, self._sender(request, call, link))
         self._judge_error(request, upstream, reply)
-        return strip_result(unwrap(reply, hide=_OUR_FAULT), call.method)
+        return await edited(unwrap(reply, hide=_OUR_FAULT), lambda raw: strip_result(raw, call.method))
 
 
 def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str, Raw]:

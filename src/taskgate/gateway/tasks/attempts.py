@@ -204,7 +204,7 @@ class Attempts:
             reply = await self._answered(sends, link, self.following.face_for(link, conversation.profile), turn)
         except _Declined:
             reply = _DECLINED
-        handle = self.following.handle_in(link, reply)
+        handle = await self.following.handle_in(link, reply)
         if handle is not None:
             # Its id is committed before anything else; then its end is waited for.
             known = await self._records.conclude(task.id, UpstreamTaskKnown(handle))

@@ -19,6 +19,7 @@ from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.gateway.events.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan.plan import Live, Plan
+from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
@@ -156,8 +157,7 @@ class TaskEngine:
     async def delivered(self, request: Request, task: Task) -> bytes:
         """The result of a finished task as the reply to a plain call."""
         final = await self.methods.final(request, task)
-        plain = wire.join(with_meta(wire.members_of(final), {}, drop=(RELATED_TASK,)))
-        return complete(plain) if request.generation is Generation.STATELESS else plain
+        return await edited(final, lambda raw: _unrelated(raw, request.generation))
 
     def note_promoted(self, server: str, tool: str) -> None:
         if len(self.promoted_tools) < MOST_PROMOTED_TOOLS:
@@ -196,3 +196,8 @@ class TaskEngine:
 
     async def close(self) -> None:
         await self.runs.close()
+
+
+def _unrelated(result: bytes, generation: Generation) -> bytes:
+    plain = wire.join(with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,)))
+    return complete(plain) if generation is Generation.STATELESS else plain

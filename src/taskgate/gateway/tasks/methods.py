@@ -16,6 +16,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled
 from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
+from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
@@ -148,12 +149,10 @@ class TaskMethods:
         if task.outcome is not None and body is not None:
             if task.outcome.kind is OutcomeKind.ERROR:
                 raise RelayedError(body, wire.parse_strictly(body)["code"])
-            result = strip_result(body, "tools/call")
-        else:
-            text = task.status_message or "The task was cancelled."
-            result = wire.encode({"content": [{"type": "text", "text": text}], "isError": True})
-        members = with_meta(wire.members_of(result), {RELATED_TASK: wire.raw({"taskId": task.id})})
-        return wire.join(members)
+            return await edited(body, lambda raw: _related(strip_result(raw, "tools/call"), task.id))
+        text = task.status_message or "The task was cancelled."
+        result = wire.encode({"content": [{"type": "text", "text": text}], "isError": True})
+        return _related(result, task.id)
 
     async def cancel(self, request: Request) -> bytes:
         self._check_extension(request)
@@ -239,3 +238,7 @@ class TaskMethods:
 def _is_alias(request: Request) -> bool:
     task_id = request.params.get("taskId")
     return request.session is not None and type(task_id) is str and task_id.startswith(ALIAS)
+
+
+def _related(result: bytes, task_id: str) -> bytes:
+    return wire.join(with_meta(wire.members_of(result), {RELATED_TASK: wire.raw({"taskId": task_id})}))

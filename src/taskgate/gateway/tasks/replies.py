@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from taskgate.core import wire
 from taskgate.core.errors import Executed
@@ -11,6 +11,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
+from taskgate.gateway.requests.large_results import looked_at
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.upstream import ErrorReply, Reply
@@ -26,7 +27,7 @@ class TaskResults:
         urls: UrlElicitations,
         *,
         cut: Callable[[str, bytes], bytes],
-        check_output: Callable[[Task, bytes], bytes],
+        check_output: Callable[[Task, bytes], Awaitable[bytes]],
     ) -> None:
         self._records = records
         self._followers = followers
@@ -48,8 +49,8 @@ class TaskResults:
         raw = reply.raw
         task = await self._records.store.get(task_id)
         if task is not None:
-            raw = self._check_output(task, raw)
-        failed = is_error(raw)
+            raw = await self._check_output(task, raw)
+        failed = is_error(await looked_at(raw))
         await self._records.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
 
     async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:

@@ -38,6 +38,7 @@ from taskgate.gateway.requests.caller_keys import (
     may_see,
     unknown_task,
 )
+from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
@@ -259,7 +260,7 @@ class TaskRecords:
         """The task as `tasks/get` of the stateless generation shows it: with its outcome or its open questions."""
         outcome = await self.result_bytes(task) if task.state.is_terminal else None
         if outcome is not None and task.outcome is not None and task.outcome.kind is OutcomeKind.RESULT:
-            outcome = complete(outcome)
+            outcome = await edited(outcome, complete)
         questions = {}
         if task.state is TaskState.INPUT_REQUIRED:
             questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}

@@ -30,6 +30,7 @@ from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.relay.rounds import question_in, usable
+from taskgate.gateway.requests.large_results import edited, looked_at
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error
@@ -81,11 +82,12 @@ class UpstreamTasks:
             return with_tasks_extension(profile)
         return profile
 
-    def handle_in(self, link: Link, reply: Reply) -> UpstreamHandle | None:
+    async def handle_in(self, link: Link, reply: Reply) -> UpstreamHandle | None:
         """The task an upstream answered with, if its answer is one."""
-        if not isinstance(reply, Result) or b'"task' not in reply.raw:
+        raw = await looked_at(reply.raw) if isinstance(reply, Result) else b""
+        if b'"task' not in raw:
             return None
-        members = wire.members_of(reply.raw)
+        members = wire.members_of(raw)
         if link.generation is Generation.STATELESS:
             if bytes(members.get("resultType", Raw(b""))) != b'"task"':
                 return None
@@ -142,7 +144,7 @@ class UpstreamTasks:
         if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(reply.raw):
             await self._failed(task, said or "The tool failed without saying why.")
             return True
-        body = self._results.cut(task.server, wire.join(with_meta_dropped(reply.raw)))
+        body = self._results.cut(task.server, await edited(reply.raw, lambda raw: wire.join(with_meta_dropped(raw))))
         await self._results.record(task.id, Result(body))
         return True
 

@@ -1,0 +1,92 @@
+"""Reading in slices accepts and refuses exactly what reading in one go does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgate.core import strict_scan, wire
+from taskgate.core.errors import TaskgateError
+from taskgate.core.strict_scan import StrictScan
+
+
+def in_slices(body: bytes, max_depth: int = 8, max_nodes: int = 50) -> wire.Message:
+    scan = StrictScan(body, max_depth, max_nodes)
+    while not scan.step():
+        pass
+    return scan.message()
+
+
+def outcome(read: Any, body: bytes) -> Any:
+    try:
+        return read(body)
+    except TaskgateError as problem:
+        return problem.error_type
+
+
+def assert_equal_reading(body: bytes) -> None:
+    reader = wire.Reader(8, 50)
+    assert outcome(in_slices, body) == outcome(reader.read, body), body
+
+
+@pytest.fixture(autouse=True, params=[1, 13, strict_scan.SLICE_BYTES])
+def slice_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small slices end everywhere: in escapes, in spaces, between two bytes of one character."""
+    monkeypatch.setattr(strict_scan, "SLICE_BYTES", request.param + 12)
+    monkeypatch.setattr(strict_scan, "SLICE_TOKENS", 3)
+
+
+ODD = [
+    b"", b" ", b"{", b"}", b"[]", b"null", b'"a"', b"1", b'{"jsonrpc":"2.0"}', b"\xef\xbb\xbf{}", b"{} x", b"{},{}",
+    b'{"jsonrpc":"2.0","id":1,"result":{}}', b' \n{ "jsonrpc" : "2.0" ,\t"id":1, "result" : [ ] }\r\n ',
+    b'{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}', b'{"jsonrpc":"2.0","id":1,"result":{"a":1,"\\u0061":2}}',
+    b'{"jsonrpc":"2.0","id":1,"id":2,"result":{}}', b'{"jsonrpc":"2.0","id":1,"result":NaN}',
+    b'{"jsonrpc":"2.0","id":1,"result":-Infinity}', b'{"jsonrpc":"2.0","id":1,"result":"\\ud83d\\ude00"}',
+    b'{"jsonrpc":"2.0","id":1,"result":"\\ud83d"}', b'{"jsonrpc":"2.0","id":1,"result":"\\ude00\\ud83d"}',
+    b'{"jsonrpc":"2.0","id":1,"result":"\\\\ud83d"}', b'{"jsonrpc":"2.0","id":1,"result":"\\x"}',
+    b'{"jsonrpc":"2.0","id":1,"result":"\\u12"}', b'{"jsonrpc":"2.0","id":1,"result":"a\nb"}',
+    b'{"jsonrpc":"2.0","id":1,"result":"\xff"}', b'{"jsonrpc":"2.0","id":1,"result":"\xc3\xa9"}',
+    b'{"jsonrpc":"2.0","id":1,"result":01}', b'{"jsonrpc":"2.0","id":1,"result":1.}', b'{"jsonrpc":"2.0","id":1,"result":-}',
+    b'{"jsonrpc":"2.0","id":1,"result":1e5}', b'{"jsonrpc":"2.0","id":1,"result":123456789012345678901234567890}',
+    b'{"jsonrpc":"2.0","id":1,"result":' + b"1" * 4301 + b"}", b'{"jsonrpc":"2.0","id":1,"result":-' + b"1" * 4300 + b"}",
+    b'{"jsonrpc":"2.0","id":1,"result":[1,]}', b'{"jsonrpc":"2.0","id":1,"result":{"a":1,}}',
+    b'{"jsonrpc":"2.0","id":1,"result":{"a"}}', b'{"jsonrpc":"2.0","id":1,"result":[}', b'{"jsonrpc":"2.0","id":1,"result":{]}',
+    b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 7 + b"]" * 7 + b"}",
+    b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 8 + b"]" * 8 + b"}",
+    b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 9 + b"]" * 9 + b"}",
+    b'{"jsonrpc":"2.0","id":1,"result":[' + b",".join([b"1"] * 46) + b"]}",
+    b'{"jsonrpc":"2.0","id":1,"result":[' + b",".join([b"1"] * 47) + b"]}",
+    b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}', b'{"jsonrpc":"2.0","id":1,"error":{},"result":{}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":12345678901234567890123}}', b'{"jsonrpc":"2.0","method":"m"}',
+    b'{"jsonrpc":"1.0","id":1,"result":{}}', b'{"jsonrpc":"2.0","id":null,"result":{}}', b'{"jsonrpc":"2.0","id":1.5,"result":{}}',
+    b'{"jsonrpc":"2.0","id":1,"result":{"a":true,"b":[false,null,"x"]},"extra":{"y":[1]}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", ODD)
+def test_odd_documents_are_read_alike(body: bytes) -> None:
+    assert_equal_reading(body)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+@given(values, st.booleans(), st.sampled_from([None, 1]))
+def test_results_are_read_alike(value: Any, ascii_only: bool, indent: int | None) -> None:
+    message = {"jsonrpc": "2.0", "id": "x", "result": value}
+    assert_equal_reading(json.dumps(message, ensure_ascii=ascii_only, indent=indent).encode())
+
+
+@given(values, st.integers(0, 10_000), st.sampled_from([b"", b'"', b"\\", b",", b"}", b"\x00", b"\xff", b" ", b"1"]))
+def test_broken_results_are_read_alike(value: Any, where: int, instead: bytes) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": 7, "result": value}).encode()
+    at = where % len(body)
+    assert_equal_reading(body[:at] + instead + body[at + 1 :])

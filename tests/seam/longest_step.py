@@ -1,0 +1,44 @@
+"""The longest that a gateway keeps the loop busy in one go, by processor time, without what callers and servers of the test do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.seam.loop import PROCESS, Process
+
+
+@dataclass(slots=True)
+class Longest:
+    seconds: float = 0.0
+    where: str = ""
+    steps: int = 0
+
+
+@contextmanager
+def longest_step(process: Process) -> Iterator[Longest]:
+    """Of everything that this gateway does on the loop while the block runs."""
+    longest = Longest()
+    usual: Any = asyncio.Handle._run
+
+    def measured(handle: Any) -> None:
+        if handle._context.get(PROCESS) is not process:
+            usual(handle)
+            return
+        began = time.thread_time()
+        what = ""
+        usual(handle)
+        took = time.thread_time() - began
+        longest.steps += 1
+        if took > longest.seconds:
+            longest.seconds, longest.where = took, what
+
+    asyncio.Handle._run = measured  # type: ignore[method-assign]
+    try:
+        yield longest
+    finally:
+        asyncio.Handle._run = usual  # type: ignore[method-assign]

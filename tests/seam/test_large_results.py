@@ -1,0 +1,98 @@
+"""A result of 15 MiB holds nobody else up: the longest that the gateway is busy with it in one go, by processor time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.seam import Call, Caller, Gateway, Upstream, seam
+from tests.seam.longest_step import longest_step
+
+MIB = 1 << 20
+PAUSE_S = 0.020
+TEXTS = {
+    "plain": "x" * (15 * MIB),
+    "escaped": 'He said "no" \\ and\nleft. ' * (15 * MIB // 30),
+    "umlauts": "ü" * (2 * MIB),
+}
+
+
+def _server(generation: str, text: str) -> Upstream:
+    upstream = Upstream(generation)
+
+    async def large(call: Call) -> str:
+        if call.arguments.get("streams"):
+            call.notify("notifications/message", {"level": "info", "data": "it comes"})
+        return text
+
+    upstream.tool("large", large)
+    return upstream
+
+
+async def _least(gate: Gateway, step: Callable[[], Awaitable[Any]]) -> tuple[float, str]:
+    """Of several tries: on a busy machine the others pay for their neighbours."""
+    found = []
+    tracing = sys.gettrace()
+    sys.settrace(None)
+    try:
+        for _ in range(3):
+            with longest_step(gate.process) as longest:
+                await step()
+            found.append((longest.seconds, longest.where))
+            if longest.seconds < PAUSE_S:
+                break
+    finally:
+        sys.settrace(tracing)
+    return min(found)
+
+
+async def _as_task(caller: Caller, size: int) -> None:
+    made = await caller.call("big__large", {}, task={"ttl": 60_000})
+    result = await caller.request("tasks/result", {"taskId": made.result["task"]["taskId"]})
+    assert len(result.text) == size
+
+
+@seam
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("upstream", ["2025", "2026"])
+@pytest.mark.parametrize("caller_is", ["2025", "2026"])
+async def test_a_large_result_of_a_plain_call(caller_is: str, upstream: str, kind: str) -> None:
+    text = TEXTS[kind]
+    async with Gateway({"limits": {"json_nodes": 100_000}}, {"big": _server(upstream, text)}) as gate:
+        caller = await gate.caller(caller_is)
+        await caller.tools()
+
+        async def call() -> None:
+            assert len((await caller.call("big__large")).text) == len(text)
+
+        seconds, where = await _least(gate, call)
+        assert seconds < PAUSE_S, where
+
+
+@seam
+@pytest.mark.parametrize("upstream", ["2025", "2026"])
+async def test_a_large_result_on_an_event_stream(upstream: str) -> None:
+    text = TEXTS["plain"]
+    async with Gateway({}, {"big": _server(upstream, text)}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+
+        async def call() -> None:
+            assert len((await caller.call("big__large", {"streams": True})).text) == len(text)
+
+        seconds, where = await _least(gate, call)
+        assert seconds < PAUSE_S, where
+
+
+@seam
+@pytest.mark.parametrize("kind", ["plain", "escaped"])
+@pytest.mark.parametrize("upstream", ["2025", "2026"])
+async def test_a_large_result_of_a_task(upstream: str, kind: str) -> None:
+    text = TEXTS[kind]
+    async with Gateway({}, {"big": _server(upstream, text)}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        seconds, where = await _least(gate, lambda: _as_task(caller, len(text)))
+        assert seconds < PAUSE_S, where
