@@ -20,8 +20,8 @@ class Longest:
 
 
 @contextmanager
-def longest_step(process: Process) -> Iterator[Longest]:
-    """Of everything that this gateway does on the loop while the block runs."""
+def longest_step(process: Process | None) -> Iterator[Longest]:
+    """Of everything that this gateway does on the loop while the block runs; None: of what belongs to no gateway."""
     longest = Longest()
     usual: Any = asyncio.Handle._run
 
@@ -29,8 +29,8 @@ def longest_step(process: Process) -> Iterator[Longest]:
         if handle._context.get(PROCESS) is not process:
             usual(handle)
             return
+        what = repr(handle)
         began = time.thread_time()
-        what = ""
         usual(handle)
         took = time.thread_time() - began
         longest.steps += 1

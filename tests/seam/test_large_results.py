@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 import pytest
 from tests.seam import Call, Caller, Gateway, Upstream, seam
 from tests.seam.longest_step import longest_step
+
+from taskgate.core import wire
+from taskgate.upstreams.flight import Flight
+from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.stream_wire import StreamWire
 
 MIB = 1 << 20
 PAUSE_S = 0.020
@@ -31,14 +37,14 @@ def _server(generation: str, text: str) -> Upstream:
     return upstream
 
 
-async def _least(gate: Gateway, step: Callable[[], Awaitable[Any]]) -> tuple[float, str]:
+async def _least(gate: Gateway | None, step: Callable[[], Awaitable[Any]]) -> tuple[float, str]:
     """Of several tries: on a busy machine the others pay for their neighbours."""
     found = []
     tracing = sys.gettrace()
     sys.settrace(None)
     try:
         for _ in range(3):
-            with longest_step(gate.process) as longest:
+            with longest_step(gate.process if gate is not None else None) as longest:
                 await step()
             found.append((longest.seconds, longest.where))
             if longest.seconds < PAUSE_S:
@@ -95,4 +101,51 @@ async def test_a_large_result_of_a_task(upstream: str, kind: str) -> None:
         caller = await gate.caller("2025")
         await caller.tools()
         seconds, where = await _least(gate, lambda: _as_task(caller, len(text)))
+        assert seconds < PAUSE_S, where
+
+
+class _Pipe(StreamWire):
+    async def _write(self, body: bytes) -> int:
+        return 1
+
+
+@seam
+@pytest.mark.parametrize("kind", TEXTS)
+async def test_a_large_result_of_a_child(kind: str) -> None:
+    """The line as it comes from the pipe, to the message that the link gets."""
+    line = wire.success(b"7", wire.encode({"content": [{"type": "text", "text": TEXTS[kind]}]}))
+
+    async def call() -> None:
+        stream = _Pipe("child", Intake())
+        asked = asyncio.ensure_future(stream.request(Flight(7, 30.0), b"{}"))
+        await asyncio.sleep(0)
+        stream.received(line)
+        assert memoryview((await asked).raw_result or b"").nbytes > len(TEXTS[kind])
+
+    seconds, where = await _least(None, call)
+    assert seconds < PAUSE_S, where
+
+
+@seam
+async def test_a_large_resource() -> None:
+    blob = "QUJD" * (15 * MIB // 4)
+    upstream = Upstream("2025", capabilities={"resources": {}})
+
+    async def read(call: Call) -> dict[str, Any]:
+        return {"contents": [{"uri": "file:///large", "blob": blob}]}
+
+    async def listed(call: Call) -> dict[str, Any]:
+        return {"resources": [{"uri": "file:///large", "name": "large"}]}
+
+    upstream.on("resources/read", read)
+    upstream.on("resources/list", listed)
+    async with Gateway({}, {"big": upstream}) as gate:
+        caller = await gate.caller("2025")
+        await caller.request("resources/list")
+
+        async def call() -> None:
+            reply = await caller.request("resources/read", {"uri": "file:///large"})
+            assert len(reply.result["contents"][0]["blob"]) == len(blob)
+
+        seconds, where = await _least(gate, call)
         assert seconds < PAUSE_S, where

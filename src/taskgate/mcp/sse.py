@@ -105,12 +105,15 @@ class SseParser:
             self._end_block(events)
             return
         self._check_size(len(line), events, line)
-        name, colon, value = line.partition(b":")
-        if colon and not name:
+        colon = line.find(b":")
+        if colon == 0:
             return
-        if value[:1] == b" ":
-            value = value[1:]
-        self._take_field(name, value)
+        if colon < 0:
+            self._take_field(line, b"")
+            return
+        # A value may be megabytes long: it is copied once.
+        begin = colon + 2 if line[colon + 1 : colon + 2] == b" " else colon + 1
+        self._take_field(line[:colon], line[begin:])
 
     def _take_field(self, name: bytes, value: bytes) -> None:
         if name == b"data":

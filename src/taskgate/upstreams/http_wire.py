@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from typing import Final
 
 from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.evidence import Evidence, Moment
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.wire import Kind, Message, Reader
 from taskgate.mcp.failures import HttpFailure, Stage
@@ -23,6 +21,7 @@ from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.sse import SseEvent
 from taskgate.ports.upstream import CallFailed, StreamNotice
+from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
 from taskgate.upstreams.flight import (
     Flight,
@@ -32,9 +31,9 @@ from taskgate.upstreams.flight import (
     broke_protocol,
     looks_like_answer,
     timed_out,
-    too_large,
     unreachable,
 )
+from taskgate.upstreams.http_failures import explain, refusal
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.read_message import read_message
 
@@ -42,16 +41,11 @@ _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),
     (b"accept", b"application/json, text/event-stream"),
 )
-_WHY: Final = {
-    Stage.RESOLVE: "cannot be found by its name",
-    Stage.CONNECT: "does not accept connections",
-    Stage.TLS: "could not agree on a secure connection",
-    Stage.POOL_FULL: "has too many calls waiting",
-}
 _DEFAULT_RETRY_S: Final = 1.0
 _SHORTEST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 30.0
 _RESUME_ATTEMPTS: Final = 3
+_LARGE_AT_ONCE: Final = 4
 
 
 class HttpWire:
@@ -70,6 +64,7 @@ class HttpWire:
         self._receiver: Receiver | None = None
         self._listening: asyncio.Task[None] | None = None
         self._awaiting: dict[bytes, _Awaited] = {}
+        self._aside: set[asyncio.Task[None]] = set()
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -132,7 +127,7 @@ class HttpWire:
                 return message
             if reply.status == 202 and self._listening is not None:
                 return await self._answer_beside(flight, awaited, self._listening, due)
-            raise self._refusal(reply, message)
+            raise refusal(self.server, reply, message, in_session=self.session_id is not None)
         finally:
             del self._awaiting[awaited.key]
 
@@ -165,30 +160,8 @@ class HttpWire:
             raise self._explain(failure, timeout_s) from None
 
     def _explain(self, failure: HttpFailure, timeout_s: float | None) -> CallFailed:
-        status = failure.status
-        if failure.executed is Executed.NO or (status is not None and not 200 <= status < 300):
-            why = _WHY.get(failure.stage, "broke the connection" if status is None else f"answered with HTTP {status}")
-            moment = Moment.NOT_SENT if failure.executed is Executed.NO else Moment.BROKEN_OFF
-            evidence = Evidence(moment, status, in_session=self.session_id is not None)
-            return CallFailed("upstream_unreachable", self.server, why, evidence)
-        if failure.stage is Stage.DEADLINE:
-            return timed_out(self.server, timeout_s or 0)
-        if failure.stage is Stage.TOO_LARGE and (not failure.partial or looks_like_answer(failure.partial)):
-            return too_large(self.server, self._intake.max_bytes, status)
-        return unreachable(self.server, _WHY.get(failure.stage, "broke the connection"), Executed.MAYBE)
-
-    def _refusal(self, reply: HttpReply, message: Message | None) -> CallFailed:
-        """What a reply proves that does not carry our id."""
-        if 200 <= reply.status < 300:
-            return broke_protocol(self.server, "did not answer with a JSON-RPC response to the request")
-        return HttpRefusal(
-            self.server,
-            reply.status,
-            request_sent=reply.request_sent,
-            in_session=self.session_id is not None,
-            retry_after_s=_retry_after(reply.headers),
-            error=bytes(message.raw_error) if message is not None and message.raw_error is not None else None,
-        )
+        in_session = self.session_id is not None
+        return explain(self.server, failure, timeout_s, in_session=in_session, max_bytes=self._intake.max_bytes)
 
     def _adopt_session(self, reply: HttpReply, message: Message) -> None:
         """Only a successful handshake names a session: some servers put a session id on errors too."""
@@ -305,7 +278,26 @@ class HttpWire:
         if self._receiver is not None:
             self._receiver.incoming(message, flight)
 
+    def hear_aside(self, body: bytes, flight: Flight | None) -> None:
+        """A large message that is no answer: read beside what goes on, and dropped where too many such come at once."""
+        if len(self._aside) >= _LARGE_AT_ONCE:
+            log.warning("a large message was dropped: too many came at once", server=self.server, bytes=len(body))
+            return
+        reading = asyncio.get_running_loop().create_task(self._read_aside(body, flight))
+        self._aside.add(reading)
+        reading.add_done_callback(self._aside.discard)
+
+    async def _read_aside(self, body: bytes, flight: Flight | None) -> None:
+        with contextlib.suppress(TaskgateError):
+            message = await read_message(self.reader, body)
+            if message.kind is Kind.RESPONSE:
+                self.answered_elsewhere(message)
+            else:
+                self.hear(message, flight)
+
     async def close(self) -> None:
+        for reading in tuple(self._aside):
+            reading.cancel()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -340,9 +332,12 @@ class _Awaited:
             _tell(self._flight, StreamNotice.PRIMED, event.retry)
         if not event.data or event.event not in ("message", ""):
             return False
-        if len(event.data) >= LARGE_BYTES and self._flight is not None and looks_like_answer(event.data):
-            self.unread = event.data
-            return True
+        if len(event.data) >= LARGE_BYTES:
+            if self._flight is not None and looks_like_answer(event.data):
+                self.unread = event.data
+                return True
+            self._wire.hear_aside(event.data, self._flight)
+            return False
         try:
             message = self._wire.reader.read(event.data)
         except TaskgateError:
@@ -400,9 +395,3 @@ def _response_in(reader: Reader, body: bytes) -> Message | None:
     except TaskgateError:
         return None
     return message if message.kind is Kind.RESPONSE else None
-
-
-def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Whole seconds (RFC 9110, 10.2.3); a date is not worth a clock that two machines would have to agree on."""
-    asked = headers.get(b"retry-after", b"").strip()
-    return float(asked) if asked.isdigit() and len(asked) < 9 else None

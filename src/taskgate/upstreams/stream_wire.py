@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from taskgate.mcp.failures import ChildFailure
 from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.turns import LARGE_BYTES, let_others_run
 from taskgate.upstreams.flight import (
     Flight,
     Receiver,
@@ -31,8 +33,14 @@ from taskgate.upstreams.flight import (
     unreachable,
 )
 from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.read_message import read_message
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d+)')
+
+AT_ONCE: Final = 50
+"""Messages of one server that are read in one turn of the loop."""
+MOST_UNREAD: Final = 4
+"""How many of the largest messages may wait to be read, where their sender cannot be made to wait."""
 
 
 class StreamWire:
@@ -50,6 +58,12 @@ class StreamWire:
         self._waiting: dict[bytes, asyncio.Future[Message]] = {}
         self._places: dict[bytes, int] = {}
         self._lost: UpstreamError | None = None
+        self._later: deque[bytes] = deque()
+        """What has come and was not read yet."""
+        self._later_bytes = 0
+        self._at_once = 0
+        self._reading: asyncio.Task[None] | None = None
+        self._ended: tuple[str, int | None] | None = None
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -97,14 +111,67 @@ class StreamWire:
     async def close(self) -> None:
         raise NotImplementedError
 
+    def hold_back(self) -> None:
+        """What comes next waits with its sender, where the transport can do that."""
+
+    def go_on(self) -> None:
+        """The opposite of `hold_back`."""
+
     def received(self, body: bytes) -> None:
-        """One message has arrived. Whatever is not a message (a banner, say) is counted and dropped."""
+        """One message has arrived. So many are read at once; large ones, and what comes behind them, in later turns of the loop,
+        so that a server that says much does not hold up the others.
+        """
+        if self._reading is None and self._at_once < AT_ONCE and len(body) < LARGE_BYTES:
+            self._at_once += 1
+            self._read(body)
+            return
+        self._later.append(body)
+        self._later_bytes += len(body)
+        if self._later_bytes > MOST_UNREAD * self._intake.max_bytes:
+            self._later.clear()
+            self._ended = ("said more at once than can be read", None)
+        if self._reading is None:
+            self.hold_back()
+            self._reading = asyncio.get_running_loop().create_task(self._read_on())
+
+    async def _read_on(self) -> None:
+        while self._later:
+            await let_others_run()
+            for _ in range(min(AT_ONCE, len(self._later))):
+                body = self._later.popleft()
+                self._later_bytes -= len(body)
+                if len(body) < LARGE_BYTES:
+                    self._read(body)
+                else:
+                    await self._read_large(body)
+        self._at_once, self._reading = 0, None
+        if self._ended is not None:
+            self.stream_ended(*self._ended)
+        else:
+            self.go_on()
+
+    async def _read_large(self, body: bytes) -> None:
+        try:
+            message = await read_message(self._reader, body)
+        except TaskgateError as problem:
+            self._unreadable(body, problem)
+        else:
+            self._take(message)
+
+    def _read(self, body: bytes) -> None:
         try:
             message = self._reader.read(body)
         except TaskgateError as problem:
-            self.junk_lines += 1
-            self._refuse_unreadable(body, problem)
-            return
+            self._unreadable(body, problem)
+        else:
+            self._take(message)
+
+    def _unreadable(self, body: bytes, problem: TaskgateError) -> None:
+        """Whatever is not a message (a banner, say) is counted and dropped."""
+        self.junk_lines += 1
+        self._refuse_unreadable(body, problem)
+
+    def _take(self, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
             waiting = self._waiting.get(message.id) if message.id is not None else None
             if waiting is not None and not waiting.done():
@@ -144,6 +211,10 @@ class StreamWire:
         """
         if self._lost is not None:
             return
+        if self._reading is not None:
+            # What came before the end counts, and may hold answers.
+            self._ended = (why, delivered)
+            return
         self._lost = unreachable(self.server, why)
         for key, future in self._waiting.items():
             if not future.done():
@@ -179,6 +250,14 @@ class StdioWire(StreamWire):
     def adopt(self, max_bytes: int) -> None:
         if self._child is not None:
             self._child.longest_line(max_bytes + AROUND_A_RESULT)
+
+    def hold_back(self) -> None:
+        if self._child is not None:
+            self._child.hold_back()
+
+    def go_on(self) -> None:
+        if self._child is not None:
+            self._child.go_on()
 
     @property
     def running(self) -> bool:

@@ -147,7 +147,37 @@ class Connection(asyncio.Protocol):
         else:
             if reader.complete:
                 self._end_reply()
+            elif reader.is_behind:
+                self._hear_later()
             elif self._phase is Phase.BUSY:
+                self._go_on()
+
+    def _hear_later(self) -> None:
+        """More came than one turn of the loop allows: nothing is read until everybody else had a turn."""
+        transport = cast(asyncio.Transport, self._transport)
+        transport.pause_reading()
+        self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        transport, reader = self._transport, self._reader
+        if transport is None or self._phase is not Phase.BUSY:
+            return
+        try:
+            reader.catch_up()
+        except ReplyProblem as problem:
+            self._fail(problem.stage, problem.message)
+        except Exception as error:
+            # Around one exchange, as above.
+            self._fail_with(error)
+        else:
+            if reader.is_behind:
+                self._loop.call_soon(self._catch_up)
+                return
+            if not transport.is_closing():
+                transport.resume_reading()
+            if reader.complete:
+                self._end_reply()
+            else:
                 self._go_on()
 
     def eof_received(self) -> None:
@@ -157,6 +187,9 @@ class Connection(asyncio.Protocol):
             self._fail(self._broken_stage(), "the peer closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        while self._phase is Phase.BUSY and self._reader.is_behind:
+            # What came before the end counts, and may be the answer.
+            self._catch_up()
         self._fail(self._broken_stage(), "the connection broke" if exc is None else f"the connection broke: {exc}")
         if self._timer is not None:
             self._timer.cancel()

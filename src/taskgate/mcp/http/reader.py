@@ -7,6 +7,7 @@ follows.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,8 @@ OnEvent = Callable[[SseEvent], bool | None]
 _HEAD_BYTES = 64 * 1024
 _HEADER_COUNT = 256
 _INTERIM_COUNT = 32
+EVENTS_IN_A_TURN = 32
+"""Events of one stream that are told in one turn of the loop, so that a talkative server does not hold up the others."""
 
 
 @dataclass(slots=True)
@@ -72,8 +75,8 @@ class ReplyReader:
     """`start` before each reply, then `feed`. A listener's own exception comes out of `feed` as it is."""
 
     __slots__ = (
-        "_body", "_body_bytes", "_headers", "_interim", "_interim_count", "_limits", "_on_event",
-        "_on_head", "_parser", "_problem", "_quiet", "_sse", "_until_close", "complete", "head", "keep_alive",
+        "_behind", "_body", "_body_bytes", "_ends", "_headers", "_interim", "_interim_count", "_limits", "_on_event",
+        "_on_head", "_overflow", "_parser", "_problem", "_quiet", "_sse", "_told", "_until_close", "complete", "head", "keep_alive",
         "stopped",
     )  # fmt: skip
 
@@ -82,6 +85,10 @@ class ReplyReader:
         self._parser: Any = httptools.HttpResponseParser(self)
         self._sse: SseParser | None = None
         self._problem: Exception | None = None
+        self._behind: deque[SseEvent] = deque()
+        self._overflow: SseOverflow | None = None
+        self._ends = False
+        self._told = 0
         self.head: HttpHead | None = None
         self.start(None, None)
 
@@ -108,6 +115,7 @@ class ReplyReader:
     def feed(self, data: bytes) -> None:
         """Raises ReplyProblem, or what a listener raised."""
         self._quiet += len(data)
+        self._told = 0
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -117,6 +125,18 @@ class ReplyReader:
                 self._refuse(Stage.MALFORMED, f"the reply is not HTTP: {error}")
         if self._quiet > _HEAD_BYTES and not self.complete:
             self._refuse(Stage.MALFORMED, f"the reply has a head or framing of more than {_HEAD_BYTES} bytes")
+        if self._problem is not None:
+            raise self._problem
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether events have come that nobody was told of yet: a server that says much at once is heard in several turns."""
+        return bool(self._behind)
+
+    def catch_up(self) -> None:
+        """Tell as many of them as one turn allows. Raises as `feed` does."""
+        self._told = 0
+        self._tell_events()
         if self._problem is not None:
             raise self._problem
 
@@ -183,8 +203,11 @@ class ReplyReader:
             self._interim = False
             self._headers = []
         elif not self.complete:
-            self.complete = True
             self.keep_alive = bool(self._parser.should_keep_alive())
+            if self._behind:
+                self._ends = True
+                return
+            self.complete = True
             # An idle connection must not hold on to the objects of its last call.
             self._on_head = self._on_event = None
 
@@ -209,20 +232,30 @@ class ReplyReader:
             self._refuse(Stage.TOO_LARGE, f"the reply is larger than {self._limits.max_response_bytes} bytes")
 
     def _take_events(self, parser: SseParser, chunk: bytes) -> None:
-        overflow: SseOverflow | None = None
         try:
-            events = parser.feed(chunk)
+            self._behind.extend(parser.feed(chunk))
         except SseOverflow as error:
-            overflow, events = error, error.events
-        for event in events:
+            self._overflow = error
+            self._behind.extend(error.events)
+        self._tell_events()
+
+    def _tell_events(self) -> None:
+        while self._behind and self._told < EVENTS_IN_A_TURN:
+            self._told += 1
+            event = self._behind.popleft()
             if self._on_event is not None and self._tell(self._on_event, event):
                 self.stopped = True
-                return
-            if self._problem is not None:
-                return
-        if overflow is not None:
-            self._body.append(overflow.begin)
-            self._refuse(Stage.TOO_LARGE, str(overflow))
+            if self.stopped or self._problem is not None:
+                self._behind.clear()
+        if self._behind:
+            return
+        if self._overflow is not None and not self.stopped:
+            self._body.append(self._overflow.begin)
+            self._refuse(Stage.TOO_LARGE, str(self._overflow))
+        if self._ends:
+            self._ends = False
+            self.complete = True
+            self._on_head = self._on_event = None
 
     def _tell(self, listener: Callable[[Any], Any], what: Any) -> Any:
         """Around one exchange: the parser would wrap a listener's exception beyond recognition, so it is kept."""

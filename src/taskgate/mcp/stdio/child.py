@@ -126,6 +126,13 @@ class Child:
             raise ValueError("a line must not contain a newline")
         return self._stdin.send(line)
 
+    def hold_back(self) -> None:
+        """Read nothing more of its output until `go_on`: who hears it has enough to do."""
+        self._stdout.pause()
+
+    def go_on(self) -> None:
+        self._stdout.resume()
+
     def longest_line(self, max_line_bytes: int) -> None:
         """From now on lines may be as long as this."""
         self._out_lines.adopt(max_line_bytes)
@@ -192,7 +199,14 @@ class Child:
         if self._open_streams == 0:
             self._finish()
         else:
-            self._timer = self._loop.call_later(_LAST_WORDS_S, self._finish)
+            self._timer = self._loop.call_later(_LAST_WORDS_S, self._listened_long_enough)
+
+    def _listened_long_enough(self) -> None:
+        if self._stdout.is_paused:
+            # Its last words are in the pipe, and whoever hears them is still busy with those before.
+            self._timer = self._loop.call_later(_LAST_WORDS_S, self._listened_long_enough)
+        else:
+            self._finish()
 
     def _finish(self) -> None:
         self._cancel_timer()

@@ -88,7 +88,7 @@ class LineWriter:
 class ChunkReader:
     """Bytes from the child, as they come, and the end of them."""
 
-    __slots__ = ("_loop", "_on_chunk", "_on_end", "_pipe")
+    __slots__ = ("_loop", "_on_chunk", "_on_end", "_pipe", "is_paused")
 
     def __init__(self, pipe: IO[bytes], on_chunk: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         os.set_blocking(pipe.fileno(), False)
@@ -96,7 +96,20 @@ class ChunkReader:
         self._pipe = pipe
         self._on_chunk = on_chunk
         self._on_end = on_end
+        self.is_paused = False
         self._loop.add_reader(pipe.fileno(), self._read)
+
+    def pause(self) -> None:
+        """Leave what comes in the pipe, which makes a child that goes on writing wait."""
+        if not self._pipe.closed and not self.is_paused:
+            self.is_paused = True
+            self._loop.remove_reader(self._pipe.fileno())
+
+    def resume(self) -> None:
+        if self.is_paused:
+            self.is_paused = False
+            if not self._pipe.closed:
+                self._loop.add_reader(self._pipe.fileno(), self._read)
 
     def close(self) -> None:
         """Stop listening, without an end being told."""

@@ -1,0 +1,143 @@
+"""What one server may make the loop do in one turn: counted, so it does not matter how busy the machine is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam, the_loop, until
+
+from taskgate.core import wire
+from taskgate.core.wire import Message
+from taskgate.mcp.http.reader import EVENTS_IN_A_TURN
+from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.stateful_link import StatefulLink
+from taskgate.upstreams.stateless_link import StatelessLink
+from taskgate.upstreams.stream_wire import AT_ONCE, StreamWire
+
+MANY = 1_000
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many messages were heard in each step of the loop."""
+    heard: Counter[int] = Counter()
+    step = [0]
+    usual = asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def counted(handle: asyncio.Handle) -> None:
+        step[0] += 1
+        usual(handle)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", counted)
+    for link in (StatefulLink, StatelessLink):
+
+        def incoming(self: object, message: Message, flight: object, usual: object = link.incoming) -> None:
+            heard[step[0]] += 1
+            usual(self, message, flight)  # type: ignore[operator]
+
+        monkeypatch.setattr(link, "incoming", incoming)
+    return heard
+
+
+def _talker(generation: str) -> Upstream:
+    upstream = Upstream(generation)
+
+    async def talk(call: Call) -> str:
+        line = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+        call.reply.open_stream()
+        call.reply.chunk(b"data: " + wire.encode(line) + b"\n\n")
+        # All in one go, and in one chunk, as a server does that has its output buffered.
+        call.reply.chunk((b"data: " + wire.encode(line) + b"\n\n") * (MANY - 1))
+        return "said"
+
+    upstream.tool("talk", talk)
+    return upstream
+
+
+@seam
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+async def test_masses_of_notifications_are_heard_in_many_turns(generation: str, turns: Counter[int]) -> None:
+    async with Gateway({}, {"talker": _talker(generation)}) as gate:
+        caller = await gate.caller("2025")
+        assert (await caller.call("talker__talk")).text == "said"
+        assert turns.total() >= MANY
+        assert max(turns.values()) <= EVENTS_IN_A_TURN
+
+
+@seam
+async def test_an_answer_behind_masses_is_not_lost_when_the_connection_breaks(turns: Counter[int]) -> None:
+    upstream = _talker("2025")
+
+    async def talk_and_break(call: Call) -> str:
+        line = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+        answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": {"content": [{"type": "text", "text": "done"}]}}
+        call.reply.open_stream()
+        events = (b"data: " + wire.encode(line) + b"\n\n") * MANY + b"data: " + wire.encode(answer) + b"\n\n"
+        call.reply.chunk(events)
+        call.reply.end.abort()
+        return ""
+
+    upstream.tool("breaks", talk_and_break)
+    async with Gateway({}, {"talker": upstream}) as gate:
+        caller = await gate.caller("2025")
+        assert (await caller.call("talker__breaks")).text == "done"
+
+
+class _Silent(StreamWire):
+    """A stream without a transport."""
+
+    def __init__(self) -> None:
+        super().__init__("child", Intake())
+        self.held_back = 0
+        self.went_on = 0
+
+    def hold_back(self) -> None:
+        self.held_back += 1
+
+    def go_on(self) -> None:
+        self.went_on += 1
+
+
+class _Counting:
+    def __init__(self) -> None:
+        self.heard = 0
+        self.is_lost = False
+
+    def incoming(self, message: Message, flight: object) -> None:
+        self.heard += 1
+
+    def lost(self, reason: object) -> None:
+        self.is_lost = True
+
+
+@seam
+async def test_masses_of_lines_from_a_child_are_heard_in_many_turns() -> None:
+    stream, ears = _Silent(), _Counting()
+    stream.attach(ears)
+    line = wire.notification("notifications/message", b'{"level":"info","data":"x"}')
+    for _ in range(MANY):
+        stream.received(line)
+    assert ears.heard <= AT_ONCE
+    assert stream.held_back == 1
+    stream.stream_ended("ended with exit code 0")
+    assert not ears.is_lost, "what came before the end is heard first"
+    most = before = ears.heard
+    while not ears.is_lost:
+        the_loop().call_soon(lambda: None)
+        await asyncio.sleep(0)
+        most, before = max(most, ears.heard - before), ears.heard
+    assert most <= AT_ONCE
+    assert ears.heard == MANY
+
+
+@seam
+async def test_a_large_line_holds_back_what_comes_behind_it_and_nothing_is_lost() -> None:
+    stream, ears = _Silent(), _Counting()
+    stream.attach(ears)
+    stream.received(wire.notification("notifications/message", wire.encode({"level": "info", "data": "x" * (4 << 20)})))
+    stream.received(wire.notification("notifications/message", b'{"level":"info","data":"x"}'))
+    assert ears.heard == 0
+    await until(lambda: ears.heard == 2, "both are heard")
+    assert stream.went_on == 1
