@@ -87,11 +87,12 @@ async def test_a_session_that_asks_for_too_much_leaves_a_trace() -> None:
 
 
 @seam
-async def test_a_flood_of_refusals_is_summed() -> None:
+@pytest.mark.parametrize("name", ["notes__guess_{}", "notes__drop_all"])
+async def test_a_flood_of_refusals_is_summed(name: str) -> None:
     async with Gateway(SCOPES, {"notes": notes_server()}) as gate:
         caller = await gate.caller("2025")
         for number in range(200):
-            await caller.call(f"notes__guess_{number}")
+            await caller.call(name.format(number))
         rows = await denials_in_audit(gate)
         assert len(rows) < 110
         summed = [int(re.match(r"\d+", row.reason)[0]) for row in rows if "more refusals" in row.reason]  # type: ignore[index]

@@ -101,7 +101,8 @@ def wire_gateway(
     grants = StandingGrants(store, base.plan)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
     running = _running(base, lists, asking, recheck)
-    governed = _governed(base, running, grants, recheck)
+    denials = Denials(store, metrics)
+    governed = _governed(base, running, grants, recheck, denials)
     tasks = _task_engine(base, running, governed.approvals, recheck)
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
@@ -119,7 +120,7 @@ def wire_gateway(
         subscriptions=base.subscriptions,
         session_ends=session_ends,
         admission=reload.admission,
-        denials=Denials(store, metrics),
+        denials=denials,
         task_metrics=TaskMetrics(
             running.records, asking.activity.inbox, base.sessions, store, metrics, events=base.events
         ),
@@ -242,7 +243,9 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRec
     return Running(records, conversations, followers, questions, results, task_inbox, runs)
 
 
-def _governed(base: Foundation, running: Running, grants: StandingGrants, recheck: PreSendRecheck) -> Governed:
+def _governed(
+    base: Foundation, running: Running, grants: StandingGrants, recheck: PreSendRecheck, denials: Denials
+) -> Governed:
     approvals = Approvals(
         running.records,
         running.runs,
@@ -256,7 +259,7 @@ def _governed(base: Foundation, running: Running, grants: StandingGrants, rechec
     return Governed(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
-        CallGate(base.store, base.plan, approvals, recheck, base.metrics),
+        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials),
     )
 
 

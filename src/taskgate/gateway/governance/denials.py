@@ -1,8 +1,8 @@
 """What was refused because the caller may not have it leaves a trace: a log line, a metric and an audit row.
 
 A name that is hidden, denied or unknown gets one and the same answer, so an agent that probes learns nothing; whoever runs the
-gateway must be able to see the probing all the same. Refusals by rules and policies are recorded by the gate, which knows the
-rule. Floods are summed: of each second the first refusals get a row each, the others are counted by caller and reason.
+gateway must be able to see the probing all the same. Refusals by rules and policies come from the gate, which knows the rule.
+Floods are summed: of each second the first refusals get a row each, the others are counted by caller and reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Denials:
         self._audit = audit
         self._metrics = metrics
         self._rows = 0
-        self._more: Counter[tuple[str, str, str]] = Counter()
+        self._more: Counter[tuple[str, str, str, str, str]] = Counter()
 
     def request_refused(self, request: Request, problem: TaskgateError) -> None:
         """One request that asked for something its caller does not see; other refusals are passed over."""
@@ -55,31 +55,35 @@ class Denials:
             error_type=error_type,
             why=reason,
         )
+        self._row(
+            AuditEntry(
+                0,
+                "denied",
+                caller.principal,
+                caller.scope,
+                name=name,
+                kind=kind,
+                decision=error_type,
+                reason=reason,
+            )
+        )
+
+    def call_refused(self, entry: AuditEntry) -> None:
+        """A call that a rule, a policy or a pin refused; whoever knows which has logged and counted it."""
+        self._row(entry)
+
+    def _row(self, entry: AuditEntry) -> None:
         if self._rows < ROWS_A_ROUND:
             self._rows += 1
-            self._audit.record(
-                AuditEntry(
-                    0,
-                    "denied",
-                    caller.principal,
-                    caller.scope,
-                    name=name,
-                    kind=kind,
-                    decision=error_type,
-                    reason=reason,
-                )
-            )
+            self._audit.record(entry)
         elif len(self._more) < KINDS_A_ROUND:
-            self._more[caller.principal, caller.scope, error_type] += 1
+            self._more[entry.event, entry.principal, entry.scope, entry.decision, entry.rule] += 1
         else:
-            self._more["", "", ""] += 1
+            self._more[entry.event, "", "", "", ""] += 1
 
     def flush(self) -> None:
         """Called once a second, and at the end."""
         more, self._more, self._rows = self._more, Counter(), 0
-        for (principal, scope, error_type), count in more.items():
-            self._audit.record(
-                AuditEntry(
-                    0, "denied", principal, scope, decision=error_type, reason=f"{count} more refusals of this kind"
-                )
-            )
+        for (event, principal, scope, decision, rule), count in more.items():
+            reason = f"{count} more refusals of this kind"
+            self._audit.record(AuditEntry(0, event, principal, scope, rule=rule, decision=decision, reason=reason))

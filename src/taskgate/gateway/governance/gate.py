@@ -16,6 +16,7 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.evaluate import Asked, evaluate, tell_note
 from taskgate.gateway.governance.recheck import PreSendRecheck, schema_of
 from taskgate.gateway.plan.plan import Live, Plan
@@ -35,13 +36,21 @@ _UNKNOWN = {
 
 class CallGate:
     def __init__(
-        self, store: Store, plan: Live[Plan], approvals: Approvals, recheck: PreSendRecheck, metrics: Metrics
+        self,
+        store: Store,
+        plan: Live[Plan],
+        approvals: Approvals,
+        recheck: PreSendRecheck,
+        metrics: Metrics,
+        *,
+        denials: Denials,
     ) -> None:
         self.approvals = approvals
         self.pre_send = recheck
         self._store = store
         self._plan = plan
         self._metrics = metrics
+        self._denials = denials
 
     def for_tool(self, request: Request, tool: ToolRef) -> ApprovalRequest | None:
         """The approval that this call must be held for, or None if it may go."""
@@ -60,7 +69,7 @@ class CallGate:
     def _refuse(self, asked: Asked, denied: Denied, shown: str) -> NoReturn:
         self._metrics.denied.add(denied.gate.value)
         log.info("denied", name=asked.name, server=asked.server, caller=asked.principal, why=denied.reason)
-        self._store.record(self._entry(asked, "call_denied", denied.rule, denied.error_type, denied.reason))
+        self._denials.call_refused(self._entry(asked, "call_denied", denied.rule, denied.error_type, denied.reason))
         raise refusal(denied, asked.kind, shown)
 
     def _let_go(self, asked: Asked, settled: Forward) -> None:
