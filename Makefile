@@ -21,7 +21,7 @@ help:
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make servers published servers, directly and through the gateway, as a table"
-	@echo "make faults  every HTTP status, body and break beside a ledger of what really ran"
+	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,13 +1,21 @@
-"""All of the fault matrix: `python -m tests.faults.run [generation ...]`. Says how many cases there were and what was wrong."""
+"""All of the fault matrix: `python -m tests.faults.run [WHICH ...]`. Says how many cases there were and what was wrong.
+
+WHICH is a generation, a transport and a way of calling, or the beginning of that: `2025`, `2026/http`, `2025/http/promoted`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 
+from tests.faults import child_matrix
+from tests.faults.child_matrix import ChildStage
 from tests.faults.matrix import ALL_STATUSES, BODIES, SHORT_STATUSES, WAYS, Case, Stage, faults
 from tests.seam import run
 
@@ -28,23 +36,38 @@ def cases(generation: str) -> Iterator[Case]:
                         yield Case(fault, tool, number, sends)
 
 
+def over_http(generation: str, way: str) -> tuple[int, list[str]]:
+    every, wrong = list(cases(generation)), list[str]()
+    for first in range(0, len(every), PER_GATEWAY):
+        stage = Stage(generation, way, every[first : first + PER_GATEWAY])
+        wrong += run(stage.run)
+    return len(every), wrong
+
+
+def over_stdio(generation: str, way: str) -> tuple[int, list[str]]:
+    every = list(child_matrix.cases(generation))
+    with tempfile.TemporaryDirectory() as folder:
+        return len(every), run(ChildStage(generation, way, every, Path(folder)).run)
+
+
 def main() -> int:
     wrong, count, began = list[str](), 0, time.monotonic()
-    for generation in sys.argv[1:] or ("2025", "2026"):
-        every = list(cases(generation))
-        for way in WAYS:
-            for first in range(0, len(every), PER_GATEWAY):
-                part = every[first : first + PER_GATEWAY]
-                stage = Stage(generation, way, part)
-                with contextlib.redirect_stderr(io.StringIO()):
-                    wrong += [f"{generation}: {line}" for line in run(stage.run)]
-                count += len(part)
-            print(f"{generation} {way}: {len(every)} cases, {len(wrong)} wrong so far", flush=True)
+    for generation, (transport, walk), way in product(("2025", "2026"), WALKS.items(), WAYS):
+        which = f"{generation}/{transport}/{way}"
+        if not which.startswith(tuple(sys.argv[1:]) or ("",)):
+            continue
+        with contextlib.redirect_stderr(io.StringIO()):
+            number, found = walk(generation, way)
+        count += number
+        wrong += [f"{which}: {line}" for line in found]
+        print(f"{which}: {number} cases, {len(found)} wrong", flush=True)
     for line in wrong[:100]:
         print(line)
     print(f"{count} cases in {time.monotonic() - began:.0f} s: {len(wrong)} wrong")
     return 1 if wrong else 0
 
+
+WALKS = {"http": over_http, "stdio": over_stdio}
 
 if __name__ == "__main__":
     sys.exit(main())
