@@ -9,12 +9,13 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench faults fuzz pause chaos conformance conversations clients servers lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench mutants faults fuzz pause chaos conformance conversations clients servers lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
 	@echo "make test    every check: format, lint, types, import contract, tests, coverage"
 	@echo "make quick   the same checks and every test that starts no program; for every save"
+	@echo "make mutants sabotage one line of safety or security at a time, and see a test notice each"
 	@echo "make demo    one fast call, one slow call, one approval and one question, explained"
 	@echo "make bench   compare with a direct connection and with other proxies"
 	@echo "make chaos   the long crash tests; make fuzz: 100,000 mutated frames each way"
@@ -104,6 +105,9 @@ pause: $(STAMP)
 
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults.run
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants.run
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz

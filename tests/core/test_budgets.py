@@ -241,3 +241,12 @@ def test_who_leaves_without_a_slot_takes_nobodys_place_away() -> None:
     assert (queue.running, queue.waiting) == (1, 1)
     assert queue.leave("ann") == [2]
     assert (queue.running, queue.waiting) == (1, 0)
+
+
+def test_other_limits_on_waiting_hold_at_once() -> None:
+    queue = FairQueue(1)
+    queue.enter("ann", 1)
+    queue.enter("ann", 2)
+    assert not queue.is_full_for("bob")
+    queue.limit_waiting(1, 1)
+    assert queue.is_full_for("bob")

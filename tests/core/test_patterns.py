@@ -129,3 +129,16 @@ def test_a_set_agrees_with_its_patterns_and_with_the_standard_library(globs: lis
     expected = any(fnmatch.fnmatchcase(name, glob) for glob in globs)
     assert PatternSet.of(globs).matches("s", name) is expected
     assert PatternSet.of(globs).for_server("s")(name) is expected
+
+
+def test_a_lookalike_is_one_of_the_same_kind_and_server() -> None:
+    drop = Pattern.compile("files:drop")
+    assert drop.resembled_by("files", "DROP")
+    assert not drop.resembled_by("mail", "DROP")
+    assert not drop.resembled_by("files", "DROP", PatternKind.PROMPT)
+
+
+def test_a_class_that_folding_turns_around_is_kept_as_it_is() -> None:
+    glob = Glob.compile("x[Z-a]")
+    assert glob.matches("x_")
+    assert glob.lookalike.matches("x_")

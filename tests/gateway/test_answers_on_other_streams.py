@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,7 +16,9 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 from tests.harness.raw_client import Answer, RawClient
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+from taskgate import clock
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 WANDERING = Path(__file__).parent.parent / "peers" / "wandering_server.py"
 RETRY_S = 0.3
 
@@ -63,20 +64,21 @@ async def test_the_answer_reaches_its_call_whatever_way_it_comes(gateway: Gatewa
 async def test_an_answer_may_come_on_the_stream_of_another_call(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         lost = asyncio.create_task(caller.call("far__neighbour", {}))
-        deadline = time.monotonic() + 5
+        deadline = clock.monotonic() + 5
         while await runs_of(caller, "neighbour") == 0:
-            assert time.monotonic() < deadline
+            assert clock.monotonic() < deadline
         assert said(await caller.call("far__carrier", {})) == "carrier"
         assert said(await asyncio.wait_for(lost, 5)) == "neighbour"
 
 
 async def test_a_resumption_waits_as_long_as_the_server_asked(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
-        began = time.monotonic()
+        began = clock.monotonic()
         assert said(await caller.call("far__resumed", {})) == "resumed"
-        assert time.monotonic() - began >= RETRY_S
+        assert clock.monotonic() - began >= RETRY_S - 1e-6
 
 
+@pytest.mark.real_processes
 async def test_an_answer_that_never_comes_is_a_timeout_and_runs_once(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
         assert verdict(await caller.call("far__never", {})) == ("upstream_timeout", "maybe")
@@ -85,9 +87,9 @@ async def test_an_answer_that_never_comes_is_a_timeout_and_runs_once(gateway: Ga
 
 async def test_a_stream_that_is_resumed_has_only_the_time_that_is_left(gateway: Gateway) -> None:
     async with patient_caller(gateway) as caller:
-        began = time.monotonic()
+        began = clock.monotonic()
         assert verdict(await caller.call("far__late", {"seconds": 2})) == ("upstream_timeout", "maybe")
-        assert 2.9 < time.monotonic() - began < 4.4
+        assert 2.9 < clock.monotonic() - began < 4.4
 
 
 async def test_a_server_that_is_gone_before_it_can_be_resumed_may_have_executed_the_call() -> None:
@@ -103,9 +105,9 @@ async def test_a_call_that_outlasts_the_drain_is_told_so_and_the_gateway_ends_cl
     async with wandering_gateway() as gateway, patient_caller(gateway) as watcher:
         async with RawClient(gateway.url, stateless=stateless, version="2025-06-18") as caller:
             opened = asyncio.create_task(caller.call(f"far__{way}", {}))
-            deadline = time.monotonic() + 5
+            deadline = clock.monotonic() + 5
             while await runs_of(watcher, way) == 0:
-                assert time.monotonic() < deadline
+                assert clock.monotonic() < deadline
             assert await gateway.stop() == 0
             assert verdict(await asyncio.wait_for(opened, 5)) == ("outcome_unknown", "maybe")
     assert "Traceback" not in gateway.log

@@ -22,6 +22,8 @@ from taskgate.doors.identity import TokenNeeded
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import NoSide
 
+pytestmark = pytest.mark.virtual_time
+
 DEMO = {"command": "python", "args": ["-m", "taskgate.demo.files"]}
 AGENT = person("agent")
 CONFIG: dict[str, Any] = {
@@ -80,6 +82,7 @@ async def test_nobody_approves_an_anonymous_call_with_a_token_that_could_have_ma
             assert "result" in await asyncio.wait_for(waiting, 30)
 
 
+@pytest.mark.real_processes
 @pytest.mark.parametrize("word", ["serve", "check"])
 async def test_beyond_loopback_without_identity_it_does_not_start(tmp_path: Path, word: str) -> None:
     file = tmp_path / "taskgate.yaml"

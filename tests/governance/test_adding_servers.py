@@ -7,7 +7,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.governance.stage import DEADLINE, Stage, Stateful, a_stage, eventually
+
+pytestmark = pytest.mark.virtual_time
 
 FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 GUEST = {"name": "guest", "url": "https://guest.example/mcp"}
@@ -80,3 +83,9 @@ async def test_no_address_leads_inside(tmp_path: Path) -> None:
             refused = said(await add(caller, name="guest", url=url))
             assert "private network" in refused, url
         assert "only https" in said(await add(caller, name="guest", url=f"http://127.0.0.1:{port}/mcp"))
+
+
+async def test_no_program_is_started_for_a_caller_over_http(tmp_path: Path) -> None:
+    async with a_stage(tmp_path, scopes=FACADE, facade={"add_server": "on"}) as stage:
+        refused = said(await add(await stage.stateful(), name="guest", command="/bin/true"))
+        assert "started for local callers only" in refused

@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 
 import httpx2
+import pytest
 from tests.governance.stage import Stage, a_stage, person
 
 from taskgate.doors.operator import set_passphrase
+
+pytestmark = pytest.mark.virtual_time
 
 FOREIGN_HOSTS = [
     "evil.test",

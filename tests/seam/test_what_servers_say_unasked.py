@@ -60,14 +60,17 @@ async def test_a_question_with_two_calls_of_one_caller_open_is_asked_as_the_serv
         assert asked in stream.reply.messages
 
 
+@pytest.mark.parametrize("generation", ["2025", "2026"])
 @seam
-async def test_a_question_with_calls_of_two_callers_open_waits_for_the_operator_and_no_caller_sees_it() -> None:
+async def test_a_question_with_calls_of_two_callers_open_waits_for_the_operator_and_no_caller_sees_it(
+    generation: str,
+) -> None:
     shop = Shop()
     async with Gateway(shared(), {"shop": shop}) as gate:
-        callers = [await gate.caller("2025", capabilities=CAN_ANSWER) for _ in range(2)]
-        for caller in callers:
+        callers = [await gate.caller(generation, capabilities=CAN_ANSWER) for _ in range(2)]
+        for number, caller in enumerate(callers):
             await caller.listen()
-            await begin(caller, shop)
+            await begin(caller, shop, _meta={"taskgate/client": f"caller {number}"})
         asking = asyncio.create_task(shop.ask_beside())
         await gate.advance(1)
         (row,) = (await gate.operator("GET", "/api/questions")).json()

@@ -201,3 +201,9 @@ def test_under_any_order_each_event_arrives_once_or_is_counted_as_lost(steps: li
     lost += last.lost
     assert len(arrived) == len(set(arrived))
     assert len(arrived) + lost == added
+
+
+def test_what_was_gone_before_the_log_began_is_told_as_lost() -> None:
+    log = EventLog()
+    log.missed(3)
+    assert log.take().lost == 3

@@ -130,3 +130,26 @@ def test_a_revision_without_tasks_is_told_nothing_about_them() -> None:
     (entry,) = read_entries(EntryKind.TOOL, "s", msgspec.Raw(raw))
     old = Audience(Generation.STATEFUL, speaks_tasks=False)
     assert json.loads(render(entry, "t", TaskSupport.OPTIONAL, old)) == {"name": "t", "annotations": {"title": "T"}}
+
+
+def test_the_digest_of_a_definition_is_computed_once_and_follows_every_field() -> None:
+    one, same, other = read(b'[{"name":"t"},{"name":"t"},{"name":"t","title":"T"}]')
+    assert one.digest == one.digest == same.digest
+    assert one.digest != other.digest
+
+
+def test_a_caller_that_is_to_be_told_nothing_of_tasks_sees_what_the_server_said() -> None:
+    raw = b'{"name":"t","execution":{"taskSupport":"required"}}'
+    (entry,) = read(b"[" + raw + b"]")
+    assert render(entry, "t", None, Audience(Generation.STATEFUL)) == raw
+
+
+def test_an_output_schema_that_cannot_be_joined_with_a_notice_is_left_out() -> None:
+    found_elsewhere = {"$id": "https://example.test/s", "type": "object"}
+    assert output_schema_of(found_elsewhere, Audience(Generation.STATELESS), notices=True) == "left out"
+
+
+def test_annotations_that_say_nothing_of_tasks_are_left_as_they_are() -> None:
+    raw = b'{"name":"t","annotations":{"title":"T"}}'
+    (entry,) = read(b"[" + raw + b"]")
+    assert render(entry, "t", TaskSupport.OPTIONAL, Audience(Generation.STATEFUL, speaks_tasks=False)) == raw

@@ -131,3 +131,18 @@ def test_a_property_called_like_a_keyword_is_no_reference() -> None:
     assert union is not None
     assert fits(union, {"$ref": "#", "$id": "x"})
     assert not fits(union, {"$ref": 1})
+
+
+def test_the_dialect_stays_at_the_root_and_references_go_where_they_went() -> None:
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    inner = {"far": {"$ref": "https://example.test/x"}, "near": {"$ref": "#here"}, "own": {"$ref": "#/properties/far"}}
+    union = with_notice({"$schema": dialect, "type": "object", "properties": inner})
+    assert union is not None
+    assert union["$schema"] == dialect
+    assert "$schema" not in union["anyOf"][0]
+    moved = union["anyOf"][0]["properties"]
+    assert [moved[name]["$ref"] for name in inner] == [
+        "https://example.test/x",
+        "#here",
+        "#/anyOf/0/properties/far",
+    ]

@@ -107,3 +107,10 @@ def test_the_stateless_generation_has_no_execution_key() -> None:
 
 def test_anything_is_described_as_some_value() -> None:
     assert Parameter("x", Kind.ANYTHING, "X.")._wanted() == "some JSON value"
+
+
+def test_a_number_without_bounds_is_asked_for_as_one() -> None:
+    with pytest.raises(CallerError, match='"n" must be a whole number\\.'):
+        Parameter("n", Kind.WHOLE, "How many.").read("x")
+    with pytest.raises(CallerError, match='"n" must be a whole number from 1 to 9\\.'):
+        Parameter("n", Kind.WHOLE, "How many.", least=1, most=9).read(10)

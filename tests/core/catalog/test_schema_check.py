@@ -11,6 +11,8 @@ import pytest
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
 from taskgate.core.catalog.schema_check import (
+    MAX_DEPTH,
+    MAX_PATTERNS,
     UNKNOWN_PLACE,
     InvalidArguments,
     InvalidOutput,
@@ -18,6 +20,7 @@ from taskgate.core.catalog.schema_check import (
     UnusableSchema,
     Violation,
 )
+from taskgate.core.catalog.schema_work import SchemaWork, TooMuchWork
 
 PAY = {
     "type": "object",
@@ -306,3 +309,41 @@ def test_large_honest_output_is_still_checked() -> None:
     assert check.violations(value, text) == ()
     value["rows"][10]["c3"] = "x"  # type: ignore[assignment]
     assert check.violations(value, text) == (Violation("/rows/10/c3", 'the value is not of type "integer"'),)
+
+
+def test_more_patterns_than_are_read_make_a_schema_unusable() -> None:
+    with pytest.raises(UnusableSchema, match="patterns"):
+        SchemaCheck.compile({"properties": {f"p{n}": {"pattern": "x"} for n in range(MAX_PATTERNS + 1)}})
+
+
+def test_a_value_that_would_take_too_long_is_not_checked() -> None:
+    check = SchemaCheck.compile({"items": {"allOf": [{"properties": {f"p{n}": {}}} for n in range(200)]}})
+    with pytest.raises(UnusableSchema, match="too long to apply to"):
+        check.violations([{}] * 30_000)
+
+
+def test_a_value_of_many_parts_counts_as_deeply_nested() -> None:
+    """It is not looked through, so the work that a recursive schema may need is counted for the deepest value."""
+    tree = {"allOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]}
+    check = SchemaCheck.compile(tree)
+    assert check.violations({"a": {"a": {}}}) == ()
+    with pytest.raises(UnusableSchema):
+        check.violations([0] * 500_000)
+
+
+def test_a_part_that_is_not_there_fits_nothing() -> None:
+    check = SchemaCheck.compile(PAY)
+    assert check.fits("#", {"amount": 1})
+    assert check.fits("#/properties/amount", 5)
+    assert not check.fits("#/properties/nothing", 5)
+
+
+def test_a_fault_that_is_too_far_away_is_told_without_its_place() -> None:
+    check = SchemaCheck.compile({"items": {"type": "integer"}})
+    assert check.violations([*range(4000), "x"]) == (Violation("", UNKNOWN_PLACE),)
+
+
+def test_too_much_that_applies_to_one_place_is_refused_before_it_is_counted_out() -> None:
+    parts = [{"additionalProperties": {"allOf": [{}] * 99}} for _ in range(120)]
+    with pytest.raises(TooMuchWork):
+        SchemaWork({"allOf": parts}).heaviest(MAX_DEPTH)

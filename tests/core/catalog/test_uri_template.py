@@ -59,3 +59,21 @@ def test_no_template_and_no_uri_can_hold_anything_up() -> None:
         assert least_cpu(lambda u=uri: first_matching(crowd, u)) < PAUSE_S  # type: ignore[misc]
     assert first_matching([(UriTemplate("{+a}"), 1)], "x" * (MAX_URI + 1)) is None
     assert not UriTemplate("{+a}" * MAX_TEMPLATE).matches(Text("x"))
+
+
+def test_what_would_take_too_long_is_not_looked_through() -> None:
+    two = UriTemplate("x://{a}-{b}!")
+    long = "x://" + "a" * 8000 + "-b!"
+    assert list(two.values_in("b", ["x://c-d!"])) == ["d"]
+    found = list(two.values_in("b", [long] * 50))
+    assert set(found) == {"b"}
+    assert 0 < len(found) < 50
+    crowd = [(UriTemplate("x://" + "{a}-" * 900 + f"{n}{{b}}"), n) for n in range(300)]
+    assert first_matching([*crowd, (UriTemplate("x://{+all}"), 300)], "x://a") is None
+    assert first_matching([(UriTemplate("x://{+all}"), 300), *crowd], "x://a") == 300
+
+
+def test_a_variable_alone_does_not_reach_across_segments() -> None:
+    uris = ["file:///a", "file:///a/b", "note:a"]
+    assert list(UriTemplate("file:///{name}").values_in("name", uris)) == ["a"]
+    assert list(UriTemplate("file:///{+name}").values_in("name", uris)) == ["a", "a/b"]

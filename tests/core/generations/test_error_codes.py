@@ -8,7 +8,7 @@ import pytest
 
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import CODES, code_of, error_object
+from taskgate.core.generations.error_codes import CODES, code_of, error_data, error_object
 
 RESERVED = range(-32099, -32019)
 
@@ -45,3 +45,14 @@ def test_the_older_task_numbers_can_be_put_on_the_stateful_wire() -> None:
 
 def test_an_unknown_kind_is_an_internal_error() -> None:
     assert code_of("no such thing").stateful == -32603
+
+
+def test_only_kinds_that_had_an_older_number_carry_one() -> None:
+    with_one = {kind for kind, code in CODES.items() if code.legacy is not None}
+    for kind in CODES:
+        data = error_data(CallerError(kind, "x"), "c")
+        assert ("legacy_code" in data) == (kind in with_one)
+
+
+def test_each_generation_knows_the_other() -> None:
+    assert [generation.other for generation in Generation] == list(reversed(Generation))

@@ -164,3 +164,17 @@ def test_questions_and_state_are_handed_over_as_a_result() -> None:
 
 def test_a_missing_capability_names_what_is_required() -> None:
     assert missing_capability({"sampling": {}}, "w").data == {"requiredCapabilities": {"sampling": {}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (None, [{"type": "text", "text": "[1, 2]"}]),
+        ([], [{"type": "text", "text": "[1, 2]"}]),
+        ([{"type": "x"}], [{"type": "x"}]),
+    ],
+)
+def test_structured_content_that_is_no_object_is_told_to_stateful_callers_in_a_text(content: Any, shown: Any) -> None:
+    result = {"structuredContent": [1, 2], **({} if content is None else {"content": content})}
+    stripped = json.loads(strip_result(json.dumps(result).encode(), "tools/call"))
+    assert stripped == {"content": shown}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.governance.approval import (
+    APPROVER_ROLE,
     Approval,
     ApprovalEvent,
     Approver,
@@ -380,3 +381,9 @@ def test_what_the_operator_approved_after_logging_in_still_counts_at_dispatch() 
         outcome = apply(asked, WORKFLOW, Voted(who, Verdict.APPROVE, 1, "", channel))
         assert isinstance(outcome, Changed) == bool(counts)
         assert approvals_that_count(outcome.approval, WORKFLOW, standing) == counts
+
+
+def test_only_the_operator_and_those_with_the_role_see_approvals() -> None:
+    assert Approver("root", operator=True).approves
+    assert Approver("ann", frozenset({APPROVER_ROLE})).approves
+    assert not Approver("bob", frozenset({"auditor"})).approves

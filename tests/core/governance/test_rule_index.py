@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.harness.cpu_time import least_cpu
 
 from taskgate.core.governance.decision import Action
-from taskgate.core.governance.rules import Rule, RuleSet, compile_rules
+from taskgate.core.governance.rules import MAX_SERVERS, Rule, RuleIndex, RuleSet, compile_rules
 from taskgate.core.patterns import Pattern, PatternError, PatternKind
 
 _LETTERS = "abA_-."
@@ -66,3 +66,41 @@ def test_a_thousand_rules_decide_a_thousand_tools_within_a_tenth_of_a_second() -
 
     fresh = iter([_thousand_rules() for _ in range(3)])
     assert least_cpu(lambda: decide_all(next(fresh))) < 0.1
+
+
+def test_the_first_of_several_rules_of_every_kind_decides() -> None:
+    """Beginnings, endings, middles and whole names side by side, and names shorter than any of them."""
+    globs = ["*_long_ending", "*_end", "*iddl*", "long_begin_*", "be*g", "be*", "be_exactly", "*ee*"]
+    rules = [Rule(glob, Action.DENY) for glob in globs]
+    index = compile_rules(rules)
+    names = [
+        "x_end",
+        "a_middle_b",
+        "begin",
+        "beg",
+        "be_exactly",
+        "b",
+        "",
+        "x",
+        "a_long_ending",
+        "see_end",
+        "long_begin_x",
+    ]
+    for name in names:
+        assert index.match(PatternKind.TOOL, "s", name).label == slowly(rules, PatternKind.TOOL, "s", name)
+
+
+def test_more_servers_than_are_remembered_are_judged_alike() -> None:
+    rules = [Rule("srv*:drop", Action.DENY), Rule("other:drop", Action.DENY)]
+    index = RuleIndex([(Pattern.compile(rule.match), rule.server) for rule in rules], lambda pattern: pattern.name)
+    for _ in range(2):
+        found = {index.first(PatternKind.TOOL, f"srv{n}", "drop") for n in range(MAX_SERVERS + 2)}
+        assert found == {0}
+    assert index.first(PatternKind.TOOL, "other", "drop") == 1
+
+
+def test_lookalikes_are_judged_by_the_same_rules_each_time() -> None:
+    rules = compile_rules([Rule("drop", Action.DENY)])
+    for _ in range(2):
+        assert rules.match_lookalike(PatternKind.TOOL, "s", "DROP").action is Action.DENY
+        assert rules.match_lookalike(PatternKind.TOOL, "s", "read").action is not Action.DENY

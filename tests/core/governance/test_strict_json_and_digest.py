@@ -167,3 +167,14 @@ def test_an_argument_that_imitates_a_declared_one_is_found() -> None:
     assert imitated_property({"Amount": 5}, schema) == ("Amount", "amount")
     assert imitated_property({"amount": 5, "other": 1}, schema) is None
     assert imitated_property({"Amount": 5}, {}) is None
+
+
+def test_a_document_of_too_many_objects_is_refused_before_it_is_read() -> None:
+    with pytest.raises(AmbiguousJson, match="more than 3 values"):
+        parse_strict(b"[{},{},{},{}]", JsonLimits(nodes=3))
+
+
+def test_names_that_differ_only_by_the_marks_piled_on_them_are_twins() -> None:
+    pile = "\u0301" * 40
+    assert fold(f"a{pile}") == fold(f"a{pile}\u0301")
+    assert fold("a\u0301b" + "c" * 40) != fold("ab" + "c" * 40)

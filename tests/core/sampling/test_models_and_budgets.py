@@ -167,3 +167,11 @@ def test_an_answer_becomes_a_result_with_its_cost() -> None:
     two = replace(answer, content=(Text("hi"), ToolUse("u", "t", {"q": 1})))
     assert as_result(two, LARGE)["content"][1] == {"type": "tool_use", "id": "u", "name": "t", "input": {"q": 1}}
     assert as_result(replace(answer, content=()), LARGE)["content"] == {"type": "text", "text": ""}
+
+
+def test_other_limits_count_what_was_spent_before() -> None:
+    ledger = SpendLedger(SpendLimits(requests_per_minute=5))
+    ledger.reserve("files", Estimate(1, 1, 0.0), 0.0)
+    ledger.adopt(SpendLimits(requests_per_minute=1))
+    with pytest.raises(SamplingError):
+        ledger.reserve("files", Estimate(1, 1, 0.0), 1.0)

@@ -347,3 +347,12 @@ def test_what_is_seen_has_no_reason_and_what_is_not_seen_has_one(
     for server in SERVERS:
         for tool in TOOLS:
             assert subset.admits(server, tool) is (subset.explain(server, tool) is None)
+
+
+def test_a_name_that_looks_like_a_denied_one_is_denied_with_its_list() -> None:
+    subset = compose(REGISTRY, replace(ALL, tool_denylist=PatternSet.of(("files:drop",))))
+    denied = subset.denies_lookalike("files", "DROP", PatternKind.TOOL)
+    assert denied is not None
+    assert denied.detail == "looks like what the scope's tool_denylist denies"
+    assert subset.denies_lookalike("files", "read", PatternKind.TOOL) is None
+    assert subset.denies_lookalike("nowhere", "DROP", PatternKind.TOOL) is None

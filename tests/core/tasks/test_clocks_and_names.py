@@ -130,3 +130,18 @@ def test_a_ulid_refuses_the_wrong_amount_of_randomness_and_impossible_times() ->
         ids.ulid(0, b"short")
     with pytest.raises(ValueError, match="48 bits"):
         ids.ulid(2**48, bytes(10))
+
+
+def test_what_was_never_sent_is_tried_until_its_ttl_or_its_approval_is_over_and_what_was_sent_until_its_deadline() -> (
+    None
+):
+    waiting = a_task()
+    assert expiry.try_until_ms(waiting) == NOW + 600_000
+    assert expiry.try_until_ms(a_task(approval_deadline_ms=NOW + 5)) == NOW + 5
+    sent = a_task(last_attempt=an_attempt(), sends=1, unanswered_sends=1, execution_deadline_ms=NOW + 7)
+    assert expiry.try_until_ms(sent) == NOW + 7
+
+
+def test_a_ulid_is_told_from_other_text() -> None:
+    assert ids.is_ulid(ids.ulid(NOW, bytes(ids.RANDOM_BYTES)))
+    assert not ids.is_ulid("x")

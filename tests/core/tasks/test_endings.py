@@ -129,3 +129,10 @@ def test_a_withdrawn_approval_cancels_and_an_open_or_spent_one_means_nothing() -
     assert endings.after_approval(WAITING, approval(State.CANCELLED, "gave up")) == h.Cancelled("gave up")
     assert endings.after_approval(WAITING, approval(State.OPEN)) is None
     assert endings.after_approval(WAITING, approval(State.USED)) is None
+
+
+def test_a_call_found_in_a_restored_store_is_told_as_unknown() -> None:
+    ended = endings.restored(a_task())
+    assert ended.executed is Executed.MAYBE
+    assert said(ended.error)["data"]["error_type"] == "outcome_unknown"
+    assert "restored backup" in said(ended.error)["message"]

@@ -178,3 +178,8 @@ def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
         True,
         "maybe",
     )
+
+
+def test_the_vendor_projection_shows_what_a_task_says_of_itself() -> None:
+    assert vendor_projection.task_object(a_task(status_message="Half done"), None)["statusMessage"] == "Half done"
+    assert "statusMessage" not in vendor_projection.task_object(a_task(), None)

@@ -150,3 +150,15 @@ def test_the_other_sad_texts_name_the_task() -> None:
 
 def test_times_are_shown_in_utc_with_milliseconds() -> None:
     assert iso(0) == "1970-01-01T00:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("facts", "action"),
+    [
+        ({"state": TaskState.QUEUED}, Action.LEAVE_TO_A_PERSON),
+        ({"state": TaskState.QUEUED, "tool_class": ToolClass.READ}, Action.RUN),
+        ({"state": TaskState.COMPLETED}, Action.NOTHING),
+    ],
+)
+def test_in_a_restored_store_nothing_runs_that_may_run_only_once(facts: dict[str, Any], action: Action) -> None:
+    assert next_action(a_task(**facts), NOW, restored=True) is action

@@ -289,8 +289,6 @@ class SchemaCheck:
         judge = self._dialect(plain, offline=True, mask="the value", pattern_options=_backtracking(jsonschema_rs))
 
         def explain(value: Any) -> str | None:
-            if judge.is_valid(value):
-                return None
             try:
                 judge.validate(value)
             except jsonschema_rs.ValidationError as error:

@@ -161,8 +161,6 @@ def _through(token: str | _Variables, text: Text, places: int) -> int:
 
 
 def _before(token: _Variables, text: Text, places: int) -> int:
-    if not places:
-        return 0
     top = (1 << places.bit_length()) - 1
     return top if token.across else text.flooded_down(places) & top
 

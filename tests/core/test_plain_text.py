@@ -1,0 +1,27 @@
+"""Text from elsewhere: what prints nothing, or turns text around, is shown as an escape."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.plain_text import visible
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é", "plain é"),
+        ("a\nb", "a\nb"),
+        ("a\tb", "a\\u0009b"),
+        ("\x1b[2J", "\\u001b[2J"),
+        ("pay \u202e001", "pay \\u202e001"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("tag \U000e0041", "tag \\U000e0041"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_a_line_of_a_log_stays_one_line() -> None:
+    assert visible("a\nb", keep="") == "a\\u000ab"

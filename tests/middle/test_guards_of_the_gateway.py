@@ -1,0 +1,250 @@
+"""What keeps callers apart and strangers out, each seen from where an attacker would stand."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
+
+from taskgate import clock
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import APPROVER_ROLE, Approver
+from taskgate.dashboard.login import EndedSessions, Login
+from taskgate.doors.identity import Doorkeeper, Token, TokenNeeded, WrongToken
+from taskgate.gateway.governance.evaluate import Asked, read_arguments
+from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
+from taskgate.mcp.failures import HttpFailure
+from taskgate.mcp.http.connect import open_connection
+from taskgate.mcp.http.target import Origin
+
+TOKENS = {
+    "tokens": [{"id": who, "sha256": hashlib.sha256(f"token-of-{who}".encode()).hexdigest()} for who in ("ann", "bob")]
+}
+TASKS = {"tasks": {"requests": {"tools": {"call": {}}}, "list": {}, "cancel": {}}}
+
+
+def server() -> Upstream:
+    notes = Upstream("2025", capabilities=TASKS)
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(1000)
+        return "done"
+
+    @notes.tool("quick")
+    async def quick(call: Call) -> str:
+        return "done"
+
+    return notes
+
+
+@seam
+async def test_a_task_is_found_by_its_own_caller_only() -> None:
+    async with Gateway(TOKENS, {"notes": server()}) as gate:
+        ann = await gate.caller("2025", token="token-of-ann", capabilities=TASKS)
+        bob = await gate.caller("2025", token="token-of-bob", capabilities=TASKS)
+        made = (await ann.call("notes__slow", {}, task={"ttl": 600_000})).result["task"]["taskId"]
+        assert (await ann.request("tasks/get", {"taskId": made})).result["taskId"] == made
+        for method in ("tasks/get", "tasks/cancel"):
+            assert (await bob.request(method, {"taskId": made})).error["data"]["error_type"] == "unknown_task"
+
+
+@seam
+async def test_a_session_is_of_no_use_at_the_address_of_another_scope() -> None:
+    scopes = {"default": {"default_servers": ["*"]}, "other": {"default_servers": ["*"]}}
+    async with Gateway({"scopes": scopes}, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        ping = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
+        elsewhere = await gate.http("POST", "/mcp/other", ping, caller.headers).done()
+        assert elsewhere.status == 404
+        assert (await caller.request("tools/list")).result["tools"]
+
+
+@seam
+async def test_a_caller_has_as_many_sessions_as_the_file_says() -> None:
+    async with Gateway({"limits": {"sessions_per_caller": 2}, **TOKENS}, {"notes": server()}) as gate:
+        for _ in range(2):
+            await gate.caller("2025", token="token-of-ann")
+        with pytest.raises(KeyError, match="mcp-session-id"):
+            await gate.caller("2025", token="token-of-ann")
+        await gate.caller("2025", token="token-of-bob")
+
+
+async def status_of(gate: Gateway, head: bytes) -> int:
+    reader, writer = await gate.connect()
+    writer.write(b"GET /ready HTTP/1.1\r\n" + head + b"\r\n")
+    line = await reader.readline()
+    writer.close()
+    return int(line.split()[1])
+
+
+@seam
+async def test_headers_are_few_and_small_and_name_one_host() -> None:
+    async with Gateway({"limits": {"header_count": 10, "header_bytes": "8KiB"}}) as gate:
+        host = f"host: 127.0.0.1:{gate.address[1]}\r\n".encode()
+        assert await status_of(gate, host) == 200
+        assert await status_of(gate, host + b"host: evil.test\r\n") == 400
+        assert await status_of(gate, host + b"".join(b"x-%d: y\r\n" % n for n in range(9))) == 200
+        assert await status_of(gate, host + b"".join(b"x-%d: y\r\n" % n for n in range(10))) == 431
+        assert await status_of(gate, host + b"x: " + b"y" * 8000 + b"\r\n") == 200
+        assert await status_of(gate, host + b"x: " + b"y" * 8200 + b"\r\n") == 431
+
+
+@seam
+async def test_the_token_of_a_temporary_scope_is_worth_nothing_from_its_last_moment_on() -> None:
+    async with Gateway({}, {"notes": server()}) as gate:
+        config = {"mcp.enabled": "true", "mcp.default_server_ids": '["notes"]'}
+        made = (await gate.operator("POST", "/api/v1/scopes", {"config": config, "lifetime_ms": 60_000})).json()
+        digest = hashlib.sha256(made["token"].encode()).hexdigest()
+        scopes = gate.life.app.gateway.temporary_scopes
+        assert scopes.scope_of_token(digest) == made["scope"]
+        the_loop().leap(60)
+        # Nothing has been swept: no timer rings between these two lines.
+        assert scopes.scope_of_token(digest) is None
+
+
+@seam
+async def test_a_page_takes_no_more_than_it_needs() -> None:
+    async with Gateway() as gate:
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        assert (await gate.http("POST", "/login", b"x=" + bytes(300_000), form).done()).status == 413
+
+
+@seam
+async def test_an_allowlist_of_resources_holds_for_those_that_no_server_lists() -> None:
+    notes = Upstream("2025", capabilities={"resources": {}})
+
+    async def read(call: Call) -> Any:
+        return {"contents": [{"uri": call.params["uri"], "text": "found"}]}
+
+    notes.on("resources/read", read)
+    scope = {"default_servers": ["*"], "tool_allowlist": ["resource:file:///open/*"]}
+    async with Gateway({"scopes": {"default": scope}}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        given = await caller.request("resources/read", {"uri": "file:///open/a"})
+        assert given.result["contents"][0]["text"] == "found"
+        refused = await caller.request("resources/read", {"uri": "file:///closed/a"})
+        assert refused.error["data"]["executed"] == "no"
+        assert notes.methods["resources/read"] == 1
+
+
+@seam
+async def test_a_made_up_id_of_a_servers_task_does_not_reach_the_server() -> None:
+    notes = server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025", capabilities=TASKS)
+        await caller.call("notes__quick")
+        body = base64.urlsafe_b64encode(b"notes\nsomebody-elses").decode().rstrip("=")
+        for mark in ("", "0" * 32):
+            told = await caller.request("tasks/get", {"taskId": f"up_{body}.{mark}"})
+            assert told.error["data"]["error_type"] == "unknown_task"
+        assert notes.methods["tasks/get"] == 0
+
+
+@seam
+async def test_nothing_is_held_or_sent_once_the_gateway_drains() -> None:
+    notes = server()
+    config = {"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}
+    async with Gateway(config, {"notes": notes}) as gate:
+        caller = await gate.caller("2025", capabilities=TASKS)
+        made = [
+            (await caller.call("notes__slow", {}, task={"ttl": 600_000})).result["task"]["taskId"] for _ in range(2)
+        ]
+        await gate.advance(1)
+        waiting = caller.begin("tasks/result", {"taskId": made[0]})
+        await settle()
+        began = the_loop().time()
+        await gate.stop()
+        assert (waiting.took or 0) < 1, "the waiting reply was held until the end of the drain"
+        assert the_loop().time() > began
+        assert notes.count("slow") == 1
+
+
+def test_a_request_state_is_signed() -> None:
+    signer = RequestStateSigner(b"key")
+    state = signer.close("relay", "ann", "tools/call", "t", "notes", "body")
+    assert signer.open(state, "ann", "tools/call", "t").body == "body"
+    whole = base64.urlsafe_b64decode(state + "=" * (-len(state) % 4))
+    forged = base64.urlsafe_b64encode(whole.replace(b'"body"', b'"evil"')).decode().rstrip("=")
+    for text in (forged, RequestStateSigner(b"other").close("relay", "ann", "tools/call", "t", "notes", "body")):
+        with pytest.raises(CallerError):
+            signer.open(text, "ann", "tools/call", "t")
+
+
+@pytest.mark.parametrize("who", [("bob", "tools/call", "t"), ("ann", "prompts/get", "t"), ("ann", "tools/call", "u")])
+def test_a_request_state_is_good_for_one_caller_and_one_call(who: tuple[str, str, str]) -> None:
+    signer = RequestStateSigner(b"key")
+    with pytest.raises(CallerError):
+        signer.open(signer.close("relay", "ann", "tools/call", "t", "notes", "body"), *who)
+
+
+@seam
+async def test_a_request_state_expires() -> None:
+    signer = RequestStateSigner(b"key")
+    state = signer.close("relay", "ann", "tools/call", "t", "notes", "body")
+    the_loop().leap(LIFETIME_S - 1)
+    assert signer.open(state, "ann", "tools/call", "t").body == "body"
+    the_loop().leap(2)
+    with pytest.raises(CallerError):
+        signer.open(state, "ann", "tools/call", "t")
+
+
+def test_an_argument_that_imitates_a_declared_one_is_not_judged() -> None:
+    schema = {"properties": {"amount": {"type": "integer"}}}
+    asked = Asked("ann", frozenset(), "default", "bank", "pay", b'{"Amount":500}', input_schema=schema)
+    with pytest.raises(CallerError, match="imitates"):
+        read_arguments(asked)
+
+
+@seam
+async def test_a_copy_of_a_cookie_is_worth_nothing_after_its_session_was_ended(tmp_path: Path) -> None:
+    ann = Approver("ann", frozenset({APPROVER_ROLE}))
+    ended = EndedSessions(tmp_path / "ended", clock.wall)
+    login = Login(b"secret", {"ann": ann}.get, lambda: True, ended)
+    header = login.cookie_for(ann).decode()
+    assert all(word in header for word in ("; HttpOnly", "; SameSite=Strict", "; Secure"))
+    cookie = header.partition("=")[2].partition(";")[0]
+    known = login.who(cookie)
+    assert known is not None
+    assert known.id == "ann"
+    login.end(cookie)
+    assert login.who(cookie) is None
+    assert (
+        Login(b"secret", {"ann": ann}.get, lambda: True, EndedSessions(tmp_path / "ended", clock.wall)).who(cookie)
+        is None
+    )
+
+
+@seam
+async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
+    loop = the_loop()
+    loop.network.name("inside.test", "10.0.0.9")
+    reached: list[object] = []
+    loop.network.listen(lambda: reached.append(1), ("10.0.0.9", 80))
+    for host in ("inside.test", "10.0.0.9"):
+        with pytest.raises(HttpFailure, match="private network"):
+            await open_connection(
+                Origin(False, host, 80, public_only=True),
+                lambda: pytest.fail("connected"),
+                context=None,
+                until=loop.time() + 5,
+            )
+    assert not reached
+
+
+@seam
+async def test_a_token_is_good_until_it_expires() -> None:
+    token = Token("ann", hashlib.sha256(b"token-of-ann").hexdigest(), expires=clock.wall() + 60)
+    doorkeeper = Doorkeeper((token,), None, None, None, {}, scope_of_token=lambda _digest: None)
+    assert doorkeeper.identify(b"Bearer token-of-ann").principal == "ann"
+    with pytest.raises(WrongToken):
+        doorkeeper.identify(b"Bearer token-of-bob")
+    with pytest.raises(TokenNeeded):
+        doorkeeper.identify(None)
+    the_loop().leap(60)
+    with pytest.raises(WrongToken):
+        doorkeeper.identify(b"Bearer token-of-ann")

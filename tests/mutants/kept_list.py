@@ -1,0 +1,65 @@
+"""Reads the list of mutants and finds the line that each of them changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LIST = HERE / "mutants.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    file: Path
+    line: int
+    """Counted from zero."""
+
+
+class NotFound(Exception):
+    """The line of a mutant is gone, or stands more than once."""
+
+
+def mutants() -> list[Mutant]:
+    rows = yaml.safe_load(LIST.read_text())
+    return [Mutant(row["name"], row["before"], row["after"], tuple(row["tests"]), row["why"]) for row in rows]
+
+
+class Source:
+    """The lines of every source file below a tree, by their text without indentation."""
+
+    def __init__(self, root: Path) -> None:
+        self._places: dict[str, list[Place]] = {}
+        for file in sorted(path for ending in ("*.py", "*.sql") for path in (root / "src").rglob(ending)):
+            for number, line in enumerate(file.read_text().splitlines()):
+                self._places.setdefault(line.strip(), []).append(Place(file, number))
+
+    def find(self, mutant: Mutant) -> Place:
+        places = self._places.get(mutant.before, [])
+        if len(places) == 1:
+            return places[0]
+        stands = f"stands {len(places)} times" if places else "is gone"
+        where = "".join(f"\n    {place.file}:{place.line + 1}" for place in places)
+        raise NotFound(
+            f"mutant {mutant.name!r}: its line {stands}: {mutant.before!r}{where}\n"
+            f"  Write in {LIST.relative_to(ROOT)} what the guard reads now ({mutant.why})."
+        )
+
+
+def mutated(text: str, mutant: Mutant, line: int) -> str:
+    lines = text.splitlines(keepends=True)
+    old = lines[line]
+    lines[line] = old[: len(old) - len(old.lstrip())] + mutant.after + "\n"
+    return "".join(lines)
