@@ -46,7 +46,7 @@ def import_servers(
     if changed:
         write_config(target, plan)
     if as_json:
-        typer.echo(json.dumps(_answer(plan, gathered, target, changed=changed), indent=2))
+        typer.echo(json.dumps(_answer(plan, gathered, target, changed=changed), ensure_ascii=False))
     else:
         _tell(plan, gathered, target, changed=changed)
 

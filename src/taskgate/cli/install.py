@@ -13,12 +13,18 @@ from taskgate.cli.import_clients import CLIENT_NAMES, Config, DryRun, chosen_cli
 from taskgate.cli.say import ExitCode
 
 if TYPE_CHECKING:
-    from taskgate.config.clients.client import Client, Gateway, Host
+    from taskgate.config.clients.client import Client, Gateway, Host, Reach
     from taskgate.config.clients.plans import FileChange
 
 Name = Annotated[str, typer.Argument(help=f"One of {CLIENT_NAMES}.", metavar="CLIENT")]
 Url = Annotated[
     str | None, typer.Option("--url", help="Reach a running gateway at this address instead of starting one.")
+]
+Project = Annotated[
+    bool,
+    typer.Option(
+        "--project", help="Change the project's shared file, for everybody who has it, instead of your own settings."
+    ),
 ]
 Undo = Annotated[bool, typer.Option("--undo", help="Put the client's own servers back.")]
 
@@ -29,25 +35,34 @@ def register(app: typer.Typer) -> None:
 
 
 def install(
-    client: Name, config: Config = None, url: Url = None, dry_run: DryRun = False, undo_it: Undo = False
+    client: Name,
+    config: Config = None,
+    url: Url = None,
+    project: Project = False,
+    dry_run: DryRun = False,
+    undo_it: Undo = False,
 ) -> None:
     """Put the gateway in front of a client: its servers move to taskgate.yaml, and one entry, taskgate, replaces them."""
-    from taskgate.config.clients.client import Gateway, Host, gateway_command
+    from taskgate.config.clients.client import Gateway, Host, Reach, gateway_command, shared_gateway_command
     from taskgate.config.clients.plans import gather
     from taskgate.config.load import find, state_directory
 
     (chosen,) = chosen_clients([client])
     host = Host.here()
-    records = state_directory(os.environ) / "installs" / chosen.name
+    reach = Reach.SHARED if project else Reach.OWN
+    records = state_directory(os.environ) / "installs" / (chosen.name + ("-project" if project else ""))
     if undo_it:
         _undo(chosen, records)
         return
-    target = (config or find() or Path("taskgate.yaml")).absolute()
-    gathered = gather([chosen], host)
-    for note in gathered.notes:
+    target = (config or (None if project else find()) or Path("taskgate.yaml")).absolute()
+    gathered = gather([chosen], host, reach)
+    for note in (*gathered.notes, *(() if project else _left_alone(chosen, host))):
         typer.echo(f"note: {note}", err=True)
+    if project:
+        _check_shared(chosen, host, target)
     plan = planned(gathered, target)
-    changes = _planned_changes(chosen, host, Gateway((), url) if url else Gateway(gateway_command(target)))
+    command = shared_gateway_command(target) if project else gateway_command(target)
+    changes = _planned_changes(chosen, host, Gateway((), url) if url else Gateway(command), reach)
     typer.echo(plan.diff(str(target)), nl=False)
     for change in changes:
         typer.echo(_summary(change), nl=False)
@@ -58,16 +73,43 @@ def install(
         write_config(target, plan)
     for change in changes:
         _make(change, records)
-    typer.echo(f"{chosen.title} now talks to Taskgate. Restart it; `taskgate install {client} --undo` takes this back.")
+    back = f"taskgate install {client}{' --project' if project else ''} --undo"
+    typer.echo(f"{chosen.title} now talks to Taskgate. Restart it; `{back}` takes this back.")
 
 
-def _planned_changes(client: Client, host: Host, gateway: Gateway) -> list[FileChange]:
+def _left_alone(client: Client, host: Host) -> list[str]:
+    """The servers of shared files, which an installation for one user does not touch."""
+    from taskgate.config.clients.client import Reach
+    from taskgate.config.clients.plans import gather
+
+    found = gather([client], host, Reach.SHARED)
+    by_file: dict[Path, list[str]] = {}
+    for item in found.found:
+        by_file.setdefault(item.path, []).append(item.name)
+    return [
+        f"{path} is shared with everybody who works on this project, so it stays as it is; its servers "
+        f"({', '.join(names)}) do not pass the gateway. `taskgate install {client.name} --project` changes it."
+        for path, names in by_file.items()
+    ]
+
+
+def _check_shared(client: Client, host: Host, target: Path) -> None:
+    """What goes into a shared file must mean the same for everybody who has it."""
+    from taskgate.config.clients.client import Reach, places_of
+
+    if not places_of(client, host, Reach.SHARED):
+        raise stop(f"{client.title} has no file that belongs to a project.")
+    if target.parent != host.folder:
+        raise stop(f"A shared file can only lead to a taskgate.yaml of the project's own folder, {host.folder}.")
+
+
+def _planned_changes(client: Client, host: Host, gateway: Gateway, reach: Reach) -> list[FileChange]:
     from taskgate.config.clients.client import CannotInstall
     from taskgate.config.clients.plans import AlreadyInFront, plan_takeover
     from taskgate.config.clients.settings_text import SettingsError
 
     try:
-        return plan_takeover(client, host, gateway)
+        return plan_takeover(client, host, gateway, reach)
     except (AlreadyInFront, CannotInstall, SettingsError) as error:
         raise stop(str(error)) from None
 

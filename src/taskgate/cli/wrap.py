@@ -69,12 +69,14 @@ def _client(program: str, name: str | None) -> Client:
 
 
 def _planned(client: Client, config: Path | None, folder: Path) -> list[FileChange]:
-    from taskgate.config.clients.client import CannotInstall, Host
+    from taskgate.config.clients.client import CannotInstall, Host, Reach
     from taskgate.config.clients.plans import AlreadyInFront, CannotImport, NothingToWrap, gather, plan_wrap
     from taskgate.config.clients.settings_text import SettingsError
 
     host = Host.here()
-    for note in gather([client], host).notes:
+    shared = dict.fromkeys(item.path for item in gather([client], host, Reach.SHARED).found)
+    until = "is shared; its servers are taken out while the agent runs and put back afterwards, so do not commit it meanwhile"
+    for note in (*gather([client], host).notes, *(f"{path} {until}" for path in shared)):
         typer.echo(f"note: {note}", err=True)
     try:
         return plan_wrap(client, host, config, folder)

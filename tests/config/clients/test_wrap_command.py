@@ -172,7 +172,8 @@ def test_import_shows_a_diff_keeps_a_backup_and_can_be_tried_first(stage: Stage)
     assert "hunter2" in target.read_text()
     assert target.stat().st_mode & 0o777 == 0o600
     assert stage.settings.read_text() == stage.before
-    answer = json.loads(stage.run("import", "--json")[1])
+    lines = stage.run("import", "--json")[1].splitlines()
+    (answer,) = [json.loads(line) for line in lines]
     assert (answer["changed"], answer["added"]) == (False, [])
     target.write_text("# mine\n" + target.read_text().replace("a:", "b:"))
     assert stage.run("import", "cursor")[0] == 0
@@ -200,3 +201,54 @@ def test_install_can_point_to_a_running_gateway(stage: Stage) -> None:
     assert stage.run("install", "cursor", "--url", "http://127.0.0.1:7467/mcp")[0] == 0
     settings = json.loads(stage.settings.read_text().replace("// mine", ""))
     assert settings["mcpServers"] == {"taskgate": {"url": "http://127.0.0.1:7467/mcp"}}
+
+
+SHARED = '{"mcpServers": {"team": {"command": "python", "args": ["serve.py"], "cwd": "tools"}}}\n'
+
+
+@pytest.fixture
+def shared(stage: Stage) -> Path:
+    """A file of the project, which others have too."""
+    path = stage.work / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(SHARED)
+    return path
+
+
+def test_install_leaves_a_shared_file_alone_and_says_so_first(stage: Stage, shared: Path) -> None:
+    code, out, err = stage.run("install", "cursor", "--dry-run")
+    assert (code, "Nothing was changed" in out) == (0, True)
+    assert f"{shared} is shared" in err
+    assert "(team) do not pass the gateway" in err
+    assert "taskgate install cursor --project" in err
+    assert stage.run("install", "cursor")[0] == 0
+    assert shared.read_text() == SHARED
+    assert "team" not in (stage.work / "taskgate.yaml").read_text()
+
+
+def test_a_shared_file_is_changed_when_asked_for_and_names_nothing_of_this_machine(stage: Stage, shared: Path) -> None:
+    code, _, err = stage.run("install", "cursor", "--project")
+    assert (code, err) == (0, "")
+    entry = {"command": "taskgate", "args": ["stdio", "-c", "taskgate.yaml"]}
+    assert json.loads(shared.read_text()) == {"mcpServers": {"taskgate": entry}}
+    written = (stage.work / "taskgate.yaml").read_text()
+    assert "cwd: tools" in written
+    assert str(stage.work) not in shared.read_text() + written
+    assert stage.settings.read_text() == stage.before
+    assert stage.run("install", "cursor", "--project", "--undo")[0] == 0
+    assert shared.read_text() == SHARED
+
+
+def test_a_shared_file_leads_to_the_projects_own_configuration_only(stage: Stage, shared: Path) -> None:
+    code, _, err = stage.run("install", "cursor", "--project", "-c", str(stage.home / "mine.yaml"))
+    assert (code, "project's own folder" in err) == (2, True)
+    code, _, err = stage.run("install", "windsurf", "--project")
+    assert (code, "no file that belongs to a project" in err) == (2, True)
+    assert shared.read_text() == SHARED
+
+
+def test_wrap_puts_a_shared_file_back_and_says_what_happens_to_it(stage: Stage, shared: Path) -> None:
+    code, _, err = stage.run("wrap", "--", "cursor-agent")
+    assert (code, f"{shared} is shared" in err) == (7, True)
+    assert "serve.py" in json.loads(stage.report.read_text())["config"]
+    assert shared.read_text() == SHARED

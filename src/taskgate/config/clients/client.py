@@ -65,12 +65,33 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One map of servers: a file and the keys that lead to the map. The gateway's entry goes to the main place."""
+    """One map of servers: a file and the keys that lead to the map. The gateway's entry goes to the main place.
+
+    A file in the project's folder is `shared`: others who work on the project have it too, usually through version control.
+    """
 
     path: Path
     pointer: Pointer
     format: Format = Format.JSON
     main: bool = False
+    shared: bool = False
+
+
+class Reach(StrEnum):
+    """Which of a client's files a command is about."""
+
+    ALL = "all"
+    OWN = "own"
+    SHARED = "shared"
+
+
+def places_of(client: Client, host: Host, reach: Reach) -> list[Place]:
+    """The client's places within this reach. A user's own file is not shared, also where the project is the home folder."""
+    places = client.places(host)
+    own = {place.path for place in places if not place.shared}
+    shared = [place.shared and place.path not in own for place in places]
+    wanted = {Reach.ALL: (True, False), Reach.OWN: (False,), Reach.SHARED: (True,)}[reach]
+    return [place for place, is_shared in zip(places, shared, strict=True) if is_shared in wanted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +238,11 @@ def with_absolute_cwd(server: Entry, base: Path) -> Entry:
     if not isinstance(cwd, str) or cwd.startswith(("/", "~", "$")):
         return server
     return {**server, "cwd": str(base / cwd)}
+
+
+def shared_gateway_command(config: Path) -> tuple[str, ...]:
+    """The same for a file that others share: a program of their PATH and a file of the project, nothing of this machine."""
+    return ("taskgate", "stdio", "-c", config.name)
 
 
 def gateway_command(config: Path | None, scope: str | None = None) -> tuple[str, ...]:

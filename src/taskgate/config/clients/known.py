@@ -28,7 +28,7 @@ def _claude_code_places(host: Host) -> list[Place]:
     return [
         Place(state, ("mcpServers",), main=True),
         Place(state, ("projects", str(host.folder), "mcpServers")),
-        Place(host.folder / ".mcp.json", ("mcpServers",)),
+        Place(host.folder / ".mcp.json", ("mcpServers",), shared=True),
     ]
 
 
@@ -63,7 +63,7 @@ CLAUDE_DESKTOP = Client(
 def _cursor_places(host: Host) -> list[Place]:
     return [
         Place(host.home / ".cursor" / "mcp.json", ("mcpServers",), main=True),
-        Place(host.folder / ".cursor" / "mcp.json", ("mcpServers",)),
+        Place(host.folder / ".cursor" / "mcp.json", ("mcpServers",), shared=True),
     ]
 
 
@@ -73,7 +73,7 @@ CURSOR = Client("cursor", "Cursor", ("cursor", "cursor-agent"), _cursor_places, 
 def _vscode_places(host: Host) -> list[Place]:
     return [
         Place(host.settings() / "Code" / "User" / "mcp.json", ("servers",), main=True),
-        Place(host.folder / ".vscode" / "mcp.json", ("servers",)),
+        Place(host.folder / ".vscode" / "mcp.json", ("servers",), shared=True),
     ]
 
 
@@ -88,7 +88,7 @@ def _codex_places(host: Host) -> list[Place]:
     home = Path(host.environment.get("CODEX_HOME") or host.home / ".codex")
     return [
         Place(home / "config.toml", ("mcp_servers",), Format.TOML, main=True),
-        Place(host.folder / ".codex" / "config.toml", ("mcp_servers",), Format.TOML),
+        Place(host.folder / ".codex" / "config.toml", ("mcp_servers",), Format.TOML, shared=True),
     ]
 
 
@@ -116,7 +116,7 @@ def _zed_places(host: Host) -> list[Place]:
         folder = host.settings() / "zed"
     return [
         Place(folder / "settings.json", ("context_servers",), main=True),
-        Place(host.folder / ".zed" / "settings.json", ("context_servers",)),
+        Place(host.folder / ".zed" / "settings.json", ("context_servers",), shared=True),
     ]
 
 
@@ -148,7 +148,7 @@ WINDSURF = Client("windsurf", "Windsurf", ("windsurf",), _windsurf_places, read_
 def _opencode_places(host: Host) -> list[Place]:
     home = Path(host.environment.get("XDG_CONFIG_HOME") or host.home / ".config") / "opencode"
     user, project = _opencode_file(home), _opencode_file(host.folder)
-    return [Place(user, _opencode_pointer(user), main=True), Place(project, _opencode_pointer(project))]
+    return [Place(user, _opencode_pointer(user), main=True), Place(project, _opencode_pointer(project), shared=True)]
 
 
 def _opencode_file(folder: Path) -> Path:

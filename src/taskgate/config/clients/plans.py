@@ -37,9 +37,11 @@ from taskgate.config.clients.client import (
     Gateway,
     Host,
     Place,
+    Reach,
     gateway_command,
     in_our_variables,
     is_gateway,
+    places_of,
     why_it_stays,
     with_absolute_cwd,
 )
@@ -72,13 +74,13 @@ class Gathered:
     notes: list[str] = field(default_factory=list)
 
 
-def gather(clients: Iterable[Client], host: Host) -> Gathered:
+def gather(clients: Iterable[Client], host: Host, reach: Reach = Reach.ALL) -> Gathered:
     """The servers of these clients."""
     result = Gathered()
     for client in clients:
-        for place in client.places(host):
+        for place in places_of(client, host, reach):
             if place.path.exists():
-                _gather_place(client, place, host, result)
+                _gather_place(client, place, host, reach, result)
     return result
 
 
@@ -94,7 +96,7 @@ def read_settings(path: Path) -> str:
         raise SettingsError("not UTF-8 text") from None
 
 
-def _gather_place(client: Client, place: Place, host: Host, result: Gathered) -> None:
+def _gather_place(client: Client, place: Place, host: Host, reach: Reach, result: Gathered) -> None:
     if place.path not in result.files:
         result.files.append(place.path)
     try:
@@ -112,7 +114,10 @@ def _gather_place(client: Client, place: Place, host: Host, result: Gathered) ->
         if why is not None:
             result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and does not pass the gateway')
             continue
-        result.found.append(Found(name, with_absolute_cwd(server, host.folder), client.name, place.path))
+        if reach is not Reach.SHARED:
+            # What goes from a shared file to another file of the same folder means the same there, for everybody.
+            server = with_absolute_cwd(server, host.folder)
+        result.found.append(Found(name, server, client.name, place.path))
 
 
 _HEADER = "schema: 1\n"
@@ -263,10 +268,13 @@ class FileChange:
     places: tuple[Place, ...]
 
 
-def plan_takeover(client: Client, host: Host, gateway: Gateway) -> list[FileChange]:
-    """The changes that leave the client with the gateway, and with the servers that only the client itself can start."""
+def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = Reach.ALL) -> list[FileChange]:
+    """The changes that leave the client with the gateway, and with the servers that only the client itself can start.
+
+    The gateway's entry goes to the user's own file, and to the shared one only if that is all that is changed.
+    """
     changes: dict[Path, FileChange] = {}
-    for place in client.places(host):
+    for place in places_of(client, host, reach):
         known = changes.get(place.path)
         before = known.before if known else read_settings(place.path)
         text = known.after if known else before
@@ -274,7 +282,7 @@ def plan_takeover(client: Client, host: Host, gateway: Gateway) -> list[FileChan
         if any(is_gateway(name, client.read(entry)) for name, entry in servers.items()):
             raise AlreadyInFront(f"{client.title} already has the gateway's entry in {place.path}")
         kept = {name: entry for name, entry in servers.items() if why_it_stays(entry) is not None}
-        if place.main:
+        if place.main or (place.shared and reach is Reach.SHARED):
             text = with_servers(text, place, {GATEWAY_NAME: client.write(gateway), **kept})
         elif len(kept) < len(servers):
             text = with_servers(text, place, kept)
