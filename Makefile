@@ -43,9 +43,9 @@ run: $(VENV)/.runtime
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo
 
-test: format lint types contract tests
+test: format lint types contract docs tests
 
-check: format lint types contract
+check: format lint types contract docs
 
 format: $(STAMP)
 	$(BIN)/ruff format --check --quiet src tests tools examples
@@ -111,6 +111,11 @@ mutants: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.chaos.fuzz
+
+# The documentation as a site, in build/site; a link that leads nowhere is an error.
+.PHONY: docs
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock:
 	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 pyproject.toml -o requirements/runtime.txt

@@ -155,14 +155,6 @@ class Sandbox:
         for program in self.serving:
             program.send_signal(signal.SIGTERM)
             program.wait(HANG_S)
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                [sys.executable, "-m", "taskgate", "stop"],
-                env=self.environment,
-                capture_output=True,
-                timeout=HANG_S,
-                check=False,
-            )
 
 
 def _check_target(block: Block, target: str) -> None:

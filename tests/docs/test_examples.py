@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -148,8 +149,10 @@ def run_python(block: Block, place: Sandbox) -> None:
 
     before = Path.cwd()
     thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(HANG_S + 10)
+    known = {name: value for name, value in place.environment.items() if name.startswith("TASKGATE_")}
+    with mock.patch.dict(os.environ, known):
+        thread.start()
+        thread.join(HANG_S + 10)
     os.chdir(before)
     assert not thread.is_alive(), f"{block} does not end"
     if problem:

@@ -1,0 +1,58 @@
+"""The documentation builds as a site in which every link leads somewhere, and the lock file names no package index."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from tests.docs.blocks import ROOT
+from tests.harness.programs import start as start  # what `make quick` leaves out is told by such an import
+
+KINDS = ["Start", "Tutorial", "How-to", "Reference", "Explanation", "Decisions"]
+
+
+def built(folder: Path) -> subprocess.CompletedProcess[str]:
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    return rebuilt(folder)
+
+
+def rebuilt(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")],
+        cwd=folder,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_the_site_builds_strictly_and_a_broken_link_stops_it(tmp_path: Path) -> None:
+    done = built(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "scopes.html").read_text()
+    assert 'class="mermaid"' in page
+    assert "fonts.googleapis.com" not in page
+    shutil.rmtree(tmp_path / "docs" / "decisions")
+    broken = rebuilt(tmp_path)
+    assert broken.returncode != 0
+    assert "decisions" in broken.stdout + broken.stderr
+
+
+def test_the_pages_are_sorted_into_the_four_kinds() -> None:
+    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/name:", "")
+    assert [next(iter(part)) for part in yaml.safe_load(text)["nav"]] == KINDS
+
+
+def test_the_lock_names_no_index() -> None:
+    for name in ("runtime.txt", "dev.txt"):
+        text = (ROOT / "requirements" / name).read_text()
+        assert not re.search(r"://|^\s*-{1,2}(i|f|index-url|extra-index-url|find-links)\b", text, re.M)
+        assert "--hash=sha256:" in text
