@@ -61,7 +61,7 @@ from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import TaskMethods
-from taskgate.gateway.tasks.promote import PromotionParts
+from taskgate.gateway.tasks.promote import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.replies import TaskResults
@@ -270,6 +270,16 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
     def audit_approval(approval: ApprovalRequest, task_id: str) -> AuditEntry:
         return audit_of(base.plan.value, approval, task_id)
 
+    parts = PromotionParts(
+        records=records,
+        runs=runs,
+        conversations=running.conversations,
+        questions=questions,
+        results=running.results,
+        events=base.events,
+        recheck=recheck,
+        adopt_questions=running.task_inbox.adopt,
+    )
     return TaskEngine(
         plan=base.plan,
         store=base.store,
@@ -278,16 +288,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
         conversations=running.conversations,
         questions=questions,
         runs=runs,
-        parts=PromotionParts(
-            records,
-            runs,
-            running.conversations,
-            questions,
-            running.results,
-            base.events,
-            recheck,
-            running.task_inbox.adopt,
-        ),
+        promotions=Promotions(plan=base.plan, parts=parts),
         methods=TaskMethods(
             records,
             runs,

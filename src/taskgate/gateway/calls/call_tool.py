@@ -174,7 +174,7 @@ def _outlasts_us(context: Context, request: Request, tool: ToolRef) -> bool:
     """
     if not tool.upstream_tasks or tool.entry is None or tool.entry.task_support is not TaskSupport.OPTIONAL:
         return False
-    return request.inner or (tool.server, tool.name) in context.tasks.promoted_tools
+    return request.inner or (tool.server, tool.name) in context.tasks.promotions.tools
 
 
 def check_param_headers(request: Request, tool: ToolRef, arguments: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ async def held(context: Context, request: Request, tool: ToolRef, approval: Appr
     question = context.by_url.question_for(request, approval)
     if question is not None:
         return await context.by_url.begin(request, tool, replace(call, run_on=later), approval, question, key=key)
-    if context.tasks.delivery_mode(request).form is Form.HANDLE:
+    if context.tasks.promotions.delivery_mode(request).form is Form.HANDLE:
         call = replace(call, run_on=later)
     _task, reply = await context.tasks.hold(request, call, approval, key)
     return reply
@@ -234,7 +234,7 @@ def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | No
 
 def _too_slow(context: Context, request: Request, tool: ToolRef) -> NewCall:
     """The call is just becoming a task. The next of this tool is expected to."""
-    context.tasks.note_promoted(tool.server, tool.name)
+    context.tasks.promotions.note_promoted(tool.server, tool.name)
     return new_call(context, request, tool)
 
 
@@ -246,7 +246,7 @@ def _usual_ttl_ms(context: Context, request: Request) -> int:
 
 async def plainly(context: Context, request: Request, tool: ToolRef, arguments: Any) -> bytes:
     """Carry the call. Nothing is written and nothing runs beside it, unless it takes long."""
-    promotion = context.tasks.promotion(request, lambda: _too_slow(context, request, tool))
+    promotion = context.tasks.promotions.begin(request, lambda: _too_slow(context, request, tool))
     beat: Heartbeat | None = None
     if request.progress_token is not None:
         beat = Heartbeat(request, context.plan.calls.delivery.heartbeat_s, f"{tool.wire} is still running")

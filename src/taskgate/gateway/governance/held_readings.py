@@ -82,7 +82,7 @@ class HeldReadings:
         return approval.id
 
     async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
-        delivery_mode = self._tasks.delivery_mode(request)
+        delivery_mode = self._tasks.promotions.delivery_mode(request)
         settings = self._plan.value.calls.delivery
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else settings.hold_s
         beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")

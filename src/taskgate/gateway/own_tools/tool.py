@@ -84,7 +84,7 @@ class OwnTool:
 def patience_s(context: Context, request: Request, asked_ms: int | None = None) -> float:
     """How long a helper may hold its reply: as asked, but never longer than this caller will wait for one."""
     settings = context.plan.calls.delivery
-    delivery_mode = context.tasks.delivery_mode(request)
+    delivery_mode = context.tasks.promotions.delivery_mode(request)
     limit = settings.promote_after_s if settings.promote_after_s > 0 else settings.hold_s
     if delivery_mode.beats and delivery_mode.wait_s is not None:
         limit = max(limit, delivery_mode.wait_s)

@@ -1,14 +1,14 @@
-"""Everything about tasks that the use cases need, in one place: make one, hold one for its caller, promote a plain call."""
+"""Everything about tasks that the use cases need, in one place: make one, hold one for its caller, adopt a server's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
-from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery
+from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.generations.stateless_2026 import complete
@@ -24,16 +24,14 @@ from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
-from taskgate.gateway.tasks.promote import Promotion, PromotionParts, handed_over, task_handle
+from taskgate.gateway.tasks.promote import Promotions, handed_over, task_handle
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
-from taskgate.gateway.tasks.timers import Heartbeat, SharedTimers, TimerQueue
+from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
-
-MOST_PROMOTED_TOOLS: Final = 10_000
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -45,46 +43,17 @@ class TaskEngine:
     conversations: Conversations
     questions: TaskQuestions
     runs: Runs
-    parts: PromotionParts
+    promotions: Promotions
     methods: TaskMethods
     recovery: Recovery
     followers: Followers
     audit_approval: Callable[[ApprovalRequest, str], AuditEntry]
     """The audit record of an approval that is asked for together with a task."""
-    timers: SharedTimers = field(default_factory=SharedTimers)
-    promoted_tools: set[tuple[str, str]] = field(default_factory=set)
-    """Tools, by server and name, of which a call took so long that it became a task."""
-    _usual: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
 
     @property
     def draining(self) -> bool:
         """The gateway is going down: replies are not held any longer, and nothing is cancelled because of it."""
         return self.methods.draining
-
-    def delivery_mode(self, request: Request) -> Delivery:
-        """How the result of this request is delivered: how long its caller waits, and what it gets when that is over."""
-        if request.delivery_mode is not None:
-            return request.delivery_mode
-        settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
-        wants_tasks = request.envelope is not None and request.envelope.wants_tasks
-        if has_token or wants_tasks:
-            return delivery(
-                settings,
-                request.generation,
-                wants_tasks=wants_tasks,
-                has_token=has_token,
-                client=request.client_name,
-            )
-        return self._usual_rung(settings)[1]
-
-    def _usual_rung(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, TimerQueue | None]:
-        """Callers who say nothing of tasks or progress all get theirs in the same way."""
-        delivery_mode = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
-        self._usual = usual = (settings, delivery_mode, self._line(delivery_mode))
-        return usual
-
-    def _line(self, delivery_mode: Delivery) -> TimerQueue | None:
-        return self.timers.queue(delivery_mode.wait_s) if delivery_mode.wait_s is not None else None
 
     def ttl_ms(self, task_member: Any) -> expiry.Ttl:
         """The ttl that a caller's `task` asks for, checked."""
@@ -119,7 +88,7 @@ class TaskEngine:
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None
     ) -> tuple[Task, bytes]:
         """A plain call that must be durable from the start: wait for its result by the parts, then hand it over."""
-        delivery_mode = self.delivery_mode(request)
+        delivery_mode = self.promotions.delivery_mode(request)
         at_once = approval is not None and delivery_mode.form is Form.HANDLE
         task = await self._accepted(request, call, approval, key, held=not at_once)
         if at_once:
@@ -130,7 +99,7 @@ class TaskEngine:
 
     async def wait_out(self, request: Request, task: Task, *, waiting_for_people: bool, kept: bool = False) -> bytes:
         """Hold the reply as long as this caller's delivery mode allows: its result, or news of where to find it later."""
-        delivery_mode = self.delivery_mode(request)
+        delivery_mode = self.promotions.delivery_mode(request)
         text = f"Waiting for approval of {task.wire_name}" if waiting_for_people else f"Running {task.wire_name}"
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
         beat.start()
@@ -158,25 +127,6 @@ class TaskEngine:
         """The result of a finished task as the reply to a plain call."""
         final = await self.methods.final(request, task)
         return await edited(final, lambda raw: _unrelated(raw, request.generation))
-
-    def note_promoted(self, server: str, tool: str) -> None:
-        if len(self.promoted_tools) < MOST_PROMOTED_TOOLS:
-            self.promoted_tools.add((server, tool))
-
-    def promotion(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
-        envelope = request.envelope
-        if (
-            request.delivery_mode is None
-            and request.progress_token is None
-            and (envelope is None or not envelope.wants_tasks)
-        ):
-            settings = self.plan.value.calls.delivery
-            usual = self._usual
-            if usual is None or usual[0] is not settings:
-                usual = self._usual_rung(settings)
-            return Promotion(self.parts, request, call, usual[1], usual[2])
-        delivery_mode = self.delivery_mode(request)
-        return Promotion(self.parts, request, call, delivery_mode, self._line(delivery_mode))
 
     async def adopt_upstream_task(self, request: Request, call: NewCall, handle: UpstreamHandle) -> bytes:
         """The upstream answered a plain call with a task of its own: it becomes one of ours, under our id."""

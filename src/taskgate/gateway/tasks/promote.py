@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.output_schema import task_notice
-from taskgate.core.delivery import Delivery, Form, promoted_text
+from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery, promoted_text
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateless_2026 import complete
@@ -27,6 +27,7 @@ from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import EventHub, ProgressMade
+from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -34,9 +35,11 @@ from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords, sent_params
-from taskgate.gateway.tasks.timers import TimerQueue
+from taskgate.gateway.tasks.timers import SharedTimers, TimerQueue
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
+
+MOST_PROMOTED_TOOLS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,62 @@ class Promotion:
         if await self._parts.records.conclude(task.id, Cancelled("the caller cancelled the call")) is not None:
             await self._parts.records.store.told_upstream(task.id)
         return True
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Promotions:
+    """How long each caller waits for a plain call, and what becomes of the call then."""
+
+    plan: Live[Plan]
+    parts: PromotionParts
+    timers: SharedTimers = field(default_factory=SharedTimers)
+    tools: set[tuple[str, str]] = field(default_factory=set)
+    """Tools, by server and name, of which a call took so long that it became a task."""
+    _usual: tuple[DeliverySettings, Delivery, TimerQueue | None] | None = None
+
+    def delivery_mode(self, request: Request) -> Delivery:
+        """How the result of this request is delivered: how long its caller waits, and what it gets when that is over."""
+        if request.delivery_mode is not None:
+            return request.delivery_mode
+        settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
+        wants_tasks = request.envelope is not None and request.envelope.wants_tasks
+        if has_token or wants_tasks:
+            return delivery(
+                settings,
+                request.generation,
+                wants_tasks=wants_tasks,
+                has_token=has_token,
+                client=request.client_name,
+            )
+        return self._usual_mode(settings)[1]
+
+    def _usual_mode(self, settings: DeliverySettings) -> tuple[DeliverySettings, Delivery, TimerQueue | None]:
+        """Callers who say nothing of tasks or progress all get theirs in the same way."""
+        delivery_mode = delivery(settings, Generation.STATEFUL, wants_tasks=False, has_token=False, client="")
+        self._usual = usual = (settings, delivery_mode, self._queue(delivery_mode))
+        return usual
+
+    def _queue(self, delivery_mode: Delivery) -> TimerQueue | None:
+        return self.timers.queue(delivery_mode.wait_s) if delivery_mode.wait_s is not None else None
+
+    def note_promoted(self, server: str, tool: str) -> None:
+        if len(self.tools) < MOST_PROMOTED_TOOLS:
+            self.tools.add((server, tool))
+
+    def begin(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
+        envelope = request.envelope
+        if (
+            request.delivery_mode is None
+            and request.progress_token is None
+            and (envelope is None or not envelope.wants_tasks)
+        ):
+            settings = self.plan.value.calls.delivery
+            usual = self._usual
+            if usual is None or usual[0] is not settings:
+                usual = self._usual_mode(settings)
+            return Promotion(self.parts, request, call, usual[1], usual[2])
+        delivery_mode = self.delivery_mode(request)
+        return Promotion(self.parts, request, call, delivery_mode, self._queue(delivery_mode))
 
 
 class _StandIn:
