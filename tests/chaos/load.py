@@ -126,7 +126,9 @@ class Load:
                 ended = dict(failed.error)
             task = await caller.ask("tasks/get", {"taskId": promise.task_id})
         except Failed as failed:
-            promise.lost = str(failed)
+            # A gateway that is going down says so, and whoever asks the next one gets the ending there.
+            if (failed.error.get("data") or {}).get("error_type") != "shutting_down":
+                promise.lost = str(failed)
             return
         promise.status = task["status"]
         promise.answers.append(json.dumps(ended, sort_keys=True))

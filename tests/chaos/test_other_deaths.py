@@ -1,0 +1,84 @@
+"""What else may happen under load: the upstream is killed, the gateway is asked to stop, its configuration is read again.
+
+The same callers and the same checker as for random kills. The short runs are part of `make test`, the long ones of `make chaos`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.chaos.checker import complaints
+from tests.chaos.load import Load
+from tests.chaos.stage import Stage, configuration, set_stage, upstream_command
+from tests.harness.programs import listening, start, until_ready
+
+Happening = Callable[[Stage, int], Awaitable[None]]
+
+
+async def upstream_killed(stage: Stage, _number: int) -> None:
+    """Without a chance to say anything; what it held in memory, its tasks too, is gone."""
+    stage.upstream.process.kill()
+    await stage.upstream.process.wait()
+    generation = "2026" if "2026" in str(stage.gateway.folder.name) else "2025"
+    stage.upstream = await start(upstream_command(stage.port, stage.ledger, generation))
+    await until_ready(stage.upstream, listening(stage.port))
+
+
+async def stopped_and_started(stage: Stage, _number: int) -> None:
+    """As a service manager does it: SIGTERM, then a new process."""
+    assert stage.gateway.program is not None
+    assert await stage.gateway.program.end(signal.SIGTERM, within=60) == 0
+    await stage.gateway.reborn()
+
+
+async def reloaded(stage: Stage, number: int) -> None:
+    """A file that differs in something harmless."""
+    await stage.gateway.reload(configuration(stage.port, poll_interval_ms=100 + number % 2))
+
+
+async def tormented(folder: Path, what: Happening, *, times: int, callers: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    async with set_stage(folder, None, "2026" if "2026" in folder.name else "2025") as stage:
+        load, at = Load(stage.gateway, seed), list[float]()
+        busy = asyncio.create_task(load.run(callers))
+        for number in range(times):
+            await asyncio.sleep(chance.uniform(0.2, 1.2))
+            at.append(time.time())
+            await what(stage, number)
+            at.append(time.time())
+        load.stop()
+        await asyncio.wait_for(busy, 120)
+        await load.settle(120)
+        settled = [promise for promise in load.promises if promise.task_id is not None]
+        told = sum(1 for promise in settled if promise.unknown)
+        print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {told} unknown")
+        assert len(settled) > times
+        return complaints(load.promises, stage.ledger.executions(), [] if what is reloaded else at)
+
+
+WHAT = [upstream_killed, stopped_and_started, reloaded]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", WHAT)
+async def test_nothing_is_lost_and_nothing_runs_twice(tmp_path: Path, what: Happening) -> None:
+    folder = tmp_path / "2025"
+    folder.mkdir()
+    assert await tormented(folder, what, times=2, callers=6, seed=3) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@pytest.mark.parametrize("what", WHAT)
+async def test_twenty_times(tmp_path: Path, what: Happening, generation: str) -> None:
+    folder = tmp_path / generation
+    folder.mkdir()
+    assert await tormented(folder, what, times=20, callers=16, seed=11) == []
