@@ -29,6 +29,10 @@ NOT_RUN: Counter[str] = Counter()
 UNMEASURED = ("conversations", "conformance", "chaos", "client", "clients", "scopes", "servers")
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
+# The tests start hundreds of gateways: without compiled modules each would spend seconds on compiling the same files again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A busy machine may take a moment over any example; what must be fast has a benchmark.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")

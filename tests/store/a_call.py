@@ -1,0 +1,39 @@
+"""A task to put into a store, and how long a test waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Any
+
+from taskgate.core.generations import Generation
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import Task
+from taskgate.store.sqlite.store import SqliteStore
+
+DEADLINE_S = 20
+
+
+def a_call(**changes: Any) -> Task:
+    fields: dict[str, Any] = {
+        "id": ids.task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
+        "principal": "carol",
+        "caller": "carol",
+        "scope": "default",
+        "server": "reports",
+        "tool": "build",
+        "wire_name": "reports__build",
+        "arguments": b"{}",
+        "digest": "sha256:d1",
+        "generation": Generation.STATEFUL,
+        "ttl_ms": 600_000,
+        "execution_budget_ms": 60_000,
+    }
+    return Task(**{**fields, **changes})
+
+
+async def trouble_is_over(store: SqliteStore) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while store.trouble is not None:
+            await asyncio.sleep(0.05)
