@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -112,7 +114,7 @@ def test_the_check_finds_a_store_that_does_not_sync(tmp_path: Path, broken: str)
 
 
 FAILING_SYNC = """
-import asyncio, sys
+import asyncio, os, sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
 from busy_store import a_call
@@ -122,8 +124,9 @@ from taskgate.store.sqlite.store import open_store
 
 async def main():
     store = open_store(Path({path!r}))
+    os.write(2, b"the store is open")
     good, bad = [], 0
-    for _ in range(12):
+    for _ in range(40):
         call = a_call()
         try:
             assert isinstance(await store.accept(call), Change)
@@ -152,6 +155,7 @@ from taskgate.store.sqlite.store import open_store
 
 async def main():
     store = open_store(Path({path!r}))
+    os.write(2, b"the store is open")
     while True:
         call = a_call()
         try:
@@ -166,21 +170,34 @@ asyncio.run(main())
 
 
 def failing_syncs(path: Path, which: str) -> list[str]:
-    """strace, so that some syncs of the writer fail.
-
-    Syncs are counted for each thread. The store is made beforehand: opening it then takes so few that none of these fails.
-    """
+    """strace, so that some syncs of the writer fail. `which` counts its syncs from the first one that only it makes."""
     assert asyncio.run(kept_in(path)) == set()
-    return [
-        "strace",
-        "-f",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=fdatasync",
-        "-e",
-        f"inject=fdatasync:error=EIO:when={which}",
-    ]
+    before = syncs_to_pass(path)
+    counted = re.sub(r"(?<!\+)\d+", lambda found: str(int(found[0]) + before), which)
+    inject = f"inject=fdatasync:error=EIO:when={counted}"
+    return ["strace", "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", inject]
+
+
+def syncs_to_pass(path: Path) -> int:
+    """Syncs are counted for each thread: so many the writer makes before the store is open, or any other thread makes at all.
+    A program without faults is watched to find out.
+    """
+    trial = path.with_name("trial")
+    shutil.copytree(path.parent, trial, ignore=shutil.ignore_patterns("trial"))
+    program = FAILING_SYNC.format(here=str(PROGRAM.parent), path=str(trial / path.name))
+    trace = path.with_name("trial.trace")
+    command = ["strace", "-f", "-o", str(trace), "-e", "trace=fdatasync,write", sys.executable, "-c", program]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    lines = trace.read_text().splitlines()
+    opened = next(number for number, line in enumerate(lines) if "the store is open" in line)
+    shutil.rmtree(trial)
+    trace.unlink()
+    syncs = [[line.split()[0] for line in part if "fdatasync(" in line] for part in (lines[:opened], lines[opened:])]
+    ((writer, _),) = Counter(syncs[1]).most_common(1)
+    others = Counter(thread for part in syncs for thread in part if thread != writer)
+    passed = max(syncs[0].count(writer), *others.values(), 0)
+    assert sum(part.count(writer) for part in syncs) > passed + 8, "the writer must have syncs of its own left to fail"
+    return passed
 
 
 async def kept_in(path: Path) -> set[str]:
@@ -194,7 +211,7 @@ def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: 
     """The bytes of a commit whose sync failed stand in the log. The next process must not find them there."""
     path = tmp_path / "store.db"
     program = REFUSED_THEN_KILLED.format(here=str(PROGRAM.parent), path=str(path))
-    inject = failing_syncs(path, "9+")
+    inject = failing_syncs(path, "4+")
     done = subprocess.run(
         [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
@@ -208,11 +225,11 @@ def test_what_was_refused_by_a_failed_sync_is_not_there_after_a_crash(tmp_path: 
 def test_a_sync_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
     """Bad input: fsync error. strace makes some syncs of the writer's commits fail with an input/output error."""
     program = FAILING_SYNC.format(here=str(PROGRAM.parent), path=str(tmp_path / "store.db"))
-    inject = failing_syncs(tmp_path / "store.db", "13..15+2")
+    inject = failing_syncs(tmp_path / "store.db", "2..6+2")
     done = subprocess.run(
         [*inject, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     good, bad = map(int, done.stdout.split())
     assert bad >= 1, "no sync failed, so nothing was tested"
-    assert good + bad == 12
+    assert good + bad == 40
