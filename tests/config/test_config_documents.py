@@ -10,6 +10,7 @@ import pytest
 from taskgate.config import load_text
 from taskgate.config.explain import example, reference
 from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.json_schema import EDITOR_COMMENT
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -32,7 +33,9 @@ def test_the_example_loads_as_it_is() -> None:
 
 def test_the_example_with_every_key_uncommented_is_the_default_configuration() -> None:
     is_key = re.compile(r"# ( *(?:- \{|[a-z_-]+:(?: |$)).*)")
-    lines = [found[1] if (found := is_key.match(line)) else line for line in example().splitlines()]
+    lines = [
+        found[1] if (found := is_key.match(line)) else line for line in example().splitlines() if line != EDITOR_COMMENT
+    ]
     samples = iter("ab")
     text = re.sub(r"<64 hex digits[^>]*>", lambda _: next(samples) * 64, "\n".join(lines))
     loaded = load_text(text, environment={}).root

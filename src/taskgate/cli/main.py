@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON = (3, 11)
 DEBUG_VARIABLE = "TASKGATE_DEBUG"
+COMPLETE_VARIABLE = "_TASKGATE_COMPLETE"
 USAGE, INTERNAL = 2, 70
 # Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
 COMMANDS = {
-    "Run the gateway": ("serve", "status", "demo", "doctor"),
+    "Run the gateway": ("setup", "serve", "status", "demo", "doctor"),
     "Put it in front of your agents": ("import_clients", "install", "wrap"),
     "Use tools": ("tools", "call", "tasks"),
     "Decide and answer": ("approvals", "questions", "pins"),
@@ -54,6 +55,10 @@ def build_app() -> typer.Typer:
             print(__version__)
             raise typer.Exit
 
+    if os.environ.get(COMPLETE_VARIABLE):
+        from typer.completion import completion_init
+
+        completion_init()
     for heading, names in COMMANDS.items():
         known = len(app.registered_commands), len(app.registered_groups)
         for name in names:

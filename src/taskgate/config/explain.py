@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from taskgate.config.durations import spell
 from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.json_schema import EDITOR_COMMENT
 from taskgate.config.overlays import FORCE_REQUIRED, NUMBERS
 from taskgate.config.tree import bare, inner, is_section, key_of, variants, words_of
 from taskgate.folders import STATE_VARIABLE
@@ -87,7 +88,8 @@ def reference() -> str:
 
 def example() -> str:
     """A file that loads as it is, with every key and its default in comments."""
-    parts = ["# Taskgate configuration. Every key is here with its default; uncomment what you change.\n"]
+    about = "# Taskgate configuration. Every key is here with its default; uncomment what you change.\n"
+    parts = [f"{EDITOR_COMMENT}\n# For editors: taskgate schema > taskgate.schema.json\n{about}"]
     for name, field in GatewayFile.model_fields.items():
         parts.append(_example_key(key_of(name, GatewayFile), field))
     return "\n".join(parts)

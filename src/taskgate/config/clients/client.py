@@ -87,7 +87,8 @@ class Reach(StrEnum):
 
 def places_of(client: Client, host: Host, reach: Reach) -> list[Place]:
     """The client's places within this reach. A user's own file is not shared, also where the project is the home folder."""
-    places = client.places(host)
+    # Each place once: in the home folder, a project's settings are the user's own.
+    places = list({(place.path, place.pointer): place for place in reversed(client.places(host))}.values())[::-1]
     own = {place.path for place in places if not place.shared}
     shared = [place.shared and place.path not in own for place in places]
     wanted = {Reach.ALL: (True, False), Reach.OWN: (False,), Reach.SHARED: (True,)}[reach]

@@ -1,0 +1,107 @@
+"""From nothing to a file that serves: `taskgate init`, the schema for editors, and completion in three shells."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taskgate.cli.say import ExitCode
+from taskgate.config import load_text
+
+PATIENCE_S = 60.0
+CURSOR = {"mcpServers": {"notes": {"command": "echo", "args": ["x"]}}}
+
+
+def variables(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TASKGATE_", "XDG_"))}
+    return {**kept, "HOME": str(home), "COLUMNS": "120"}
+
+
+def taskgate(home: Path, *words: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "taskgate", *words],
+        cwd=home, env=variables(home), capture_output=True, text=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done.stdout
+
+
+def answered(home: Path, answers: str, *words: str) -> str:
+    """The command at a terminal, with what a person types."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "taskgate", *words],
+        cwd=home, env=variables(home), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    os.close(theirs)
+    os.write(ours, answers.encode())
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    os.close(ours)
+    assert process.returncode == 0, said
+    return said
+
+
+def with_cursor(home: Path) -> Path:
+    settings = home / ".cursor" / "mcp.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps(CURSOR))
+    return settings
+
+
+def test_without_any_client_a_demo_server_is_served(tmp_path: Path) -> None:
+    assert "taskgate serve" in taskgate(tmp_path, "init", "--yes")
+    assert list(load_text((tmp_path / "taskgate.yaml").read_text(), environment={}).root.servers) == ["files"]
+    assert "in order" in taskgate(tmp_path, "check")
+
+
+def test_the_servers_of_clients_are_found_and_scripts_can_read_the_answer(tmp_path: Path) -> None:
+    settings = with_cursor(tmp_path)
+    before = settings.read_text()
+    answer = json.loads(taskgate(tmp_path, "init", "--json"))
+    assert (answer["servers"], answer["clients"]) == (["notes"], ["cursor"])
+    assert settings.read_text() == before
+    assert "in order" in taskgate(tmp_path, "check")
+
+
+def test_three_questions_make_rules_and_put_the_gateway_in_front(tmp_path: Path) -> None:
+    settings = with_cursor(tmp_path)
+    said = answered(tmp_path, "y\ny\ny\n", "init")
+    assert [f"{number}." in said for number in (1, 2, 3)] == [True] * 3
+    root = load_text((tmp_path / "taskgate.yaml").read_text(), environment={}).root
+    assert list(root.servers) == ["notes"]
+    assert {rule.action for rule in root.governance.rules} == {"approve"}
+    assert list(json.loads(settings.read_text())["mcpServers"]) == ["taskgate"]
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "taskgate.yaml").write_text("schema: 1\n")
+    taskgate(tmp_path, "init", "--yes", code=ExitCode.USAGE)
+    assert (tmp_path / "taskgate.yaml").read_text() == "schema: 1\n"
+
+
+def test_the_schema_is_printed_as_json(tmp_path: Path) -> None:
+    assert "servers" in json.loads(taskgate(tmp_path, "schema"))["properties"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "asked"),
+    [
+        ("bash", {"COMP_WORDS": "taskgate ser", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "taskgate ser"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "taskgate ser", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_words_are_completed(tmp_path: Path, shell: str, asked: dict[str, str]) -> None:
+    assert "_TASKGATE_COMPLETE" in taskgate(tmp_path, "completion", shell)
+    run = "import sys; sys.argv = ['taskgate']; from taskgate.cli.main import main; main()"
+    environment = {**variables(tmp_path), "_TASKGATE_COMPLETE": f"complete_{shell}", **asked}
+    done = subprocess.run(
+        [sys.executable, "-c", run], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert "serve" in done.stdout

@@ -1,0 +1,57 @@
+"""The schema for editors: it accepts every file that loads, and tells the mistakes that people make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from taskgate.config.explain import example
+from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.json_schema import configuration_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = [*sorted((ROOT / "examples").glob("*.yaml")), ROOT / "tests/config/complete/taskgate.yaml"]
+VALIDATOR = jsonschema_rs.validator_for(configuration_schema())
+
+
+@pytest.mark.parametrize("text", [example(), *(file.read_text() for file in FILES)])
+def test_files_that_load_are_right_in_an_editor(text: str) -> None:
+    assert [error.message for error in VALIDATOR.iter_errors(yaml.safe_load(text))] == []
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"mcpServers": {"a": {"command": "x", "args": ["y"]}}},
+        {"limits": {"request_bytes": "16MiB"}},
+        {"limits": {"list_max_age": "${AGE}", "events_age": "10m"}},
+        {"pins": False},
+    ],
+)
+def test_short_and_pasted_forms_are_right(right: dict[str, Any]) -> None:
+    assert [error.message for error in VALIDATOR.iter_errors(right)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"profile": "prod"},
+        {"limits": {"no_such_limit": 1}},
+        {"servers": {"a": {"command": 7}}},
+        {"governance": {"rules": 3}},
+    ],
+)
+def test_mistakes_are_told(wrong: dict[str, Any]) -> None:
+    assert not VALIDATOR.is_valid(wrong)
+
+
+def test_every_key_at_the_top_is_offered_with_its_meaning() -> None:
+    schema = configuration_schema()
+    for name, field in GatewayFile.model_fields.items():
+        offered = schema["properties"][field.alias or name]
+        section = schema["$defs"].get(offered.get("$ref", "").rpartition("/")[2], {})
+        assert offered.get("description", section.get("description")), name
