@@ -56,7 +56,7 @@ def build_app() -> typer.Typer:
             raise typer.Exit
 
     if os.environ.get(COMPLETE_VARIABLE):
-        from typer.completion import completion_init
+        from typer._completion_classes import completion_init
 
         completion_init()
     for heading, names in COMMANDS.items():
