@@ -26,8 +26,8 @@ def messages(frames: list[bytes]) -> list[bytes]:
 class PostDouble:
     """The frame around a reply: collects what is written, and takes a frame only while `open_` is set."""
 
-    def __init__(self, shelf: StreamBuffers | None) -> None:
-        self.shelf = shelf
+    def __init__(self, stream_buffers: StreamBuffers | None) -> None:
+        self.stream_buffers = stream_buffers
         self.primed = False
         self.frames: list[bytes] = []
         self.ended = False
@@ -67,7 +67,7 @@ async def test_a_reader_that_pauses_in_a_flood_gets_its_answer_and_memory_has_a_
     post = PostDouble(None)
     reply = StreamedReply(post, [], None)
     post.open_.clear()
-    many = 2 * UNREAD_FACTOR * LIMITS.stream_bytes // len(NOTE)
+    many = 2 * UNREAD_FACTOR * LIMITS.stream_buffer_bytes // len(NOTE)
     for number in range(many):
         reply.send(NOTE)
         if number % 1000 == 0:
@@ -76,7 +76,7 @@ async def test_a_reader_that_pauses_in_a_flood_gets_its_answer_and_memory_has_a_
     await reply.finish(RESULT)
     read = messages(post.frames)
     assert read[-1] == RESULT
-    assert sum(map(len, read)) <= UNREAD_FACTOR * LIMITS.stream_bytes + len(RESULT)
+    assert sum(map(len, read)) <= UNREAD_FACTOR * LIMITS.stream_buffer_bytes + len(RESULT)
 
 
 async def test_who_leaves_its_sessions_stream_unread_is_dropped_and_who_reads_is_not() -> None:
@@ -93,7 +93,7 @@ async def test_who_leaves_its_sessions_stream_unread_is_dropped_and_who_reads_is
             pass
 
     reading = [asyncio.create_task(stalled()), asyncio.create_task(prompt())]
-    for number in range(2 * UNREAD_FACTOR * LIMITS.stream_bytes // len(NOTE)):
+    for number in range(2 * UNREAD_FACTOR * LIMITS.stream_buffer_bytes // len(NOTE)):
         stream.send(NOTE)
         if number % 1000 == 0:
             await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_who_leaves_its_sessions_stream_unread_is_dropped_and_who_reads_is
 
 
 async def test_what_everybody_has_read_is_kept_only_up_to_the_limit() -> None:
-    stream = EventStream("g", True, lambda: Limits(stream_events=4))
+    stream = EventStream("g", True, lambda: Limits(stream_buffer_events=4))
     reading = asyncio.create_task(_read(stream, 50))
     await asyncio.sleep(0)
     for _ in range(50):

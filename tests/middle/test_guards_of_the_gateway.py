@@ -166,11 +166,11 @@ async def test_nothing_is_held_or_sent_once_the_gateway_drains() -> None:
 
 def test_a_request_state_is_signed() -> None:
     signer = RequestStateSigner(b"key")
-    state = signer.close("relay", "ann", "tools/call", "t", "notes", "body")
+    state = signer.close("relay", "ann", "tools/call", "t", "notes", body="body")
     assert signer.open(state, "ann", "tools/call", "t").body == "body"
     whole = base64.urlsafe_b64decode(state + "=" * (-len(state) % 4))
     forged = base64.urlsafe_b64encode(whole.replace(b'"body"', b'"evil"')).decode().rstrip("=")
-    for text in (forged, RequestStateSigner(b"other").close("relay", "ann", "tools/call", "t", "notes", "body")):
+    for text in (forged, RequestStateSigner(b"other").close("relay", "ann", "tools/call", "t", "notes", body="body")):
         with pytest.raises(CallerError):
             signer.open(text, "ann", "tools/call", "t")
 
@@ -179,13 +179,13 @@ def test_a_request_state_is_signed() -> None:
 def test_a_request_state_is_good_for_one_caller_and_one_call(who: tuple[str, str, str]) -> None:
     signer = RequestStateSigner(b"key")
     with pytest.raises(CallerError):
-        signer.open(signer.close("relay", "ann", "tools/call", "t", "notes", "body"), *who)
+        signer.open(signer.close("relay", "ann", "tools/call", "t", "notes", body="body"), *who)
 
 
 @seam
 async def test_a_request_state_expires() -> None:
     signer = RequestStateSigner(b"key")
-    state = signer.close("relay", "ann", "tools/call", "t", "notes", "body")
+    state = signer.close("relay", "ann", "tools/call", "t", "notes", body="body")
     the_loop().leap(LIFETIME_S - 1)
     assert signer.open(state, "ann", "tools/call", "t").body == "body"
     the_loop().leap(2)

@@ -1,6 +1,6 @@
 """How long callers have waited: one timer for all calls that may wait equally long.
 
-Calls that get the same time run out of it in the order in which they came, so only the first of a line needs watching. A timer
+Calls that get the same time run out of it in the order in which they came, so only the first of a queue needs watching. A timer
 for each call would cost more than most of what is done for it, and almost none would ever ring.
 
 Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
@@ -56,16 +56,16 @@ class TimerQueue:
 
 
 class SharedTimers:
-    """A line for each time that callers are given; there are as many as there are rungs of the parts."""
+    """A queue for each time that callers are given; there are as many as there are delivery modes."""
 
     def __init__(self) -> None:
-        self._lines: dict[float, TimerQueue] = {}
+        self._queues: dict[float, TimerQueue] = {}
 
     def queue(self, wait_s: float) -> TimerQueue:
-        line = self._lines.get(wait_s)
-        if line is None:
-            line = self._lines[wait_s] = TimerQueue(wait_s)
-        return line
+        queue = self._queues.get(wait_s)
+        if queue is None:
+            queue = self._queues[wait_s] = TimerQueue(wait_s)
+        return queue
 
 
 class Heartbeat:

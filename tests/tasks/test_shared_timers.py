@@ -12,19 +12,19 @@ pytestmark = pytest.mark.virtual_time
 
 
 async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
-    line, told = SharedTimers().line(0.1), dict[str, float]()
+    queue, told = SharedTimers().queue(0.1), dict[str, float]()
     loop = asyncio.get_running_loop()
     began: dict[str, float] = {}
 
     def join(who: str) -> None:
         began[who] = loop.time()
-        line.join(who, lambda: told.update({who: loop.time()}))
+        queue.join(who, lambda: told.update({who: loop.time()}))
 
     join("first")
     join("gone")
     await asyncio.sleep(0.05)
     join("second")
-    line.leave("gone")
+    queue.leave("gone")
     await asyncio.sleep(0.3)
     assert list(told) == ["first", "second"]
     for who, at in told.items():
@@ -32,20 +32,20 @@ async def test_each_is_told_in_its_own_time_and_who_left_is_not() -> None:
 
 
 async def test_a_line_that_was_empty_for_a_while_still_rings() -> None:
-    line, told = SharedTimers().line(0.05), list[int]()
-    line.join(1, lambda: told.append(1))
-    line.leave(1)
+    queue, told = SharedTimers().queue(0.05), list[int]()
+    queue.join(1, lambda: told.append(1))
+    queue.leave(1)
     await asyncio.sleep(0.1)
-    line.join(2, lambda: told.append(2))
+    queue.join(2, lambda: told.append(2))
     await asyncio.sleep(0.15)
     assert told == [2]
 
 
 async def test_who_may_wait_longer_stands_in_another_line() -> None:
-    patience, told = SharedTimers(), list[str]()
-    patience.line(0.2).join("patient", lambda: told.append("patient"))
-    patience.line(0.02).join("hasty", lambda: told.append("hasty"))
-    assert patience.line(0.2) is patience.line(0.2)
+    timers, told = SharedTimers(), list[str]()
+    timers.queue(0.2).join("patient", lambda: told.append("patient"))
+    timers.queue(0.02).join("hasty", lambda: told.append("hasty"))
+    assert timers.queue(0.2) is timers.queue(0.2)
     await asyncio.sleep(0.1)
     assert told == ["hasty"]
     await asyncio.sleep(0.2)
@@ -53,7 +53,7 @@ async def test_who_may_wait_longer_stands_in_another_line() -> None:
 
 
 async def test_one_may_join_again_while_others_are_told() -> None:
-    line, told = SharedTimers().line(0.03), list[str]()
-    line.join("a", lambda: (told.append("a"), line.join("b", lambda: told.append("b"))))
+    queue, told = SharedTimers().queue(0.03), list[str]()
+    queue.join("a", lambda: (told.append("a"), queue.join("b", lambda: told.append("b"))))
     await asyncio.sleep(0.15)
     assert told == ["a", "b"]
