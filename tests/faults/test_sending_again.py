@@ -30,6 +30,26 @@ class Forgetful(Upstream):
             super()._request(method, headers, body, reply)
 
 
+class Asking(Upstream):
+    """Its tool `t` asks for a colour, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__("2026", tools={"t": self._asks})
+        self.given: list[Any] = []
+
+    async def _asks(self, call: Call) -> str:
+        given = call.params.get("inputResponses")
+        if not given:
+            raise Asks("colour", QUESTION)
+        self.given.append(given)
+        return "done"
+
+    def goes_away(self, _params: Any) -> Any:
+        """Answers its question, and the server is gone before the answer comes."""
+        asyncio.get_running_loop().create_task(self.stop())
+        return ANSWER
+
+
 async def done(call: Call) -> str:
     return "done"
 
@@ -206,24 +226,9 @@ async def test_a_server_that_wants_input_and_asks_nothing_is_refused_at_once(way
 
 @seam
 async def test_answers_survive_a_server_that_is_away_and_are_asked_for_once() -> None:
-    server, seen = Upstream("2026"), list[Any]()
-
-    async def asks(call: Call) -> str:
-        given = call.params.get("inputResponses")
-        if not given:
-            raise Asks("colour", QUESTION)
-        seen.append(given)
-        return "done"
-
-    server.tool("t", asks)
+    server = Asking()
     async with Gateway({}, {"far": server}) as gate:
-
-        def answer(_params: Any) -> Any:
-            # The server goes away between its question and the answer.
-            asyncio.get_running_loop().create_task(server.stop())
-            return ANSWER
-
-        caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": answer})
+        caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": server.goes_away})
         task_id = await as_task(caller, "far__t")
         waiting = caller.begin("tasks/result", {"taskId": task_id})
         await until(lambda: bool(caller.asked), "the question")
@@ -232,28 +237,14 @@ async def test_answers_survive_a_server_that_is_away_and_are_asked_for_once() ->
         await server.start()
         assert "done" in json.dumps((await waiting.done(600)).last)
         assert len(caller.asked) == 1
-        assert seen == [{"colour": ANSWER}]
+        assert server.given == [{"colour": ANSWER}]
 
 
 @seam
 async def test_an_answer_that_was_acknowledged_before_a_crash_is_used_after_it() -> None:
-    server, seen = Upstream("2026"), list[Any]()
-
-    async def asks(call: Call) -> str:
-        given = call.params.get("inputResponses")
-        if not given:
-            raise Asks("colour", QUESTION)
-        seen.append(given)
-        return "done"
-
-    server.tool("t", asks)
+    server = Asking()
     async with Gateway({}, {"far": server}) as gate:
-
-        def answer(_params: Any) -> Any:
-            asyncio.get_running_loop().create_task(server.stop())
-            return ANSWER
-
-        caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": answer})
+        caller = await gate.caller("2025", capabilities=ASKABLE, answers={"elicitation/create": server.goes_away})
         task_id = await as_task(caller, "far__t")
         waiting = caller.begin("tasks/result", {"taskId": task_id})
         await until(lambda: bool(caller.asked), "the question")
@@ -266,7 +257,7 @@ async def test_an_answer_that_was_acknowledged_before_a_crash_is_used_after_it()
         again = await gate.caller("2025", capabilities=ASKABLE)
         assert "done" in json.dumps(await result_of(again, task_id))
         assert not again.asked
-        assert seen == [{"colour": ANSWER}]
+        assert server.given == [{"colour": ANSWER}]
 
 
 @seam

@@ -13,7 +13,7 @@ from tests.harness.gateway import running_gateway
 from tests.harness.programs import free_port
 from tests.harness.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.virtual_time
 ODD_SERVER = Path(__file__).parent.parent / "peers" / "odd_server.py"
 MIRROR = Path(__file__).parent.parent / "peers" / "mirror_server.py"
 LISTS = ("tools", "prompts", "resources")
@@ -42,8 +42,10 @@ async def test_every_list_is_announced_while_a_server_is_away(stateless: bool) -
 async def test_lists_that_come_late_are_news_to_whoever_was_answered_without_them(tmp_path: Path) -> None:
     """The server's program ends at once until a file is there; from then on it serves."""
     there = tmp_path / "there"
-    program = f"test -e {there} && exec {sys.executable} {ODD_SERVER}"
-    config = {"schema": 1, "servers": {"late": {"command": "sh", "args": ["-c", program]}}}
+    program = tmp_path / "late.py"
+    serves = f"exec(compile(open({str(ODD_SERVER)!r}).read(), {str(ODD_SERVER)!r}, 'exec'))"
+    program.write_text(f"import os, sys\nif not os.path.exists({str(there)!r}):\n    sys.exit(1)\n{serves}\n")
+    config = {"schema": 1, "servers": {"late": {"command": sys.executable, "args": [str(program)]}}}
     async with running_gateway(config) as gateway, RawClient(gateway.url) as caller:
         assert (await caller.request("prompts/list")).result["prompts"] == []
         heard: list[str] = []
