@@ -79,8 +79,9 @@ class Server:
         return {**shown, "status": "working"}
 
 
-async def neighbour(line: Line, seconds: float) -> str:
-    """What a caller feels who makes plain calls to the same server, one after the other."""
+async def neighbour(port: int, seconds: float) -> str:
+    """What a new caller feels who makes plain calls to the same server, one after the other."""
+    line = await Line(port).open()
     times, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:
         began = time.perf_counter()
@@ -121,18 +122,18 @@ async def run(count: int, makes_tasks: bool) -> None:
     config = {"servers": {"work": {"url": f"http://127.0.0.1:{port}/mcp"}}, "limits": LIMITS}
     async with running_gateway(config) as gateway:
         callers = [await Line(gateway.port).open() for _ in range(CALLERS)]
-        lines, other = Lines(callers), await Line(gateway.port).open()
-        print("before:", await neighbour(other, 3))
+        lines = Lines(callers)
+        print("before:", await neighbour(gateway.port, 3))
         call = {"name": "work__sleep", "arguments": {}, "task": {"ttl": 3_600_000}}
         began = time.perf_counter()
         replies = await asyncio.gather(*(patiently(lines, call) for _ in range(count)))
         made = [(reply.get("task") or reply)["taskId"] for reply in replies]
         print(f"{count:,} tasks accepted in {time.perf_counter() - began:.1f} s")
-        print("while they run:", await neighbour(other, 10))
+        print("while they run:", await neighbour(gateway.port, 10))
         print(f"sent {server.sent:,}, connections to the server {server.connections}, polls {server.polls:,}")
         print(f"states: {await states(lines, made)}; gateway {resident_kb(gateway.pid) >> 10} MB")
         if not makes_tasks:
-            print("the last one says:", (await other.ask("tasks/get", {"taskId": made[-1]})).get("statusMessage"))
+            print("the last one says:", (await lines.ask("tasks/get", {"taskId": made[-1]})).get("statusMessage"))
             return
         server.awake, began = True, time.perf_counter()
         found: dict[str, int] = {}

@@ -15,7 +15,7 @@ executed. Plain calls and task runs stand in the same line.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -170,12 +170,11 @@ class ServerQueue:
 class Budgets:
     """All budgets of the plan in force. `lines` and `outputs` hold only servers that have one."""
 
-    def __init__(self, plan: Plan, now: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.lines: dict[str, ServerQueue] = {}
         self.outputs: dict[str, int] = {}
         self.rate: TokenBucket | None = None
         self._levels: dict[str, BucketLevel] = {}
-        self._now = now
         self.adopt(plan)
 
     def adopt(self, plan: Plan) -> None:
@@ -219,7 +218,7 @@ class Budgets:
         """
         if self.rate is None:
             return
-        now = self._now()
+        now = clock.monotonic()
         level, wait_s = take(self.rate, self._levels.get(principal), now)
         if len(self._levels) >= MAX_BUCKETS and principal not in self._levels:
             self._forget_full(now)
