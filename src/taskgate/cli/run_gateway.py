@@ -5,8 +5,9 @@ Whatever goes wrong before callers can come is one sentence that says what to do
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -23,12 +24,14 @@ from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, OwnStreams, m
 from taskgate.telemetry import logs
 
 LOOPBACK = "127.0.0.1"
+MANY_FILES = 65_536
 Announce = Callable[[LoadedConfig, str, int, str], None]
 
 
 def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announce: Announce) -> None:
     """`taskgate serve`, until it is told to stop."""
     logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    allow_many_open_files()
     address = host or loaded.root.listen.host
     number = loaded.root.listen.port if port is None else port
 
@@ -41,6 +44,15 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     _or_exit(run, f"{address}:{number}", _leave)
+
+
+def allow_many_open_files() -> None:
+    """Every caller and every running call is a connection. Many systems allow a process 1,024 open files unless it asks."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _claimed(loaded: LoadedConfig) -> OpenSide:
@@ -58,6 +70,7 @@ def run_on_demand(config: str | None) -> None:
     except ConfigError as error:
         _tell_and_leave(str(error), ExitCode.USAGE)
     logs.set_up(loaded.root.telemetry.log_level, "json")
+    allow_many_open_files()
     try:
         with _using(loaded):
             address = claim(meeting_of(loaded), ON_DEMAND)

@@ -1,0 +1,23 @@
+"""A gateway asks for as many open files as it may have: every connection is one."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+PROGRAM = """
+import resource
+from taskgate.cli.run_gateway import allow_many_open_files
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+allow_many_open_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+def test_a_gateway_raises_its_limit_of_open_files() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) == (65_536 if most == resource.RLIM_INFINITY else min(most, 65_536))
