@@ -18,7 +18,7 @@ from tests.features.wire_client import config, refused, session, stateless
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, run_to_end, running
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.virtual_time
 MIRROR = Path(__file__).resolve().parent.parent / "peers" / "mirror_server.py"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -184,6 +184,7 @@ async def test_switched_off_the_context_passes_as_it_came() -> None:
         assert told["_meta"] == {"traceparent": PARENT}
 
 
+@pytest.mark.real_processes
 async def test_switched_off_nothing_of_it_is_imported() -> None:
     program = "import sys, taskgate.lifecycle; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     code, out, err = await run_to_end([sys.executable, "-c", program])

@@ -12,7 +12,7 @@ from tests.harness.changeable_server import ChangeableServer, changeable, tool
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.virtual_time
 PROMPT = {"name": "greet"}
 BUSY_MACHINE_S = 4.0
 """What was 5 and 25 seconds must be far less, also where everything takes long."""

@@ -12,7 +12,7 @@ from tests.harness.changeable_server import ChangeableServer, changeable, tool
 from tests.harness.gateway import running_gateway
 from tests.harness.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.virtual_time
 SCHEMA = {
     "type": "object",
     "properties": {"rows": {"type": "array", "items": {"$ref": "#/$defs/Row"}}},

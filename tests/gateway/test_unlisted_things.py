@@ -10,7 +10,7 @@ from tests.harness.changeable_server import ChangeableServer, changeable, tool
 from tests.harness.gateway import running_gateway
 from tests.harness.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.virtual_time
 CAPABILITIES = {"tools": {}, "resources": {}, "prompts": {}, "completions": {}}
 
 

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.governance.stage import a_stage, config, eventually
 from tests.governance.test_pins_in_force import changed, list_again, seen_as_changed
+
+pytestmark = pytest.mark.virtual_time
 
 PLAIN = {"default": {"default_servers": ["*"], "names": "plain"}}
 RULES = [
