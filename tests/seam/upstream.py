@@ -59,7 +59,9 @@ class Upstream:
         capabilities: Mapping[str, Any] | None = None,
         tools: Mapping[str, Handler] | None = None,
         list_ttl_ms: int = 60_000,
+        authorized: Callable[[str], bool] = lambda _header: True,
     ) -> None:
+        self._authorized = authorized
         self.stateless = generation == "2026"
         self.speaks_2025, self.speaks_2026 = generation != "2026", generation != "2025"
         self.capabilities: Wire = {"tools": {"listChanged": True}, **(capabilities or {})}
@@ -194,7 +196,9 @@ class Upstream:
 
     def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
         session = headers.get("mcp-session-id", "")
-        if session and session not in self.sessions:
+        if not self._authorized(headers.get("authorization", "")):
+            reply.send(401, headers={"www-authenticate": "Bearer"})
+        elif session and session not in self.sessions:
             reply.send(404)
         elif method == "DELETE":
             self.sessions.discard(session)

@@ -15,7 +15,7 @@ from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
 from taskgate.assembly.features import build_tracing
-from taskgate.assembly.identity import build_doorkeeper, build_verifier
+from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, kept_logins
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.stores import check_store, claimed_store_path, store_path
@@ -134,6 +134,7 @@ class App:
     audit: AuditKeeper
     outbound: Outbound
     verifier: Verifier | None
+    accounts: ServerAccounts
     retired: list[Server] = field(default_factory=list)
     retired_verifiers: list[Verifier | None] = field(default_factory=list)
 
@@ -143,7 +144,7 @@ class App:
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
             channels = self._channels(loaded.root, self.gateway.address.base(plan))
-        specs = server_specs(loaded.root, self.owner)
+        specs = server_specs(loaded.root, self.accounts, self.owner)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
         for name, spec in specs.items():
@@ -227,8 +228,9 @@ def build(
     intake = intake_within(plan.limits)
     metrics = Metrics()
     owner = local_principal(os.geteuid()) if local else ANONYMOUS
-    places = Places(loaded, lambda known: server_specs(known.root, owner), keys.secret)
-    factory = ServerFactory(server_specs(loaded.root, owner), http, reaper, intake, places)
+    accounts = ServerAccounts(outbound, kept_logins(loaded.state_dir, keys.secret))
+    places = Places(loaded, lambda known: server_specs(known.root, accounts, owner), keys.secret)
+    factory = ServerFactory(server_specs(loaded.root, accounts, owner), http, reaper, intake, places)
     gateway = wire_gateway(plan, factory, store, metrics, seal_key=keys.secret, tracing=tracing, local=local)
     return App(
         loaded,
@@ -252,6 +254,7 @@ def build(
         _audit_keeper(loaded, store, keys, store_file or store_path(loaded)),
         outbound,
         verifier,
+        accounts,
     )
 
 
@@ -275,10 +278,12 @@ def intake_within(limits: Limits) -> Intake:
     return Intake(limits.result_bytes, Reader(limits.json_depth, limits.json_nodes))
 
 
-def server_specs(root: GatewayFile, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
+def server_specs(root: GatewayFile, accounts: ServerAccounts, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
     """How each server is reached or started; `owner` is whose processes list what it offers."""
     return {
-        name: replace(_spec(name, server, root), owner=owner) for name, server in root.servers.items() if server.enabled
+        name: replace(_spec(name, server, root), owner=owner, credentials=accounts.of(name, server))
+        for name, server in root.servers.items()
+        if server.enabled
     }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from taskgate.assembly.build import Unheard, intake_within, server_specs
+from taskgate.assembly.channels import Outbound
+from taskgate.assembly.identity import accounts_of
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import LoadedConfig
 from taskgate.core.catalog.entry import EntryKind
@@ -85,7 +87,8 @@ async def _listed(
     """The tools of every server in the subset; a server that fails is noted and does not affect the others."""
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper, listener, intake = Reaper(), Unheard(), intake_within(plan.limits)
-    specs = server_specs(loaded.root)
+    outbound = Outbound()
+    specs = server_specs(loaded.root, accounts_of(loaded, outbound))
     servers = {name: Server(specs[name], listener, http, reaper, intake) for name in subset.servers if name in specs}
     catalogs = listed_only(servers, plan.limits)
     try:
@@ -104,6 +107,7 @@ async def _listed(
         await catalogs.close()
         await asyncio.gather(*(server.close() for server in servers.values()), return_exceptions=True)
         await http.close()
+        await outbound.close()
         await reaper.close()
 
 

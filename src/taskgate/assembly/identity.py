@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from taskgate.assembly.channels import Outbound
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.identity import Issued, ScopeRequirement
+from taskgate.config.load import LoadedConfig
+from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.identity.claims import ClaimRules
 from taskgate.core.identity.identity import Requirement
 from taskgate.doors.identity import NEVER, Doorkeeper, ScopeOfToken, Token, operator_identity
+from taskgate.doors.operator import house_secret
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection
+from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.server_tokens import ClientCredentials, ServerTokens, StoredLogin
 from taskgate.identity.signed_tokens import Issuer
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
+from taskgate.ports.upstream_credentials import FIXED_HEADERS, UpstreamCredentials
 
 
 def build_doorkeeper(
@@ -62,6 +70,33 @@ def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
         remember_s = asked.remember.total_seconds()
         introspection = Introspection(asked.url, _rules(asked), asked.client_id, asked.client_secret, remember_s)
     return Verifier(issuers, introspection, documents)
+
+
+class ServerAccounts:
+    """The credentials of each server that wants OAuth, all over one HTTP client and one file of logins."""
+
+    def __init__(self, outbound: Outbound, logins: KeptLogins) -> None:
+        self._outbound = outbound
+        self._logins = logins
+
+    def of(self, name: str, server: ServerConfig) -> UpstreamCredentials:
+        auth, url = server.auth, server.url
+        if auth is None or url is None:
+            return FIXED_HEADERS
+        settings: ClientCredentials | StoredLogin = StoredLogin(name, url)
+        if auth.type == "client_credentials":
+            given = (auth.client_id or "", auth.client_secret or "", auth.issuer, auth.token_url, auth.scope)
+            settings = ClientCredentials(name, url, *given)
+        return ServerTokens(settings, lambda: Documents(self._outbound.client), self._logins)
+
+
+def kept_logins(state_dir: Path, secret: bytes) -> KeptLogins:
+    return KeptLogins(state_dir / "server-logins", secret)
+
+
+def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:
+    """For commands that reach servers without a gateway."""
+    return ServerAccounts(outbound, kept_logins(loaded.state_dir, house_secret(loaded.state_dir)))
 
 
 def _rules(issued: Issued) -> ClaimRules:

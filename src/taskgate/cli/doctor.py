@@ -146,6 +146,8 @@ def _port(loaded: LoadedConfig) -> Finding:
 async def _servers(loaded: LoadedConfig) -> list[Finding]:
     """Each server is really connected to, as `serve` would, and let go again."""
     from taskgate.assembly.build import Unheard, intake_within, server_specs
+    from taskgate.assembly.channels import Outbound
+    from taskgate.assembly.identity import accounts_of
     from taskgate.assembly.plan import build_limits
     from taskgate.gateway.catalog.catalogs import listed_only
     from taskgate.mcp.http.client import HttpClient
@@ -156,7 +158,9 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     limits = replace(limits, tools_fetch_timeout_s=min(limits.tools_fetch_timeout_s, CONNECT_S))
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
     reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
-    servers = [Server(spec, listener, http, reaper, intake) for spec in server_specs(loaded.root).values()]
+    outbound = Outbound()
+    specs = server_specs(loaded.root, accounts_of(loaded, outbound))
+    servers = [Server(spec, listener, http, reaper, intake) for spec in specs.values()]
     try:
         found = list(await asyncio.gather(*(_reach(server) for server in servers)))
         reached = {server.id: server for server, finding in zip(servers, found, strict=True) if finding.verdict == "ok"}
@@ -170,6 +174,7 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     finally:
         await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
         await http.close()
+        await outbound.close()
         await reaper.close()
 
 
@@ -225,7 +230,8 @@ async def _how_to_log_in(url: str) -> str:
         return f"It wants a token and does not say where to get one; {put}."
     scopes = " ".join(authority.resource_scopes or authority.own_scopes)
     wanted = f" (scopes: {scopes})" if scopes else ""
-    return f"It wants OAuth: log in at {authority.issuer}{wanted}, then {put}."
+    login = "write `auth: {type: authorization_code}` for it and run `taskgate servers login NAME`"
+    return f"It wants OAuth of {authority.issuer}{wanted}: {login}, or {put}."
 
 
 async def _reach(server: Server) -> Finding:

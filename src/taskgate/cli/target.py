@@ -46,18 +46,24 @@ class LoginFile(dict[str, Any]):
         Path(name).replace(self._path)
 
 
-def browser_auth() -> Any:
-    """Log in with the user's browser; the address is shown too, for machines without one."""
+def show_in_browser(address: str) -> None:
+    """Open a page; the address is shown too, for machines without a browser.
+
+    In a thread: some browsers are not left before their user is done, and the page comes back to this very process.
+    """
+    import threading
     import webbrowser
 
+    note(f"Log in to go on. If no browser opens, visit:\n  {address}")
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def browser_auth() -> Any:
+    """Log in with the user's browser."""
     from taskgate.client.oauth import browser_login
 
-    def show(address: str) -> None:
-        note(f"Log in to go on. If no browser opens, visit:\n  {address}")
-        webbrowser.open(address)
-
     folder = Path(os.environ.get("TASKGATE_STATE_DIR") or "~/.local/state/taskgate").expanduser()
-    return browser_login(show=show, storage=LoginFile(folder / "logins.json"), client_name="taskgate")
+    return browser_login(show=show_in_browser, storage=LoginFile(folder / "logins.json"), client_name="taskgate")
 
 
 _COMMAND = "taskgate.command"

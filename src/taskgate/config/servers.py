@@ -103,6 +103,26 @@ class Restart(Section):
     )
 
 
+class ServerAuth(Section):
+    """How we prove to an HTTP server who we are, with an OAuth access token that is fetched and renewed."""
+
+    type: Literal["client_credentials", "authorization_code"] = Field(
+        description="client_credentials (an account of this gateway), or authorization_code (somebody's login, made with "
+        "`taskgate servers login NAME` and shared by all callers)."
+    )
+    client_id: str | None = Field(default=None, description="Who we are to the issuer. Default: we register ourselves.")
+    client_secret: str | None = Field(default=None, repr=False, description="Our secret there, such as ${env:SECRET}.")
+    issuer: HttpUrl | None = Field(default=None, description="Who issues the tokens. Default: the server says.")
+    token_url: HttpUrl | None = Field(default=None, description="Its token endpoint. Default: its metadata tell.")
+    scope: str | None = Field(default=None, description="OAuth scopes to ask for, with spaces between.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ServerAuth:
+        if self.type == "client_credentials" and (self.client_id is None or self.client_secret is None):
+            raise ValueError("client_credentials needs client_id and client_secret")
+        return self
+
+
 class Server(Section):
     """One MCP server."""
 
@@ -116,6 +136,7 @@ class Server(Section):
     cwd: str | None = Field(default=None, description="Working directory of the program; relative to this file.")
     url: HttpUrl | None = Field(default=None, description="Address of an HTTP server.")
     headers: HeaderMap = Field(default_factory=dict, repr=False, description="Headers sent with every request.")
+    auth: ServerAuth | None = Field(default=None, description="OAuth, for servers that want it.")
     transport: Transport = Field(
         default="auto",
         description="auto, stdio, http, or sse (the old HTTP+SSE of 2024-11-05).",
@@ -164,6 +185,8 @@ class Server(Section):
     def _one_way_in(self) -> Server:
         if (self.command is None) == (self.url is None):
             raise ValueError("needs either command (a program to start) or url (an address); give exactly one")
+        if self.auth is not None and self.url is None:
+            raise ValueError("auth is for servers with a url; a program gets its secrets by env")
         if self.transport == "stdio" and self.command is None:
             raise ValueError("transport stdio needs command, not url; write transport: http or leave it out")
         if self.transport in ("http", "sse") and self.url is None:

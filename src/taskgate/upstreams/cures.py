@@ -1,8 +1,7 @@
 """Sending a message again whose refusal proves that it was not executed: only after the cause was cured, each cause once.
 
 Called by the links when a message failed. What the failure proves is decided by `core.evidence`; here the causes that a link can do
-something about are cured: a session that the server lost, and a server that asks for patience. Credentials come from the
-configuration, so nothing can be done about them here.
+something about are cured: a session that the server lost, a token that ended, and a server that asks for patience.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from taskgate.core.evidence import Cure, judge
 from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, never_sent
 
 _USUAL_PAUSE_S: Final = 1.0
-_CURABLE: Final = frozenset({Cure.SESSION, Cure.WAIT})
+_CURABLE: Final = frozenset({Cure.SESSION, Cure.CREDENTIALS, Cure.WAIT})
 
 
 class Patient(Protocol):
@@ -27,6 +26,10 @@ class Patient(Protocol):
 
     async def new_session(self) -> None:
         """Greet the server again; raises UpstreamError if it does not answer."""
+        ...
+
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        """Whether there is other proof of who we are than the one that was refused. Raises LoginNeeded."""
         ...
 
     async def ping_is_refused(self) -> bool:
@@ -45,6 +48,8 @@ class SessionLink(Protocol):
 
     async def new_session_after(self, lost: str | None) -> None: ...
 
+    async def renew_credentials(self, refused: CallFailed) -> bool: ...
+
     async def ping_is_refused(self) -> bool: ...
 
 
@@ -61,6 +66,9 @@ class InSession:
     async def new_session(self) -> None:
         await self._link.new_session_after(self._session)
         self._session = self._link.session_id
+
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        return await self._link.renew_credentials(refused)
 
     async def ping_is_refused(self) -> bool:
         return await self._link.ping_is_refused()
@@ -101,6 +109,10 @@ async def _apply(cure: Cure, link: Patient, failure: CallFailed, due: float) -> 
         if clock.monotonic() + pause_s > due:
             raise failure
         await clock.sleep(pause_s)
+        return
+    if cure is Cure.CREDENTIALS:
+        if not await link.renew_credentials(failure):
+            raise failure
         return
     try:
         await link.new_session()

@@ -16,6 +16,7 @@ from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.evidence import Body, Evidence, Moment
 from taskgate.core.wire import Message
 from taskgate.ports.upstream import CallFailed, UpstreamCall
+from taskgate.ports.upstream_credentials import HeaderPairs
 
 next_number: Final = itertools.count(1).__next__
 """Ids of our requests, and their progress tokens: never the same twice in this process, so that an answer which strays to
@@ -63,6 +64,10 @@ class Wire(Protocol):
 
     async def send(self, body: bytes) -> None: ...
 
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        """Whether there is other proof of who we are than the one that was refused. Raises LoginNeeded."""
+        ...
+
     def listen(self) -> None:
         """Start hearing what the server says outside any request, where that needs a stream of its own."""
         ...
@@ -82,6 +87,7 @@ class HttpRefusal(CallFailed):
         in_session: bool = False,
         retry_after_s: float | None = None,
         error: bytes | None = None,
+        proof: HeaderPairs = (),
     ) -> None:
         # An answer that came before the whole request had left cannot be about its execution.
         moment = Moment.ANSWERED if request_sent else Moment.NOT_SENT
@@ -90,6 +96,8 @@ class HttpRefusal(CallFailed):
         self.status = status
         self.error = error
         """A JSON-RPC error object that came without our id."""
+        self.proof = proof
+        """What the refused message said about who we are."""
 
 
 _SAID_OF_AN_ERROR: Final = 200

@@ -11,6 +11,7 @@ from taskgate.core.wire import Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.ports.upstream import CallFailed
+from taskgate.ports.upstream_credentials import HeaderPairs
 from taskgate.upstreams.flight import HttpRefusal, broke_protocol, looks_like_answer, timed_out, too_large, unreachable
 
 _WHY: Final = {
@@ -36,8 +37,10 @@ def explain(
     return unreachable(server, _WHY.get(failure.stage, "broke the connection"), Executed.MAYBE)
 
 
-def refusal(server: str, reply: HttpReply, message: Message | None, *, in_session: bool) -> CallFailed:
-    """What a reply proves that does not carry our id."""
+def refusal(
+    server: str, reply: HttpReply, message: Message | None, *, in_session: bool, proof: HeaderPairs = ()
+) -> CallFailed:
+    """What a reply proves that does not carry our id. `proof` is what the request said about who we are."""
     if 200 <= reply.status < 300:
         return broke_protocol(server, "did not answer with a JSON-RPC response to the request")
     return HttpRefusal(
@@ -47,6 +50,7 @@ def refusal(server: str, reply: HttpReply, message: Message | None, *, in_sessio
         in_session=in_session,
         retry_after_s=_retry_after(reply.headers),
         error=bytes(message.raw_error) if message is not None and message.raw_error is not None else None,
+        proof=proof,
     )
 
 

@@ -14,13 +14,14 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
-from taskgate.core.wire import Kind, Message, Reader
+from taskgate.core.wire import Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
 from taskgate.mcp.sse import SseEvent
 from taskgate.ports.upstream import CallFailed, StreamNotice
+from taskgate.ports.upstream_credentials import UpstreamCredentials
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
 from taskgate.upstreams.flight import (
@@ -35,7 +36,7 @@ from taskgate.upstreams.flight import (
 )
 from taskgate.upstreams.http_failures import explain, refusal
 from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.read_message import read_message
+from taskgate.upstreams.read_message import read_message, response_in
 
 _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),
@@ -51,8 +52,11 @@ _LARGE_AT_ONCE: Final = 4
 class HttpWire:
     is_conversation = False
 
-    def __init__(self, server: str, client: HttpClient, target: Target, intake: Intake) -> None:
+    def __init__(
+        self, server: str, client: HttpClient, target: Target, intake: Intake, credentials: UpstreamCredentials
+    ) -> None:
         self.server = server
+        self._credentials = credentials
         self.session_id: str | None = None
         self._client = client
         self._target = target
@@ -88,7 +92,8 @@ class HttpWire:
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
         awaited = _Awaited(self, flight)
-        every = (*self._headers, *headers) if headers else self._headers
+        proof = self._credentials.headers
+        every = (*self._headers, *proof, *headers) if headers or proof else self._headers
         reply: HttpReply | None
         self._awaiting[awaited.key] = awaited
         long_lived = flight.request is not None and flight.request.long_lived
@@ -120,14 +125,15 @@ class HttpWire:
             message = None
             if reply.body:
                 small = len(reply.body) < LARGE_BYTES
-                message = _response_in(self.reader, reply.body) if small else await self._large_response(reply.body)
+                message = response_in(self.reader, reply.body) if small else await self._large_response(reply.body)
             if message is not None and message.id == awaited.key:
                 if flight.request is None:
                     self._adopt_session(reply, message)
                 return message
             if reply.status == 202 and self._listening is not None:
                 return await self._answer_beside(flight, awaited, self._listening, due)
-            raise refusal(self.server, reply, message, in_session=self.session_id is not None)
+            in_session = self.session_id is not None
+            raise refusal(self.server, reply, message, in_session=in_session, proof=proof)
         finally:
             del self._awaiting[awaited.key]
 
@@ -162,6 +168,10 @@ class HttpWire:
     def _explain(self, failure: HttpFailure, timeout_s: float | None) -> CallFailed:
         in_session = self.session_id is not None
         return explain(self.server, failure, timeout_s, in_session=in_session, max_bytes=self._intake.max_bytes)
+
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        """Whether there is other proof of who we are than the one that was refused. Raises LoginNeeded."""
+        return isinstance(refused, HttpRefusal) and await self._credentials.renew(refused.proof)
 
     def _adopt_session(self, reply: HttpReply, message: Message) -> None:
         """Only a successful handshake names a session: some servers put a session id on errors too."""
@@ -228,13 +238,14 @@ class HttpWire:
 
     def _get_headers(self, last_id: str | None) -> tuple[tuple[bytes, bytes], ...]:
         resume = ((b"last-event-id", last_id.encode("utf-8")),) if last_id else ()
-        return ((b"accept", b"text/event-stream"), *self._identity(), *resume)
+        return ((b"accept", b"text/event-stream"), *self._identity(), *self._credentials.headers, *resume)
 
     async def send(self, body: bytes) -> None:
         if self._generation is Generation.STATELESS:
             return
         try:
-            reply = await self._client.exchange(self._target, b"POST", self._headers, body, deadline_s=30)
+            every = (*self._headers, *self._credentials.headers)
+            reply = await self._client.exchange(self._target, b"POST", every, body, deadline_s=30)
         except HttpFailure as failure:
             raise self._explain(failure, 30) from None
         if reply.status >= 400:
@@ -386,12 +397,3 @@ class _Awaited:
 def _tell(flight: Flight, news: StreamNotice, retry_ms: int | None) -> None:
     if flight.request is not None and flight.request.on_stream is not None:
         flight.request.on_stream(news, retry_ms)
-
-
-def _response_in(reader: Reader, body: bytes) -> Message | None:
-    """The JSON-RPC response in a JSON body, whoever it is to."""
-    try:
-        message = reader.read(body)
-    except TaskgateError:
-        return None
-    return message if message.kind is Kind.RESPONSE else None

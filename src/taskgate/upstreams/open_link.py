@@ -30,6 +30,7 @@ from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import ClientProfile, LinkKey, Listener
+from taskgate.ports.upstream_credentials import LoginNeeded
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake
@@ -116,6 +117,7 @@ class SpokenGenerations:
 AnyLink = StatefulLink | StatelessLink
 _SLOW_STARTS: Final = 4.0
 _OLD_SSE_STATUSES: Final = (400, 404, 405)
+_UNAUTHORIZED: Final = 401
 
 
 class Links(Listener, Protocol):
@@ -138,6 +140,8 @@ class Opener:
         by_http = spec.transport is not Transport.STDIO
         self._target = Target.parse(spec.url, spec.headers, public_only=spec.public_only) if by_http else None
         self._children: dict[AnyLink, StdioWire] = {}
+        self.login_needed: LoginNeeded | None = None
+        """Waiting does not help against it, so callers are told what does."""
         self.last_words: tuple[str, ...] = ()
         """What the last program wrote that ended, or that could not be talked to."""
         self._start_s = 0.0
@@ -150,16 +154,22 @@ class Opener:
         """A link for this caller, in its generation or, where the server does not speak that, in the other one."""
         if self._spec.transport is Transport.STDIO:
             return await self._open_child(caller, profile, links)
-        if self._old_sse:
-            return await self._open_old_sse(caller, profile, links)
-        return await self._open_http(caller, profile, links)
+        try:
+            open_http = self._open_old_sse if self._old_sse else self._open_http
+            link = await open_http(caller, profile, links)
+        except LoginNeeded as needed:
+            self.login_needed = needed
+            raise
+        self.login_needed = None
+        return link
 
     async def _open_http(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
+        await self._spec.credentials.ready()
         for generation in self.spoken.order(caller.generation):
             key, link = links.link_in(caller, generation)
             try:
-                link = link or await self._greet(key, self._http_wire(), profile, links)
+                link = link or await self._greet_by_http(key, profile, links)
             except UpstreamError as problem:
                 if not _means_another_generation(problem):
                     raise
@@ -171,6 +181,16 @@ class Opener:
         if isinstance(refusal, HttpRefusal) and refusal.status in _OLD_SSE_STATUSES and refusal.error is None:
             return await self._open_old_sse(caller, profile, links)
         raise next(iter(refusals.values()))
+
+    async def _greet_by_http(self, key: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
+        """A server that does not take our token any more is greeted once more with a new one."""
+        wire = self._http_wire()
+        try:
+            return await self._greet(key, wire, profile, links)
+        except HttpRefusal as refusal:
+            if refusal.status != _UNAUTHORIZED or not await wire.renew_credentials(refusal):
+                raise
+        return await self._greet(key, self._http_wire(), profile, links)
 
     async def _greet(self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener) -> AnyLink:
         spec = self._spec
@@ -189,7 +209,7 @@ class Opener:
 
     def _http_wire(self) -> HttpWire:
         assert self._target is not None
-        return HttpWire(self._spec.id, self._http, self._target, self._intake)
+        return HttpWire(self._spec.id, self._http, self._target, self._intake, self._spec.credentials)
 
     async def _open_old_sse(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         key, known = links.link_in(caller, Generation.STATEFUL)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from taskgate.core.errors import TaskgateError
 from taskgate.core.strict_scan import StrictScan
-from taskgate.core.wire import Message, Reader
+from taskgate.core.wire import Kind, Message, Reader
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 
@@ -17,3 +18,12 @@ async def read_message(reader: Reader, body: bytes) -> Message:
     message = scan.message()
     await let_others_run()
     return message
+
+
+def response_in(reader: Reader, body: bytes) -> Message | None:
+    """The JSON-RPC response in a JSON body, whoever it is to."""
+    try:
+        message = reader.read(body)
+    except TaskgateError:
+        return None
+    return message if message.kind is Kind.RESPONSE else None

@@ -171,6 +171,8 @@ class Server:
         alone = self._crashes[key].left_alone_s(now) if key in self._crashes else 0.0
         wait = max(self._backoff.wait_s(now), alone)
         if wait > 0:
+            if self._opener.login_needed is not None:
+                raise self._opener.login_needed
             raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
 
     async def _open(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:

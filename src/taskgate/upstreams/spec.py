@@ -17,6 +17,7 @@ from typing import Final
 from taskgate.core.errors import UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.ports.upstream import LISTENER, LinkKey
+from taskgate.ports.upstream_credentials import FIXED_HEADERS, UpstreamCredentials
 from taskgate.upstreams.flight import unreachable
 
 
@@ -60,6 +61,8 @@ class ServerSpec:
     restart_within_s: float = 60.0
     owner: str = "anonymous"
     """On whose behalf a process is started that is only to list what the server offers."""
+    credentials: UpstreamCredentials = FIXED_HEADERS
+    """What proves to it who we are, where that changes over time."""
     inherits: Mapping[str, str] | None = None
     """The environment whose harmless part a child process gets; None: our own."""
 

@@ -234,6 +234,9 @@ class StatefulLink:
         except CallFailed:
             return False
 
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        return await self._wire.renew_credentials(refused)
+
     async def notify(self, method: str, params: bytes | None) -> None:
         await self._wire.send(wire.notification(method, params))
 

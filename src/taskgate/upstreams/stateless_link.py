@@ -133,6 +133,9 @@ class StatelessLink:
     async def new_session(self) -> None:
         """There are no sessions in this generation."""
 
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        return await self._wire.renew_credentials(refused)
+
     async def ping_is_refused(self) -> bool:
         """Nor a ping that could tell of one."""
         return False

@@ -22,6 +22,7 @@ from taskgate.mcp.failures import ChildFailure
 from taskgate.mcp.stdio.child import Child, ChildExit
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.ports.upstream import CallFailed
 from taskgate.turns import LARGE_BYTES, let_others_run
 from taskgate.upstreams.flight import (
     Flight,
@@ -79,6 +80,10 @@ class StreamWire:
 
     def listen(self) -> None:
         """The stream is always open."""
+
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        """A stream proves nothing with each message."""
+        return False
 
     async def request(self, flight: Flight, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Message:
         if self._lost is not None:

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
+from taskgate import clock
 from taskgate.client.errors import LoginFailed
 from taskgate.client.oauth.discovery import (
     Authority,
@@ -241,8 +242,15 @@ class OAuth:
             "access_token": tokens["access_token"],
             "refresh_token": tokens.get("refresh_token"),
             "scope": tokens.get("scope") or scope,
+            "expires_at": _end(tokens.get("expires_in")),
         }
         return str(tokens["access_token"])
+
+
+def _end(expires_in: Any) -> float | None:
+    """When an access token ends, in seconds since 1970, if its issuer says so."""
+    usable = isinstance(expires_in, (int, float)) and not isinstance(expires_in, bool)
+    return clock.wall() + expires_in if usable else None
 
 
 def wanted_scope(authority: Authority, challenge: Challenge, granted: Any) -> str | None:

@@ -1,0 +1,101 @@
+"""`taskgate servers login`: a browser's part is played by a small program, the rest is real."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from taskgate.doors.operator import house_secret
+from taskgate.identity.kept_logins import KeptLogins
+
+BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"
+
+
+class Authority:
+    """A server that wants a login, and the issuer that gives one: one program on one port, as small ones are."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.challenge = ""
+        self.exchanged: dict[str, list[str]] = {}
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        path = head.split(b" ", 2)[1].decode()
+        length = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        body = await reader.readexactly(length[0]) if length else b""
+        status, reply, more = self.said(path, body)
+        writer.write(f"HTTP/1.1 {status} X\r\n{more}content-length: {len(reply)}\r\nconnection: close\r\n\r\n".encode())
+        writer.write(reply)
+        await writer.drain()
+        writer.close()
+
+    def said(self, path: str, body: bytes) -> tuple[int, bytes, str]:
+        parts = urlsplit(path)
+        if parts.path == "/authorize":
+            asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            self.challenge = asked["code_challenge"]
+            return 302, b"", f"location: {asked['redirect_uri']}?code=c-1&state={asked['state']}\r\n"
+        if parts.path == "/token":
+            self.exchanged = parse_qs(body.decode())
+            said = {"access_token": "a-1", "refresh_token": "r-1", "expires_in": 600, "token_type": "Bearer"}
+            return 200, json.dumps(said).encode(), ""
+        documents = {
+            "/.well-known/oauth-protected-resource/mcp": {
+                "resource": f"{self.url}/mcp",
+                "authorization_servers": [self.url],
+            },
+            "/.well-known/oauth-authorization-server": {
+                "issuer": self.url,
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "code_challenge_methods_supported": ["S256"],
+                "token_endpoint_auth_methods_supported": ["none"],
+            },
+        }
+        found = documents.get(parts.path)
+        return (404, b"{}", "") if found is None else (200, json.dumps(found).encode(), "")
+
+
+async def run(folder: Path, *words: str) -> tuple[int, str]:
+    env = {**os.environ, "BROWSER": BROWSER, "TASKGATE_STATE_DIR": str(folder / "state")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "taskgate", "servers", *words, "--config", str(folder / "taskgate.yaml"),
+        env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    return process.returncode or 0, out.decode() + err.decode()
+
+
+async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path) -> None:
+    authority = Authority()
+    server = await asyncio.start_server(authority.answer, "127.0.0.1", 0)
+    authority.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    auth = {"type": "authorization_code", "client_id": "gate", "scope": "read"}
+    config = {"servers": {"notes": {"url": f"{authority.url}/mcp", "auth": auth}, "files": {"command": "true"}}}
+    (tmp_path / "taskgate.yaml").write_text(json.dumps(config))
+    try:
+        code, said = await run(tmp_path, "login", "files")
+        assert (code, "authorization_code" in said) == (2, True)
+        code, said = await run(tmp_path, "login", "notes", "--json")
+        assert code == 0, said
+        line = json.loads(said[said.index("{") : said.rindex("}") + 1])
+        assert line == {"server": "notes", "issuer": authority.url, "renews": True}
+        assert authority.exchanged["grant_type"] == ["authorization_code"]
+        assert authority.exchanged["resource"] == [f"{authority.url}/mcp"]
+        assert authority.challenge, "the code was bound to its verifier"
+        state = tmp_path / "state"
+        logins = KeptLogins(state / "server-logins", house_secret(state))
+        kept = logins.load("notes")
+        assert kept is not None
+        assert (kept.access_token, kept.refresh_token, kept.client_id) == ("a-1", "r-1", "gate")
+        assert b"a-1" not in (state / "server-logins").read_bytes()
+        assert "a-1" not in said
+        assert (await run(tmp_path, "logout", "notes"))[0] == 0
+        assert logins.load("notes") is None
+    finally:
+        server.close()

@@ -1,0 +1,174 @@
+"""Servers that want OAuth: the gateway gets a token, renews it in time and once for all, and shows it to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx2
+from tests.identity.issuer import Issuer, an_issuer
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.doors.operator import house_secret
+from taskgate.identity.documents import Documents
+from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.server_tokens import ClientCredentials, Login, ServerTokens
+
+
+class TokenIssuer:
+    """The token endpoint of an issuer: gives numbered tokens, and says who asked how."""
+
+    def __init__(self, issuer: Issuer, life_s: int = 100) -> None:
+        self.given = 0
+        self.life_s = life_s
+        self.forms: list[dict[str, list[str]]] = []
+        self.refuses = False
+        self.issuer = issuer
+        metadata = {"issuer": issuer.url, "token_endpoint": f"{issuer.url}/token"}
+        issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, json.dumps(metadata).encode())
+        issuer.pages["/token"] = self.answer
+
+    def answer(self, body: bytes) -> tuple[int, bytes]:
+        self.forms.append(parse_qs(body.decode()))
+        if self.refuses:
+            return 400, b'{"error": "invalid_grant"}'
+        self.given += 1
+        said = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.life_s}
+        return 200, json.dumps({**said, "refresh_token": f"refresh-{self.given}"}).encode()
+
+
+def guarded(accepts: set[str]) -> Upstream:
+    """A server that answers only who brings one of these tokens."""
+    upstream = Upstream("2025", authorized=lambda header: header.removeprefix("Bearer ") in accepts)
+
+    @upstream.tool("read")
+    async def read(_call: Call) -> str:
+        return "a note"
+
+    return upstream
+
+
+def config(issuer: Issuer, **auth: Any) -> dict[str, Any]:
+    given = {"type": "client_credentials", "client_id": "gate", "client_secret": "s3cret-of-ours", **auth}
+    return {"servers": {"notes": {"auth": {"issuer": issuer.url, **given}}}}
+
+
+@seam
+async def test_a_server_gets_a_token_of_ours_and_callers_never_see_it() -> None:
+    accepts = {"token-1"}
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer)
+        notes = guarded(accepts)
+        async with Gateway(config(issuer, scope="read write"), {"notes": notes}) as gate:
+            caller = await gate.caller("2025")
+            assert (await caller.call("notes__read")).text == "a note"
+            assert tokens.given == 1
+            (form,) = tokens.forms
+            assert form["grant_type"] == ["client_credentials"]
+            assert form["scope"] == ["read write"]
+            assert form["resource"][0].startswith("http://")
+            seen = f"{gate.log} {(await gate.operator('GET', '/api/v1/tasks')).body!r}"
+            assert "token-1" not in seen
+            assert "s3cret-of-ours" not in seen
+
+
+@seam
+async def test_fifty_callers_with_a_token_that_was_withdrawn_cause_one_new_one() -> None:
+    accepts = {"token-1"}
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer, life_s=3600)
+        async with Gateway(config(issuer), {"notes": guarded(accepts)}) as gate:
+            callers = [await gate.caller("2025") for _ in range(50)]
+            assert (await callers[0].call("notes__read")).text == "a note"
+            accepts.clear()
+            accepts.add("token-2")
+            replies = await asyncio.gather(*(caller.call("notes__read") for caller in callers))
+            assert [reply.text for reply in replies] == ["a note"] * 50
+            assert tokens.given == 2
+
+
+@seam
+async def test_a_refusal_that_comes_late_does_not_cost_another_token() -> None:
+    async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        tokens = TokenIssuer(issuer)
+        settings = ClientCredentials("notes", "http://127.0.0.1:1/mcp", "gate", "secret", issuer.url)
+        mine = ServerTokens(settings, lambda: Documents(lambda: client), KeptLogins(Path("/nonexistent"), b"k" * 32))
+        await mine.ready()
+        first = mine.headers
+        assert await mine.renew(first)
+        assert await mine.renew(first), "what was refused is not in use any more"
+        assert tokens.given == 2
+
+
+@seam
+async def test_a_token_is_renewed_before_it_ends_and_nobody_waits() -> None:
+    accepts = {"token-1"}
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer, life_s=100)
+        async with Gateway(config(issuer), {"notes": guarded(accepts)}) as gate:
+            caller = await gate.caller("2025")
+            await caller.call("notes__read")
+            await gate.advance(85)
+            accepts.add("token-2")
+            assert (await caller.call("notes__read")).text == "a note"
+            await gate.advance(1)
+            assert tokens.given == 2
+            accepts.remove("token-1")
+            assert (await caller.call("notes__read")).text == "a note"
+
+
+@seam
+async def test_an_issuer_that_gives_nothing_is_said_and_not_asked_in_a_loop() -> None:
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer)
+        tokens.refuses = True
+        async with Gateway(config(issuer), {"notes": guarded({"token-1"})}) as gate:
+            await gate.advance(1)
+            caller = await gate.caller("2025")
+            before = len(tokens.forms)
+            reply = await caller.call("notes__read")
+            assert "The server notes wants a login" in reply.last["error"]["message"]
+            assert reply.last["error"]["data"]["executed"] == "no"
+            assert len(tokens.forms) - before <= 3
+            tokens.refuses = False
+            await gate.advance(60)
+            assert (await caller.call("notes__read")).text == "a note"
+
+
+@seam
+async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> None:
+    accepts = {"from-the-browser"}
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer)
+        notes = guarded(accepts)
+        given = {"servers": {"notes": {"auth": {"type": "authorization_code"}}}}
+        async with Gateway(given, {"notes": notes}) as gate:
+            caller = await gate.caller("2025")
+            reply = await caller.call("notes__read")
+            assert "taskgate servers login notes" in reply.last["error"]["message"]
+            state = gate.life.app.loaded.state_dir
+            logins = KeptLogins(state / "server-logins", house_secret(state))
+            logins.keep("notes", Login(issuer.url, "gate", "from-the-browser", "refresh-0"))
+            assert b"from-the-browser" not in (state / "server-logins").read_bytes()
+            await gate.advance(60)
+            assert (await caller.call("notes__read")).text == "a note"
+            accepts.clear()
+            accepts.add("token-1")
+            assert (await caller.call("notes__read")).text == "a note"
+            assert tokens.forms[-1]["refresh_token"] == ["refresh-0"]
+            kept = logins.load("notes")
+            assert kept is not None
+            assert (kept.access_token, kept.refresh_token) == ("token-1", "refresh-1")
+
+
+def test_logins_of_another_installation_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "logins"
+    KeptLogins(file, b"a" * 32).keep("notes", Login("https://i.example", "gate", "t", None))
+    assert KeptLogins(file, b"a" * 32).load("notes") is not None
+    assert KeptLogins(file, b"b" * 32).load("notes") is None
+    assert file.stat().st_mode & 0o077 == 0
+    assert KeptLogins(file, b"a" * 32).forget("notes")
+    assert KeptLogins(file, b"a" * 32).load("notes") is None
