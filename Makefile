@@ -22,6 +22,7 @@ help:
 	@echo "make pause   how long anything that a peer sends can hold the gateway up, as a table"
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make servers published servers, directly and through the gateway, as a table"
+	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -93,6 +94,10 @@ servers: $(STAMP)
 
 conversations: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations
+
+# The wheel and the sdist in clean environments, on every Python that can be found here.
+package: $(STAMP)
+	$(BIN)/python tools/try_package.py
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay

@@ -1,0 +1,45 @@
+"""The files for running Taskgate as a service say what docs/getting-it.md promises."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is absent: apt-get install systemd"
+)
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    program = tmp_path / "taskgate"
+    program.write_text("#!/bin/sh\n")
+    os.chmod(program, 0o755)
+    unit = tmp_path / "taskgate.service"
+    unit.write_text((DEPLOY / "taskgate.service").read_text().replace("/opt/taskgate/bin/taskgate", str(program)))
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if "taskgate" in line]) == (0, [])
+
+
+def test_the_container_runs_as_a_user_of_its_own_and_tells_how_it_is() -> None:
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    last_stage = lines[max(number for number, line in enumerate(lines) if line.startswith("FROM")) :]
+    assert "USER 10001" in last_stage
+    assert any("/readyz" in line for line in last_stage)
+    assert last_stage.index("USER 10001") < next(
+        n for n, line in enumerate(last_stage) if line.startswith("ENTRYPOINT")
+    )
+
+
+def test_compose_mounts_what_the_container_reads_and_opens_it_to_this_machine_only() -> None:
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["taskgate"]
+    command = (DEPLOY / "Containerfile").read_text()
+    inside = [volume.split(":")[1] for volume in service["volumes"]]
+    assert all(path in command for path in inside)
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
