@@ -174,8 +174,11 @@ class HttpWire:
         return isinstance(refused, HttpRefusal) and await self._credentials.renew(refused.proof)
 
     def _adopt_session(self, reply: HttpReply, message: Message) -> None:
-        """Only a successful handshake names a session: some servers put a session id on errors too."""
-        if message.raw_result is None or self._generation is Generation.STATELESS:
+        """Only a successful handshake names a session: some servers put a session id on errors too, and many repeat it on no
+        later answer, a ping's for example.
+        """
+        settled = bool(self._version) and self.session_id is not None
+        if message.raw_result is None or self._generation is Generation.STATELESS or settled:
             return
         session = reply.headers.get(b"mcp-session-id")
         self.session_id = session.decode("latin-1") if session is not None else None

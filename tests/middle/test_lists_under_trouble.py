@@ -1,0 +1,105 @@
+"""Lists stay true and quick while servers misbehave: sessions that are lost, pings that fail, lists that hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.seam import Call, Exchange, Gateway, Upstream, seam
+
+PROMISED_S = 0.3
+"""Within so long a list is answered, whatever one of the servers does."""
+
+
+async def echo(_call: Call) -> str:
+    return "echo"
+
+
+async def hangs(_call: Call) -> Any:
+    await asyncio.Event().wait()
+
+
+def server(*tools: str) -> Upstream:
+    made = Upstream("2025")
+    for name in tools:
+        made.tool(name, echo, as_task=True)
+    return made
+
+
+async def names(caller: Any) -> set[str]:
+    return {tool["name"] for tool in await caller.tools() if "__" in tool["name"]}
+
+
+async def quickly(exchange: Exchange) -> Any:
+    reply = await exchange.done()
+    assert exchange.took <= PROMISED_S
+    return reply.result
+
+
+@seam
+async def test_a_server_that_hangs_holds_up_no_list_and_no_call_of_others_for_300_ms() -> None:
+    slow, well = server("old"), server("fine")
+    async with Gateway({}, {"slow": slow, "well": well}) as gate:
+        caller = await gate.caller("2025")
+        assert {"slow__old", "well__fine"} <= await names(caller)
+        slow.on("tools/list", hangs)
+        await gate.restart()
+        again = await gate.caller("2025")
+        listed = await quickly(again.begin("tools/list"))
+        assert {"slow__old", "well__fine"} <= {tool["name"] for tool in listed["tools"]}
+        assert (await quickly(again.begin_call("well__fine")))["content"][0]["text"] == "echo"
+        newcomer = await gate.caller("2026")
+        assert await quickly(newcomer.begin("tools/list"))
+
+
+@seam
+async def test_a_failed_ping_is_a_reason_to_list_a_server_again() -> None:
+    notes = server("old")
+    async with Gateway({"limits": {"list_max_age": "1d"}}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        assert "notes__new" not in await names(caller)
+        notes.tool("new", echo)
+        notes.on("ping", hangs)
+        await gate.advance(120)
+        assert "notes__new" in await names(caller)
+
+
+@pytest.mark.parametrize("status", [400, 404])
+@seam
+async def test_a_session_that_is_refused_when_lists_are_fetched_is_opened_anew(status: int) -> None:
+    # One that announces no changes: nothing but the age of its lists makes us ask.
+    notes = Upstream("2025", capabilities={"tools": {}})
+    notes.tool("old", echo)
+    usual = notes._request
+
+    def refusing(method: str, headers: dict[str, str], body: bytes, reply: Any) -> None:
+        session = headers.get("mcp-session-id", "")
+        if session and session not in notes.sessions:
+            error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+            reply.send(status, json.dumps({"jsonrpc": "2.0", "error": error, "id": None}).encode())
+        else:
+            usual(method, headers, body, reply)
+
+    async with Gateway({"limits": {"list_max_age": "5s"}}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        assert "notes__old" in await names(caller)
+        notes._request = refusing  # type: ignore[method-assign]
+        notes.tool("new", echo)
+        notes.forget_sessions()
+        await gate.advance(6)
+        await names(caller)
+        await gate.advance(2)
+        assert "notes__new" in await names(caller)
+
+
+@seam
+async def test_a_session_outlives_pings_whose_answers_do_not_repeat_its_id() -> None:
+    notes = server("job")
+    async with Gateway({}, {"notes": notes}) as gate:
+        await gate.advance(100)
+        assert "ping" in notes.methods
+        assert notes.sessions
+        await gate.stop()
+        assert not notes.sessions, "a session that we do not remember cannot be ended"
