@@ -40,3 +40,27 @@ async def test_the_agent_loop_runs_with_its_scripted_model() -> None:
     ]
     code, out, err = await run_to_end(program)
     assert code == 0, out + err
+
+
+DEMO = {"schema": 1, "servers": {"files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}}
+
+
+async def test_the_example_of_a_task_shows_progress_result_and_answer() -> None:
+    async with running_gateway(DEMO) as running:
+        code, out, err = await run_to_end([sys.executable, EXAMPLES / "follow_a_task.py", running.url])
+        assert code == 0, out + err
+        assert out.startswith("task: tg_")
+        assert " of " in out
+        assert "completed" in out
+        assert "asked: " in out
+        assert "Ann" in out.splitlines()[-1]
+
+
+async def test_the_example_of_vendor_methods_makes_a_task_under_its_own_id() -> None:
+    async with running_gateway({**DEMO, "compat": {"vendor_methods": True}}) as running:
+        code, out, err = await run_to_end([sys.executable, EXAMPLES / "vendor_methods.py", running.url])
+        assert code == 0, out + err
+        lines = out.splitlines()
+        assert lines[0].startswith("created: report-")
+        assert "readme.txt" in out
+        assert lines[-1] == "shown: completed files__list_files int"
