@@ -174,9 +174,7 @@ class HttpWire:
         return isinstance(refused, HttpRefusal) and await self._credentials.renew(refused.proof)
 
     def _adopt_session(self, reply: HttpReply, message: Message) -> None:
-        """Only a successful handshake names a session: some servers put a session id on errors too, and many repeat it on no
-        later answer, a ping's for example.
-        """
+        """Only a successful handshake names a session: servers put ids on errors too, and none on the answer to a ping."""
         settled = bool(self._version) and self.session_id is not None
         if message.raw_result is None or self._generation is Generation.STATELESS or settled:
             return
