@@ -64,7 +64,11 @@ class Metrics:
         )
         self.transitions = Counter("taskgate_task_transitions", "Task state changes, by new state.", ("state",))
         self.approvals = Counter("taskgate_approvals", "Approvals, by what became of them.", ("outcome",))
-        self.injection = Counter("taskgate_mcp_injection", "Server lists fetched, by status.", ("server_id", "status"))
+        self.injection = Counter(
+            "taskgate_mcp_injection",
+            "Servers of each set of tools worked out, by status.",
+            ("server_id", "status"),
+        )
         self.denied_reason = Counter(
             "taskgate_mcp_denied_reason", "Servers and tools left out of a scope, by reason.", ("server_id", "reason")
         )

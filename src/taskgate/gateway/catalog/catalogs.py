@@ -279,7 +279,6 @@ class Catalogs:
         except TaskgateError as problem:
             self._failed(server, state, problem)
         else:
-            self._metrics.injection.add(server, "success")
             self._arrived(server, state, offer)
         state.answered(clock.monotonic())
         self._metrics.list_latency.observe(state.fetched - began, server)
@@ -306,7 +305,6 @@ class Catalogs:
     def _failed(self, server: str, state: ListState, reason: TaskgateError) -> None:
         state.failed(reason, clock.monotonic())
         why = Reason.LIST_TIMEOUT if reason.error_type == "upstream_timeout" else Reason.LIST_FAILED
-        self._metrics.injection.add(server, "failed")
         self._metrics.denied_reason.add(server, why.value)
         if state.failures & (state.failures - 1) == 0:
             # The first time, and then ever more seldom: it is tried for ever.

@@ -104,7 +104,22 @@ class Views:
                 self._views[caller.scope, narrowing] = fresh
             for note in view.notes:
                 log.warning("catalog", note=note)
+            self._put_on_record(view)
         return view
+
+    def _put_on_record(self, view: View) -> None:
+        subset = view.subset
+        tools: dict[str, list[str]] = {s: [] for s in subset.servers if self._catalogs.offer(s) is not None}
+        excluded: dict[str, str] = {}
+        for tool in view.tools.values():
+            if isinstance(tool.decision, Denied):
+                excluded[f"{tool.server}:{tool.name}"] = "rule_denied"
+            else:
+                tools.setdefault(tool.server, []).append(tool.name)
+        for server, name in view.withheld.get(PatternKind.TOOL, ()):
+            why = subset.explain(server, name)
+            excluded[f"{server}:{name}"] = why.reason.value if why is not None else "hidden"
+        self._scope_record.shown(subset, tools, excluded)
 
 
 def build_view(plan: Plan, scope: ScopePolicy, subset: Subset, catalogs: Catalogs) -> View:

@@ -15,10 +15,12 @@ from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
 from taskgate.core.catalog.search import MAX_QUERY, MAX_RESULTS, SearchDocument, SearchIndex
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
+from taskgate.core.scoping.scope import HelperTools
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.find_tool import find_tool
 from taskgate.gateway.catalog.views import ToolRef, View
+from taskgate.gateway.own_tools import answer_questions, await_activity, follow_tasks
 from taskgate.gateway.own_tools.inner import InnerRequest
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, json_block, saying
 from taskgate.gateway.requests.replies import audience_of
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from taskgate.gateway.calls.context import Context
 
 DEFAULT_RESULTS: Final = 10
+_HELPERS: Final = {
+    tool.face.name: tool for family in (follow_tasks, await_activity, answer_questions) for tool in family.TOOLS
+}
 SHORT_DESCRIPTION: Final = 240
 _WIDER: Final = 4
 
@@ -47,18 +52,33 @@ async def search_tools(context: Context, request: Request, given: dict[str, Any]
 
 
 async def describe_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
+    helper = await _helper(context, request, given["name"])
+    if helper is not None:
+        return ToolReply((json_block(Raw(helper.face.rendered(audience_of(request)))),))
     view, tool = await _named(context, request, given["name"])
     return ToolReply((json_block(Raw(view.render_tool(tool, audience_of(request)))),))
 
 
 async def call_found_tool(context: Context, request: Request, given: dict[str, Any]) -> ToolReply | bytes:
     """The result is the tool's own, as it came."""
+    helper = await _helper(context, request, given["name"])
+    if helper is not None:
+        return await helper.use(context, request, helper.face.read(given.get("arguments")))
     _view, tool = await _named(context, request, given["name"])
     arguments = wire.members_of(request.members()["arguments"]).get("arguments", Raw(b"{}"))
     feed = await context.activity.feed(request)
     params = {"name": wire.raw(tool.wire), "arguments": arguments}
     result = await call_tool(context, InnerRequest(context, request, feed, tool.server, "tools/call", params=params))
     return b"{}" if request.answered else result
+
+
+async def _helper(context: Context, request: Request, name: str) -> OwnTool | None:
+    """The tool for following tasks or answering questions of this name, where the scope has them and no server has one."""
+    found = _HELPERS.get(name)
+    if found is None:
+        return None
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    return None if view.scope.helper_tools is HelperTools.NEVER or name in view.tools else found
 
 
 def index_of(view: View) -> SearchIndex:
@@ -140,7 +160,8 @@ TOOLS: Final = (
     OwnTool(
         ToolFace(
             "call_tool",
-            "Call a tool that search_tools found, with the arguments that describe_tool explains.",
+            "Call a tool that search_tools found, with the arguments that describe_tool explains; or one that a "
+            "reply named, such as get_task_result.",
             (_NAME, Parameter("arguments", Kind.OBJECT, "The arguments of the tool.")),
             Family.SEARCH,
             reads_only=False,

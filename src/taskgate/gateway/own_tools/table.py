@@ -56,11 +56,11 @@ def shown_families(scope: ScopePolicy, audience: Audience) -> tuple[Family, ...]
     if scope.mode in FACADE_MODES:
         return (Family.HELPER, Family.FACADE)
     search = (Family.SEARCH,) if scope.mode is ScopeMode.SEARCH else ()
-    if scope.helper_tools is HelperTools.NEVER:
-        return search
-    if scope.helper_tools is HelperTools.ALWAYS or not audience.task_aware:
+    if scope.helper_tools is HelperTools.ALWAYS:
         return (*search, Family.HELPER)
-    return search
+    # A search is there to keep the list small: `call_tool` calls the helpers too, when a reply names one.
+    unwanted = scope.helper_tools is HelperTools.NEVER or scope.mode is ScopeMode.SEARCH or audience.task_aware
+    return search if unwanted else (Family.HELPER,)
 
 
 def callable_families(scope: ScopePolicy) -> tuple[Family, ...]:

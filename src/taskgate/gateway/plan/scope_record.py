@@ -1,8 +1,10 @@
-"""Putting on record who gets what: every effective set of servers once, in the log, the metrics and the audit trail."""
+"""Putting on record who gets what: every effective set of servers and of tools once, in log, metrics and audit trail."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -14,6 +16,7 @@ from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
 MOST_TOLD: Final = 100
+MOST_TOOLS_TOLD: Final = 1000
 MOST_SCOPES_TOLD: Final = 1000
 
 
@@ -22,17 +25,17 @@ class ScopeRecord:
         self._store = store
         self._metrics = metrics
         self._scopes_told = 0
+        self._tools_told: set[str] = set()
 
     def start_over(self) -> None:
         """After a reload every set is worth telling again."""
         self._scopes_told = 0
+        self._tools_told.clear()
 
     def composed(self, subset: Subset) -> None:
         """Someone's set of servers was worked out: once for each scope, wish and revision."""
         for line in subset.log:
             self._metrics.denied_reason.add(line.subject, line.reason.value)
-            if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
-                self._metrics.injection.add(line.subject, "denied")
         self._scopes_told += 1
         if self._scopes_told > MOST_SCOPES_TOLD:
             # Callers can make up wishes for ever; the record of them ends here until the next reload.
@@ -46,6 +49,44 @@ class ScopeRecord:
             log.info("scope in effect", **facts)
         else:
             log.warning("scope is empty: its callers see no tools", **facts)
+
+    def shown(self, subset: Subset, tools: Mapping[str, list[str]], excluded: Mapping[str, str]) -> None:
+        """Someone's set of tools was worked out, from what the servers list now. One status for each server, all at once.
+
+        `tools` has each server that could be listed; `excluded` the reason for each of their tools that is left out.
+        """
+        for server in subset.servers:
+            self._metrics.injection.add(server, "success" if server in tools else "failed")
+        for line in subset.log:
+            if line.reason not in (Reason.NOT_REQUESTED, Reason.NOT_SELECTED):
+                self._metrics.injection.add(line.subject, "denied")
+        body = wire.encode({"tools": _first(tools), "excluded": dict(list(excluded.items())[:MOST_TOOLS_TOLD])})
+        whole = wire.encode([subset.scope, subset.revision, tools, excluded])
+        digest = hashlib.sha256(whole).hexdigest()
+        if digest in self._tools_told or len(self._tools_told) >= MOST_SCOPES_TOLD:
+            return
+        self._tools_told.add(digest)
+        self._store.record(
+            AuditEntry(
+                0,
+                "scope_tools",
+                scope=subset.scope,
+                kind="scope",
+                policy_revision=subset.revision,
+                arguments_digest=f"sha256:{digest}",
+                decision=f"{sum(map(len, tools.values()))} tools, {len(excluded)} left out",
+                reason=body.decode("utf-8"),
+            )
+        )
+
+
+def _first(tools: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """As many names as a row may hold; the digest is that of all of them."""
+    left, found = MOST_TOOLS_TOLD, {}
+    for server, names in tools.items():
+        found[server] = names[:left]
+        left -= len(found[server])
+    return found
 
 
 def scope_hint(plan: Plan, asked: str) -> str:
