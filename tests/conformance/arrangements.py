@@ -39,10 +39,9 @@ class Arrangement:
 
         The suite's task tools ask for tasks by name, so they exist only where the server has tasks. A server of
         2025-11-25 pushes its questions one by one and without keys, so no gateway can show the keys the suite wants.
-        Where Taskgate makes the tasks, a tool asks inside its task and not in a round before it.
         """
         if "--without-tasks" in self.options and check.startswith("tasks-"):
-            return self.own_tasks and check.split(":")[0] != "tasks-mrtr-composition"
+            return self.own_tasks
         return "2025" not in self.options or check.split(":")[0] not in KEYED_QUESTIONS
 
     @asynccontextmanager

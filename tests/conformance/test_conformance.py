@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance.arrangements import ARRANGEMENTS, OFFICIAL, Arrangement, Official, directly, officially
-from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_suite
+from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_suite, tasks_passed
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,6 +51,8 @@ async def test_what_passes_directly_passes_through(arrangement: Arrangement, dir
         for revision, through in found.items()
     }
     assert lost == {revision: {} for revision in REVISIONS}
+    if arrangement.owes("tasks-"):
+        assert len(tasks_passed(found["2026-07-28"])) == len(tasks_passed(direct["2026-07-28"])) == 10
 
 
 @pytest.mark.peers("official23")

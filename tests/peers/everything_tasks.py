@@ -197,6 +197,9 @@ async def multi_input(call: Call) -> Wire:
 
 async def test_tool_with_task(call: Call) -> Wire:
     answers = call.answered if "user_name" in call.answered else await call.ask_all({"user_name": NAME})
+    if not isinstance(call, TaskCall):
+        # Worth a task to a gateway that makes the tasks itself.
+        await asyncio.sleep(2)
     return text(f"Hello, {content(answers['user_name'], 'name')}!")
 
 
