@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench mutants faults fuzz pause chaos conformance conversations clients servers lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench mutants faults fuzz pause chaos conformance conversations clients servers interaction lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -23,6 +23,7 @@ help:
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make servers published servers, directly and through the gateway, as a table"
 	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
+	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -91,6 +92,10 @@ clients: $(STAMP)
 servers: $(STAMP)
 	$(BIN)/python tools/peers.py --clients
 	$(BIN)/python -m tests.servers.run
+
+interaction: $(STAMP)
+	$(BIN)/python tools/peers.py --only interaction23
+	$(BIN)/python -m tests.sdk_interaction.run
 
 conversations: $(STAMP) peers
 	$(BIN)/python -m pytest -n $(WORKERS) tests/conversations

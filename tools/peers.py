@@ -70,6 +70,24 @@ PYTHON_PEERS = (
         ("mcp==2.3.0", "uvicorn>=0.40"),
         example=Example("mcp==2.3.0", "mcp-everything-server", "examples/servers/everything-server"),
     ),
+    # The SDK's own interaction tests come with the same source distribution; the rest is what they import.
+    PythonPeer(
+        "interaction23",
+        (
+            "mcp==2.3.0",
+            "uvicorn>=0.40",
+            "pytest>=8.4",
+            "pytest-xdist>=3.6",
+            "inline-snapshot>=0.23",
+            "dirty-equals>=0.9",
+            "trio>=0.26",
+            "logfire>=3",
+            "opentelemetry-sdk>=1.39",
+            "blockbuster>=1.5",
+        ),
+        only_for=CLIENTS,
+        example=Example("mcp==2.3.0", "mcp-everything-server", "examples/servers/everything-server"),
+    ),
     PythonPeer("fastmcp", ("fastmcp==4.1.*", "fastmcp-tasks==4.1.*")),
     PythonPeer(
         "servers-python", ("mcp-server-fetch==2026.10.24", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19")

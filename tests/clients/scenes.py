@@ -30,8 +30,14 @@ class Play:
     controls: bool
     """Whether what the client can do is first shown without a gateway."""
 
+    over_stdio: bool = False
+    """Whether the client starts `taskgate stdio`, which joins it to the running gateway, in place of opening a URL."""
+
     def open(self, url: str) -> AbstractAsyncContextManager[RunningClient]:
-        return running_client(self.client.command(url=url))
+        if not self.over_stdio:
+            return running_client(self.client.command(url=url))
+        gateway = self.stage.hasty if url == self.stage.hasty.url else self.stage.patient
+        return running_client(self.client.command(server=gateway.stdio_command()))
 
 
 Scene = Callable[[Play], Awaitable[str]]

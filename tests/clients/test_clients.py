@@ -29,3 +29,15 @@ async def test_a_client_is_promoted_held_asked_and_cancelled_with_a_typed_tool(
 ) -> None:
     key = f"{client.name}-{scene}".replace(" ", "-")
     await SCENES[scene](Play(client, stage, key, controls=False))
+
+
+BRIDGED = [param for param in SDKS if param.values[0].name in ("TypeScript SDK 1.32", "mcp 1.30")]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("client", BRIDGED)
+async def test_a_client_on_standard_streams_is_promoted_held_asked_and_cancelled(
+    stage: Stage, client: Client, scene: str
+) -> None:
+    key = f"{client.name}-{scene}-bridge".replace(" ", "-")
+    await SCENES[scene](Play(client, stage, key, controls=False, over_stdio=True))
