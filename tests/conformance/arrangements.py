@@ -103,7 +103,15 @@ async def directly() -> AsyncIterator[str]:
 @asynccontextmanager
 async def officially() -> AsyncIterator[str]:
     port = free_port()
-    program = [HOME / "official23/bin/mcp-everything-server", "--port", str(port), "--log-level", "ERROR"]
+    program = [
+        HOME / "official23/bin/python",
+        "-m",
+        "mcp_everything_server",
+        "--port",
+        str(port),
+        "--log-level",
+        "ERROR",
+    ]
     async with running(program, listening(port)):
         yield f"http://127.0.0.1:{port}/mcp"
 
