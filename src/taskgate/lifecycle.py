@@ -36,6 +36,7 @@ from taskgate.doors.http.site import Site
 from taskgate.doors.identity import holder_at
 from taskgate.doors.operator import passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
+from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 
 HOUSEKEEPING_S: Final = 1.0
@@ -116,6 +117,7 @@ class Lifecycle:
         await self.app.audit.start()
         await self.app.gateway.start()
         await self.app.gateway.tasks.recovery.take_over()
+        self.app.gateway.others.start()
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
@@ -206,6 +208,7 @@ class Lifecycle:
             "servers": servers,
             "catalogs": catalogs,
             "sessions": sessions,
+            **_replicas_seen(self.app.store),
         }
 
     async def _keep_house(self) -> None:
@@ -323,6 +326,26 @@ def _bind(host: str, port: int) -> socket.socket:
     listening.bind((host, port))
     listening.set_inheritable(True)
     return listening
+
+
+def _replicas_seen(store: Store) -> dict[str, object]:
+    """The gateways that share the store, and whether they have the same settings; nothing where there are no others."""
+    seen = store.replicas
+    if not seen:
+        return {}
+    now = store.now_ms()
+    shown = [
+        {
+            "id": replica.owner,
+            "address": replica.address,
+            "version": replica.version,
+            "configuration": replica.configuration,
+            "seen_ms_ago": max(0, now - replica.seen_ms),
+            "self": replica.owner == store.ownership.owner,
+        }
+        for replica in seen
+    ]
+    return {"replicas": shown, "same_configuration": len({replica.configuration for replica in seen}) == 1}
 
 
 async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:

@@ -177,7 +177,7 @@ async def main(count: int, folder: Path) -> None:
     await store.close()
     started = time.perf_counter()
     store = open_store(path)
-    claimed = await store.claim()
+    claimed = len(await store.claim())
     after, classified = "", 0
     while batch := await store.claimed(after):
         for task in batch:

@@ -18,6 +18,7 @@ from taskgate.assembly.features import build_tracing
 from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, kept_logins
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
+from taskgate.assembly.shared_store import check_shared, open_shared, shared_secrets, shared_url
 from taskgate.assembly.stores import check_store, claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -31,7 +32,7 @@ from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.arrival import Arrivals, Guard
 from taskgate.doors.identity import Doorkeeper
 from taskgate.doors.local import local_principal
-from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
+from taskgate.doors.operator import house_secret, operator_token, replace_operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.dynamic_servers import NewServer
 from taskgate.gateway.plan.plan import Limits, Plan
@@ -342,9 +343,25 @@ def keys_in(state_dir: Path) -> Keys:
 
 
 def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
-    """Build on the configured store. This takes the store's lock: only one process may have it."""
+    """Build on the configured store. A file's lock is taken: only one process may have it."""
+    if (url := shared_url(loaded)) is not None:
+        return _open_shared_house(loaded, url, local)
     store = open_store(claimed_store_path(loaded))
     return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=local)
+
+
+def _open_shared_house(loaded: LoadedConfig, url: str, local: bool) -> App:
+    """All gateways of one store sign with the same secret and know the same operator."""
+    ours = keys_in(loaded.state_dir)
+    named = {"operator_token": ours.operator_token.encode(), "house_secret": ours.secret}
+    agreed = shared_secrets(url, named)
+    token = agreed["operator_token"].decode()
+    if token != ours.operator_token:
+        replace_operator_token(loaded.state_dir, token)
+    keys = Keys(token, agreed["house_secret"], ours.passphrase)
+    store = open_shared(loaded, url)
+    anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
+    return build(loaded, store, keys, tracing=build_tracing(loaded.root), local=local, store_file=anchored)
 
 
 def open_stdio_house(loaded: LoadedConfig) -> App:
@@ -369,7 +386,10 @@ def build_for_check(loaded: LoadedConfig) -> int:
 
     Raises ConfigError, TaskgateError or OSError, as the start would.
     """
-    check_store(store_path(loaded))
+    if (url := shared_url(loaded)) is not None:
+        check_shared(url)
+    else:
+        check_store(store_path(loaded))
     check_exposure(loaded.root, loaded.root.listen.host)
     with TemporaryDirectory(prefix="taskgate-check-") as folder:
         store = open_store(Path(folder) / "check.db")
@@ -378,7 +398,7 @@ def build_for_check(loaded: LoadedConfig) -> int:
             outbound = Outbound()
             try:
                 tracing = build_tracing(loaded.root)
-                app = build(loaded, store, tracing=tracing)
+                app = build(loaded, store, tracing=tracing, store_file=Path(folder) / "check.db")
                 build_channels(loaded.root, "http://127.0.0.1", outbound, passphrase_set=False)
                 if tracing is not None:
                     await asyncio.to_thread(tracing.close)

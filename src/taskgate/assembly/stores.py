@@ -29,7 +29,7 @@ def store_path(loaded: LoadedConfig) -> Path:
     if url is None:
         return loaded.state_dir / _default_name(loaded)
     if not url.startswith(SQLITE):
-        raise GatewayFault("store_unavailable", "PostgreSQL stores are not supported yet; use sqlite:///PATH.")
+        raise GatewayFault("store_unavailable", "This store is a PostgreSQL database and not a file.")
     return Path(url.removeprefix(SQLITE))
 
 

@@ -111,10 +111,13 @@ def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _store(loaded: LoadedConfig) -> Finding:
+    from taskgate.assembly.shared_store import check_shared, shared_url
     from taskgate.assembly.stores import check_store, store_path
     from taskgate.core.errors import TaskgateError
 
     try:
+        if (url := shared_url(loaded)) is not None:
+            return Finding("ok", "store", check_shared(url))
         path = store_path(loaded)
         check_store(path)
     except TaskgateError as problem:

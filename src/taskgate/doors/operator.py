@@ -29,6 +29,13 @@ def operator_token(state_dir: Path) -> str:
     return kept(state_dir / TOKEN_FILE, lambda: _PREFIX + secrets.token_urlsafe(32))
 
 
+def replace_operator_token(state_dir: Path, token: str) -> None:
+    """Gateways that share a store have one token; what was made here for nobody else gives way to it."""
+    path = state_dir / TOKEN_FILE
+    path.unlink(missing_ok=True)
+    kept(path, lambda: token)
+
+
 def house_secret(state_dir: Path) -> bytes:
     return kept(state_dir / SECRET_FILE, lambda: secrets.token_hex(32)).encode("ascii")
 

@@ -34,6 +34,7 @@ from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
+from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
 from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.plan.scope_record import facts_of, scope_hint
@@ -76,6 +77,7 @@ class Gateway:
     task_metrics: TaskMetrics
     pins: Pins
     approvals: Approvals
+    others: OtherGateways
     ask_caller: AskCaller
     models: Models
     pages: ElicitationPages
@@ -267,6 +269,7 @@ class Gateway:
         self.write_down_calls()
         await self.pins.close()
         await self.ask_caller.close()
+        await self.others.close()
         await self.approvals.close()
         await self.tasks.close()
         await self.session_ends.close()

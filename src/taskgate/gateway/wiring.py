@@ -40,6 +40,7 @@ from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
+from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.plan.dynamic_servers import DynamicServers
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.plan.scope_record import ScopeRecord
@@ -104,6 +105,9 @@ def wire_gateway(
     denials = Denials(store, metrics)
     governed = _governed(base, running, grants, recheck, denials)
     tasks = _task_engine(base, running, governed.approvals, recheck)
+    others = OtherGateways(
+        store.wakeups, running.records, running.runs, running.questions, governed.approvals, tasks.recovery
+    )
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
@@ -126,6 +130,7 @@ def wire_gateway(
         ),
         pins=lists.pins,
         approvals=governed.approvals,
+        others=others,
         ask_caller=governed.ask_caller,
         models=asking.models,
         pages=asking.pages,

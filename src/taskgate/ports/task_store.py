@@ -22,6 +22,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -32,6 +33,7 @@ from taskgate.ports.store_answers import (
     TaskPage,
     TaskQuestion,
 )
+from taskgate.ports.wakeups import Wakeups
 
 
 class AcceptLimits(msgspec.Struct, frozen=True):
@@ -170,10 +172,14 @@ class TaskStore(Protocol):
         """Forget what retention allows to forget. Bounded per call; call again while it still finds something."""
         ...
 
-    async def claim(self) -> int:
-        """Take over every open task of owners that are dead, under our fence. How many now need a decision by
-        `recovery`.
+    async def claim(self) -> tuple[str, ...]:
+        """Take over open tasks of owners that are dead, under our fence: the ids of those that now need a decision by
+        `recovery`. Bounded per call; call again while it still finds some.
         """
+        ...
+
+    async def take(self, task_id: str) -> Task | None:
+        """Make a task of another living owner ours, of which nothing was sent yet; None if it cannot be had."""
         ...
 
     async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
@@ -185,6 +191,16 @@ class TaskStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+    @property
+    def wakeups(self) -> Wakeups | None:
+        """What other gateways on this store announce; None for a store that one gateway has to itself."""
+        ...
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The gateways that share this store, ourselves among them; empty for a store that one gateway has to itself."""
+        ...
 
     @property
     def is_restored(self) -> bool:

@@ -260,9 +260,19 @@ class Approvals:
             self._start_if_wanted(answer.change.task)
         self.announcer.changed(after.id)
 
+    def changed_elsewhere(self, approval_id: str) -> None:
+        """Another gateway on this store moved an approval: whoever waits here looks again."""
+        self._wake(approval_id)
+        self.announcer.changed(approval_id)
+
+    def task_changed_elsewhere(self, task: Task) -> None:
+        self._start_if_wanted(task)
+
     def _start_if_wanted(self, task: Task) -> None:
         if task.state is not TaskState.APPROVED:
             return
+        if task.run_on is RunOn.ONCE_ALLOWED and task.owner != self._store.ownership.owner:
+            return  # its own gateway hears of this and runs it
         followed = task.run_on is RunOn.DEMAND and self._followers.is_listened_to(task.id)
         if task.run_on is RunOn.ONCE_ALLOWED or followed:
             self._runs.start(task)

@@ -177,6 +177,8 @@ class TaskMethods:
             if current is None or current.state is not TaskState.CANCELLED:
                 raise CallerError("task_finished", "This task has ended already.")
             return current
+        if cancelled.owner != self._records.store.ownership.owner:
+            return cancelled  # the gateway that runs it hears of this and stops
         await self._runs.cancel(cancelled, CancelNote.read({"reason": reason}))
         return cancelled
 

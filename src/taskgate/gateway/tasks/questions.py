@@ -237,10 +237,28 @@ class TaskQuestions:
 
     async def take(self, task_id: str, key: str, answer: Answer) -> bool:
         """An answer from outside; when this returns, the task no longer asks the question."""
-        if not self.answered(task_id, key, answer):
+        if self.answered(task_id, key, answer):
+            await self._settled(task_id, key, answer)
+            return True
+        task = await self._records.store.get(task_id)
+        if task is None or key not in task.question_keys or task.owner == self._records.store.ownership.owner:
             return False
+        # Another gateway waits for it: it finds the answer in the store.
         await self._settled(task_id, key, answer)
         return True
+
+    async def look_again(self, task_id: str) -> None:
+        """Another gateway may have taken an answer to what is asked here."""
+        waiting = [key for asked, key in self._waiting if asked == task_id]
+        if not waiting:
+            return
+        given = {asked.key: asked.answer for asked in await self._records.store.questions(task_id, answered=True)}
+        still = {asked.key for asked in await self._records.store.questions(task_id)}
+        for key in waiting:
+            if given.get(key) is not None:
+                self.answered(task_id, key, Answer(result=given[key]))
+            elif key not in still:
+                self.answered(task_id, key, Answer(error=wire.encode({"code": -32603, "message": "Not answered."})))
 
     def answered(self, task_id: str, key: str, answer: Answer) -> bool:
         """The first answer wins; anything after it is ignored."""

@@ -45,7 +45,8 @@ class Recovery:
     async def take_over(self) -> int:
         """At start: every open task of an owner that is gone is classified and moved on."""
         store, began = self._records.store, clock.monotonic()
-        await store.claim()
+        while await store.claim():
+            pass
         if store.is_restored:
             log.warning(
                 "the store is older than when it was last written, as after a restored backup: calls that may run only once "
@@ -61,6 +62,17 @@ class Recovery:
         self._records.recount(await store.open_count())
         if count:
             log.info("tasks recovered", count=count, seconds=round(clock.monotonic() - began, 3))
+        return count
+
+    async def take_over_dead(self) -> int:
+        """While we run: another gateway on this store has died. Only what is claimed now is moved on."""
+        store, count = self._records.store, 0
+        while claimed := await store.claim():
+            found = await asyncio.gather(*(store.get(task_id) for task_id in claimed))
+            await asyncio.gather(*(self._move_on(task) for task in found if task is not None))
+            count += len(claimed)
+        if count:
+            log.warning("tasks of a gateway that died were taken over", count=count)
         return count
 
     async def _move_on(self, task: Task) -> None:
@@ -126,9 +138,10 @@ class Recovery:
                 await self.expire(task)
         for approval_id in due.holds:
             await self._approval_due(approval_id)
+        ours = self._records.store.ownership.owner
         for task_id in due.executions:
             task = await self._records.store.get(task_id)
-            if task is not None and not task.state.is_terminal:
+            if task is not None and not task.state.is_terminal and task.owner == ours:
                 ended = await self._records.advance(task_id, endings.past_deadline(task))
                 await self._runs.cancel(ended or task, CancelNote())
 

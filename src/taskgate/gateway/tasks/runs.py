@@ -47,10 +47,24 @@ class Runs:
 
     # Running
 
+    def is_running(self, task_id: str) -> bool:
+        return task_id in self._running
+
+    @property
+    def running_ids(self) -> frozenset[str]:
+        return frozenset(self._running)
+
     def start(self, task: Task) -> None:
         """Run it, unless it is running already: concurrent readers share one execution."""
         if task.id not in self._running:
-            self._spawn(task, self._attempts.execute(task, self._conversations.of(task)))
+            self._spawn(task, self._execute(task))
+
+    async def _execute(self, task: Task) -> None:
+        """A task of another gateway that nobody has begun becomes ours first, because its caller came here."""
+        ours = self._records.store.ownership.owner
+        taken = task if task.owner == ours else await self._records.store.take(task.id)
+        if taken is not None:
+            await self._attempts.execute(taken, self._conversations.of(taken))
 
     def follow(self, task: Task) -> None:
         """Its upstream made a task of it: wait for that one, never send again."""

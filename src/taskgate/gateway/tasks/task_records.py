@@ -61,6 +61,11 @@ class TaskChanges:
     def expired(self, task: Task) -> None:
         self._events.publish(TaskExpired(task))
 
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The tasks that somebody waits for."""
+        return frozenset(self._waiting)
+
     def wake_all(self) -> None:
         """Everybody who waits looks again, though nothing changed."""
         for task_id in list(self._waiting):

@@ -191,6 +191,16 @@ def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping
             tx.run("withdraw_question", task_id=task_id, key=key)
 
 
+def take(tx: Transaction, task_id: str) -> Task | None:
+    """Make a task ours of which nothing was sent yet, because somebody came here for it. None if it cannot be had."""
+    task = task_rows.load_anybodys(tx, task_id)
+    if not isinstance(task, Task) or task.state.is_terminal or task.attempts > 0:
+        return None
+    ours = tx.ownership
+    tx.run("own_task", id=task_id, owner=ours.owner, fence=ours.fence)
+    return replace(task, owner=ours.owner, fence=ours.fence)
+
+
 def told_upstream(tx: Transaction, task_id: str) -> None:
     task = task_rows.load_ours(tx, task_id)
     if isinstance(task, Task) and task.cancel_owed:

@@ -21,12 +21,13 @@ KEPT_STREAMS_MS: Final = 24 * 3_600_000
 KEPT_APPROVALS_MS: Final = 30 * 24 * 3_600_000
 
 
-def claim(tx: Transaction) -> int:
+def claim(tx: Transaction) -> tuple[str, ...]:
     """Take the tasks of owners that are dead, and of our own life before; the adapter knows who is dead."""
     ours = tx.ownership
     dead = json.dumps([owner for (owner,) in tx.run("dead_owners", owner=ours.owner)])
     tx.run("retire_owners", owners=dead)
-    return tx.run("claim_tasks", owner=ours.owner, fence=ours.fence, owners=dead).rowcount
+    claimed = tx.run("claim_tasks", owner=ours.owner, fence=ours.fence, owners=dead)
+    return tuple(sorted(task_id for (task_id,) in claimed.fetchall()))
 
 
 def sweep(tx: Transaction) -> tuple[Swept, list[str]]:

@@ -108,6 +108,23 @@ def migrate(connection: Connection) -> int:
     return max(version, len(migrations()))
 
 
+def look_at(url: str) -> Found:
+    """Raises GatewayFault if the database cannot be reached."""
+    try:
+        with connect(url, "taskgate check") as connection:
+            return look(connection)
+    except psycopg.Error as error:
+        raise refused(f"{shown_url(url)}: {reason(error)}.") from error
+
+
+def migrate_at(url: str) -> None:
+    try:
+        with connect(url, "taskgate migrate") as connection:
+            migrate(connection)
+    except psycopg.Error as error:
+        raise refused(f"{shown_url(url)}: {reason(error)}.") from error
+
+
 def refused(why: str) -> GatewayFault:
     return GatewayFault("store_unavailable", f"The PostgreSQL store cannot be used: {why}")
 

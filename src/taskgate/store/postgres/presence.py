@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
 import psycopg
 
 from taskgate import clock
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
@@ -28,17 +28,6 @@ DEAD: Final = "dead"
 _LEASE_S: Final = LEASE_MS / 1000
 _FORGOTTEN_MS: Final = 3_600_000
 _STOP_WITHIN_S: Final = 10.0
-
-
-class Replica(msgspec.Struct, frozen=True):
-    """One gateway as its lease shows it."""
-
-    owner: str
-    address: str
-    version: str
-    configuration: str
-    started_ms: int
-    seen_ms: int
 
 
 class Presence:

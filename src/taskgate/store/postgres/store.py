@@ -8,12 +8,13 @@ from collections.abc import Callable
 import psycopg
 
 from taskgate.core.audit import GENESIS
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
-from taskgate.store.postgres.presence import Presence, Replica
+from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups

@@ -8,19 +8,26 @@ from typing import Final
 MAX_NAMES: Final = 10_000
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class Wakeups:
     """Implements `ports.wakeups.Wakeups`. Names are only hints to look: when there are too many, all of them are dropped for one
     hint to look at everything."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = _running_loop()
         self._told: dict[str, set[str]] = {}
         self._waiting: dict[str, asyncio.Event] = {}
         self._missed: set[str] = set()
 
     def heard(self, topic: str, names: list[str]) -> None:
-        """Called by any thread."""
-        if not self._loop.is_closed():
+        """Called by any thread. Before anybody waits there is nobody to tell: who begins to wait has read everything."""
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell, topic, names)
 
     def _tell(self, topic: str, names: list[str]) -> None:
@@ -36,6 +43,8 @@ class Wakeups:
         return self._waiting.setdefault(topic, asyncio.Event())
 
     async def wait(self, topic: str, timeout_s: float) -> frozenset[str] | None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
         event = self._event(topic)
         try:
             async with asyncio.timeout(timeout_s):

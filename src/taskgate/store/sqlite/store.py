@@ -13,6 +13,7 @@ from pathlib import Path
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.transaction import Transaction
@@ -56,6 +57,15 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
     def trouble(self) -> str | None:
         """Why nothing can be written just now: the disk refuses, or the store belongs to somebody else."""
         return self.engine.trouble
+
+    @property
+    def wakeups(self) -> None:
+        """Nobody else has this store open."""
+        return None
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        return ()
 
     @property
     def is_restored(self) -> bool:

@@ -199,8 +199,12 @@ class TaskView(StoreView):
         removed = await large.remove(spills) + await large.remove_orphans()
         return replace(swept, files=removed)
 
-    async def claim(self) -> int:
+    async def claim(self) -> tuple[str, ...]:
         return await self._write_or_fault(upkeep.claim)
+
+    async def take(self, task_id: str) -> Task | None:
+        taken = await self._write(lambda tx: tasks.take(tx, task_id), _of_task(task_id))
+        return taken if isinstance(taken, Task) else None
 
     async def claimed(self, after: str = "", limit: int = 500) -> tuple[Task, ...]:
         ours = self.ownership

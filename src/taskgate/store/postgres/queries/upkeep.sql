@@ -25,7 +25,11 @@ WHERE id IN (
     WHERE needs_owner = 1 AND fence < :fence
       AND (owner = :owner OR owner IN (SELECT json_array_elements_text(:owners::json)))
     ORDER BY id LIMIT 2000 FOR UPDATE SKIP LOCKED
-);
+)
+RETURNING id;
+
+-- name: own_task
+UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
 -- name: claimed_tasks
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest

@@ -20,7 +20,11 @@ UPDATE owners SET retired = 1 WHERE retired = 0 AND owner IN (SELECT value FROM 
 
 -- name: claim_tasks
 UPDATE tasks SET owner = :owner, fence = :fence
-WHERE needs_owner = 1 AND fence < :fence AND (owner = :owner OR owner IN (SELECT value FROM json_each(:owners)));
+WHERE needs_owner = 1 AND fence < :fence AND (owner = :owner OR owner IN (SELECT value FROM json_each(:owners)))
+RETURNING id;
+
+-- name: own_task
+UPDATE tasks SET owner = :owner, fence = :fence WHERE id = :id;
 
 -- name: claimed_tasks
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest

@@ -1,0 +1,104 @@
+"""A configuration whose store is a PostgreSQL database, which other gateways may share: open it, look at it, and agree on secrets.
+
+The driver is an optional extra and is imported only here, when it is wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from taskgate import __version__
+from taskgate.config.load import LoadedConfig
+from taskgate.core.errors import GatewayFault
+from taskgate.ports.store import Store
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SCHEMES: Final = ("postgresql://", "postgres://")
+_NOT_SHARED: Final = {"listen", "store", "public_url"}
+
+
+def shared_url(loaded: LoadedConfig) -> str | None:
+    """The address of the database, or None if the store is a file."""
+    url = loaded.root.store.url if loaded.root.store is not None else ""
+    return url if url.startswith(SCHEMES) else None
+
+
+def open_shared(loaded: LoadedConfig, url: str) -> Store:
+    """Raises GatewayFault."""
+    listen = loaded.root.listen
+    opened: Store = _driver().open_store(
+        url,
+        address=f"{listen.host}:{listen.port}",
+        version=__version__,
+        configuration=configuration_digest(loaded),
+    )
+    return opened
+
+
+def shared_secrets(url: str, ours: Mapping[str, bytes]) -> dict[str, bytes]:
+    _driver()
+    from taskgate.store.postgres.secrets import shared
+
+    return shared(url, ours)
+
+
+def check_shared(url: str) -> str:
+    """What was found, in a sentence. Raises GatewayFault if a gateway could not start on it; changes nothing."""
+    _driver()
+    from taskgate.store.postgres import connection as database
+
+    found = database.look_at(url)
+    database.check(found)
+    schema = f"schema {found.schema} of {found.known_schema}"
+    if found.schema < found.known_schema:
+        schema += " (a start or `taskgate store migrate` brings it up to date)"
+    return (
+        f"{database.shown_url(url)}, PostgreSQL {found.server_version // 10_000}, {schema}, "
+        f"synchronous_commit {found.synchronous_commit}"
+    )
+
+
+def missing_migrations(url: str) -> int:
+    _driver()
+    from taskgate.store.postgres import connection as database
+
+    found = database.look_at(url)
+    database.check(found)
+    return found.known_schema - found.schema
+
+
+def migrate_shared(url: str) -> None:
+    _driver()
+    from taskgate.store.postgres import connection as database
+
+    database.migrate_at(url)
+
+
+def copy_to_shared(source: Path, url: str, said: Callable[[str, int], None]) -> None:
+    """`said` is told of each table with its rows. Raises GatewayFault."""
+    _driver()
+    from taskgate.store.postgres.copy import copy_store
+
+    copy_store(source, url, said)
+
+
+def configuration_digest(loaded: LoadedConfig) -> str:
+    """Equal for gateways that would decide the same; where each listens does not count."""
+    said = loaded.root.model_dump_json(exclude=_NOT_SHARED)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _driver() -> ModuleType:
+    try:
+        from taskgate.store.postgres import store
+    except ImportError as missing:
+        if missing.name is not None and missing.name.startswith("taskgate"):
+            raise
+        text = "A PostgreSQL store needs its driver. Install it with: pip install 'taskgate[postgres]'"
+        raise GatewayFault("store_unavailable", text) from None
+    return store

@@ -1,0 +1,96 @@
+"""`taskgate store`: bring a PostgreSQL store up to date, look at the store, or copy a SQLite store into a PostgreSQL one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgate.cli import say
+from taskgate.cli.say import ExitCode
+from taskgate.cli.serve import ConfigOption, loaded_or_exit
+
+if TYPE_CHECKING:
+    from taskgate.core.errors import TaskgateError
+
+
+def register(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="Look at the store, bring it up to date, or move it to PostgreSQL.", no_args_is_help=True)
+    group.command("check")(check)
+    group.command("migrate")(migrate)
+    group.command("copy")(copy)
+    app.add_typer(group, name="store")
+
+
+def check(config: ConfigOption = None) -> None:
+    """Say whether a gateway could start on the configured store. Changes nothing."""
+    from taskgate.assembly.shared_store import check_shared, shared_url
+    from taskgate.assembly.stores import check_store, store_path
+    from taskgate.core.errors import TaskgateError
+
+    loaded = loaded_or_exit(config)
+    try:
+        if (url := shared_url(loaded)) is not None:
+            print(f"The store is in order: {check_shared(url)}.")
+            return
+        path = store_path(loaded)
+        check_store(path)
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    print(f"The store is in order: {path}" + ("." if path.exists() else " (will be made at the first start)."))
+
+
+def migrate(
+    config: ConfigOption = None,
+    check_only: Annotated[
+        bool, typer.Option("--check", help="Only say what is missing; the exit code is not 0 if something is.")
+    ] = False,
+) -> None:
+    """Bring the schema of the configured PostgreSQL store up to date. A start does the same; this does it beforehand."""
+    from taskgate.assembly.shared_store import migrate_shared, missing_migrations, shared_url
+    from taskgate.core.errors import TaskgateError
+
+    url = shared_url(loaded_or_exit(config))
+    if url is None:
+        print("The store is a SQLite file, which each start brings up to date by itself. Nothing to do.")
+        return
+    try:
+        missing = missing_migrations(url)
+        if not check_only and missing:
+            migrate_shared(url)
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    if not missing:
+        print("The schema is up to date.")
+    elif check_only:
+        print(f"{missing} migrations are missing. Run: taskgate store migrate")
+        raise typer.Exit(ExitCode.UNHEALTHY)
+    else:
+        print(f"{missing} migrations were applied; the schema is up to date.")
+
+
+def copy(
+    source: Annotated[
+        str, typer.Argument(metavar="SQLITE", help="The file, or sqlite:///PATH. No gateway may use it.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="POSTGRESQL", help="postgresql://… of an empty database.")],
+) -> None:
+    """Copy a SQLite store into an empty PostgreSQL database, all of it or nothing. The file is not changed."""
+    from taskgate.assembly.shared_store import SCHEMES, copy_to_shared
+    from taskgate.core.errors import TaskgateError
+
+    if not target.startswith(SCHEMES):
+        say.note("The target must be a PostgreSQL address: postgresql://user@host/database")
+        raise typer.Exit(ExitCode.USAGE)
+    try:
+        copy_to_shared(Path(source.removeprefix("sqlite:///")), target, lambda table, rows: print(f"{table}: {rows}"))
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    print("Copied. Set store.url to the new address and start the gateway; it takes over what was open.")
+
+
+def _failed(problem: TaskgateError) -> typer.Exit:
+    say.note(problem.message)
+    return typer.Exit(ExitCode.UNHEALTHY)

@@ -1,0 +1,131 @@
+"""What goes wrong around gateways that share a database: one is paused, the database goes away, connections are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import conninfo
+from tests.harness.raw_client import RawClient
+from tests.replicas.test_two_gateways import DEADLINE_S, OVER, TASKS, Pair, operator, pair
+
+
+class Database:
+    """The server behind a gateway's store; it can be made to turn everybody away."""
+
+    def __init__(self, both: Pair) -> None:
+        url = next(
+            line.split("url:", 1)[1].strip()
+            for line in both.a.config.read_text().splitlines()
+            if "url: postgresql" in line
+        )
+        self.name = urlsplit(url).path.lstrip("/")
+        said = conninfo.conninfo_to_dict(url)
+        self._server = conninfo.make_conninfo(
+            **{key: value for key, value in said.items() if key not in ("dbname", "options")}, dbname="postgres"
+        )
+
+    def go_away(self) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{self.name}" WITH ALLOW_CONNECTIONS false')
+        self.cut()
+
+    def come_back(self) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{self.name}" WITH ALLOW_CONNECTIONS true')
+
+    def cut(self) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [self.name])
+
+
+async def in_the_end(both: Pair, call: str) -> str:
+    """A task made at A as soon as it takes some again; a refusal must say so, and be true."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return await both.begin(both.a, "once", call)
+            except AssertionError as error:
+                refused = str(error)
+            assert "store_unavailable" in refused
+            assert both.ledger.count(call) == 0
+            await asyncio.sleep(0.1)
+
+
+async def test_a_gateway_that_was_paused_for_longer_than_its_lease_runs_nothing_twice(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        task_id = await both.begin(both.a, "once", "c1", seconds=3)
+        await both.began("c1")
+        os.kill(both.a.pid, signal.SIGSTOP)
+        try:
+            shown = await both.until(both.b, task_id, *OVER)
+        finally:
+            os.kill(both.a.pid, signal.SIGCONT)
+        assert shown["status"] == "failed"
+        # The paused one wakes up, and its server answers it: that is too late, and the ending stays the same.
+        async with asyncio.timeout(DEADLINE_S):
+            while not await both.a.is_ready() or both.ledger.executions()["c1"][0].ended is None:
+                await asyncio.sleep(0.1)
+        # It goes on under a new fence.
+        another = await in_the_end(both, "c2")
+        assert (await both.until(both.b, another, *OVER))["status"] == "completed"
+        assert await both.said_by(both.b, task_id) == shown
+        assert both.ledger.count("c1") == 1
+
+
+async def test_while_the_database_is_away_durable_calls_fail_clearly_and_plain_calls_go_on(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        database = Database(both)
+        async with RawClient(both.a.url, stateless=True) as caller:
+            assert "result" in (await caller.call("books__read", {"call": "before"})).reply
+            database.go_away()
+            try:
+                for number in range(20):
+                    answer = await caller.call("books__read", {"call": f"plain{number}"})
+                    assert "result" in answer.reply, answer.reply
+                async with RawClient(both.a.url, stateless=True, capabilities=TASKS) as keyed:
+                    meta = {"taskgate/idempotencyKey": "k1"}
+                    refused = await keyed.call("books__once", {"call": "durable"}, _meta=meta)
+                assert refused.error["data"]["error_type"] == "store_unavailable"
+                assert refused.error["data"]["executed"] == "no"
+                assert (await operator(both.a, "GET", "/ready")).status_code == 503
+            finally:
+                database.come_back()
+        async with asyncio.timeout(DEADLINE_S):
+            while not await both.a.is_ready() or not await both.b.is_ready():
+                await asyncio.sleep(0.1)
+        task_id = await both.begin(both.a, "once", "after")
+        assert (await both.until(both.b, task_id, *OVER))["status"] == "completed"
+        assert both.ledger.count("durable") == 0
+
+
+async def test_a_database_that_was_away_for_longer_than_a_lease_costs_nobody_its_tasks(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        database = Database(both)
+        tasks = [await both.begin(gateway, "once", f"c{gateway.port}", seconds=6) for gateway in (both.a, both.b)]
+        for gateway in (both.a, both.b):
+            await both.began(f"c{gateway.port}")
+        database.go_away()
+        await asyncio.sleep(2.5)  # longer than a lease: the length of the fault, not a wait for something to happen
+        database.come_back()
+        for task_id in tasks:
+            assert (await both.until(both.a, task_id, *OVER))["status"] == "completed"
+        for gateway in (both.a, both.b):
+            assert both.ledger.count(f"c{gateway.port}") == 1
+
+
+async def test_cut_connections_lose_nothing(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        database = Database(both)
+        made: dict[str, str] = {}
+        for number in range(12):
+            if number % 3 == 0:
+                database.cut()
+            made[f"c{number}"] = await in_the_end(both, f"c{number}")
+        for call, task_id in made.items():
+            assert (await both.until(both.b, task_id, *OVER))["status"] == "completed"
+            assert both.ledger.count(call) == 1

@@ -1,0 +1,80 @@
+"""`taskgate store`: a SQLite store becomes a PostgreSQL one with everything in it, and what is wrong is said before the start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_postgres_store import a_call
+from tests.harness.postgres import fresh_url
+from tests.harness.unchecked import just_go
+
+from taskgate.core.audit import AuditEntry
+from taskgate.core.tasks.transition import ResultCame
+from taskgate.ports.store_answers import Change
+from taskgate.store.sqlite import store as sqlite_store
+
+pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
+
+from taskgate.store.postgres.store import open_store
+
+LONG = b'"' + b"y" * (5 << 19) + b'"'
+
+
+def taskgate(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "taskgate", *words], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Path) -> None:
+    path, url = tmp_path / "old.db", fresh_url()
+    old = sqlite_store.open_store(path)
+    answers = [await old.accept(a_call(), key=f"k{number}") for number in range(4)]
+    tasks = [answer.task for answer in answers if isinstance(answer, Change)]
+    for task, body in zip(tasks[:2], (b'{"n": 1.0}', LONG), strict=True):
+        await old.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+        await old.advance(task.id, ResultCame(body))
+    await old.record_now(AuditEntry(0, "before the move"))
+    await old.keep("sealing", b"one")
+    rows = [row.entry.event for row in await old.audit_rows()]
+    await old.close()
+    said = taskgate("store", "copy", str(path), url)
+    assert said.returncode == 0, said.stderr
+    assert f"audit: {len(rows)}" in said.stdout
+    new = open_store(url)
+    assert sorted(await new.claim()) == sorted(task.id for task in tasks[2:])
+    assert [await new.result_bytes(task.id) for task in tasks[:2]] == [b'{"n": 1.0}', LONG]
+    assert await new.task_of_key("carol", "k3") == tasks[3].id
+    assert await new.keep("sealing", b"two") == b"one"
+    last = (await new.events_after("carol", 0)).last
+    assert (await new.append_event("carol", "task_status", "reports", {})).number == last + 1
+    await new.close()
+    again = taskgate("store", "copy", str(path), url)
+    assert again.returncode != 0
+    assert "copy into an empty database" in again.stderr
+
+
+def test_a_store_is_checked_and_migrated_by_command(tmp_path: Path) -> None:
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(f"schema: 1\nservers: {{}}\nstore: {{url: '{fresh_url()}'}}\n")
+    missing = taskgate("store", "migrate", "--check", "-c", str(file))
+    assert missing.returncode != 0
+    assert "are missing" in missing.stdout
+    assert taskgate("store", "migrate", "-c", str(file)).returncode == 0
+    assert "up to date" in taskgate("store", "migrate", "--check", "-c", str(file)).stdout
+    found = taskgate("store", "check", "-c", str(file))
+    assert found.returncode == 0, found.stderr
+    assert "synchronous_commit on" in found.stdout
+
+
+def test_a_database_that_is_not_there_is_said_by_check(tmp_path: Path) -> None:
+    file = tmp_path / "taskgate.yaml"
+    file.write_text("schema: 1\nservers: {}\nstore: {url: 'postgresql://me:secret@127.0.0.1:1/none'}\n")
+    for words in (("store", "check"), ("check",), ("doctor", "--no-connect")):
+        said = taskgate(*words, "-c", str(file))
+        assert said.returncode != 0, words
+        assert "cannot be used" in said.stdout + said.stderr
+        assert "secret" not in said.stdout + said.stderr
