@@ -9,7 +9,6 @@ from typing import Final
 
 import psycopg
 
-from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import Batch
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.locks import Locks
@@ -40,14 +39,12 @@ class Committer:
     def __init__(
         self,
         url: str,
-        ownership: Ownership,
         kept_events: KeptEvents,
         presence: Presence,
         clock: Callable[[], int] | None,
     ) -> None:
         """`clock` takes the place of the database's, for tests."""
         self._url = url
-        self._ownership = ownership
         self._kept_events = kept_events
         self._presence = presence
         self._clock = clock
@@ -147,7 +144,7 @@ class Committer:
         self._xid, database_ms = row
         now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
         dead_ms = now_ms - LEASE_MS if self._presence.may_judge else -1
-        tx = PostgresTransaction(connection, now_ms, self._ownership, self._kept_events, dead_ms)
+        tx = PostgresTransaction(connection, now_ms, self._presence.ownership, self._kept_events, dead_ms)
         tx.audit_head = self.audit_head
         return tx
 
@@ -170,7 +167,7 @@ class Committer:
     def _announce(self, connection: Connection, tx: PostgresTransaction) -> None:
         for topic, names in tx.announced.items():
             for part in _parts(sorted(names)):
-                payload = json.dumps([self._ownership.owner, topic, part], separators=(",", ":"))
+                payload = json.dumps([self._presence.ownership.owner, topic, part], separators=(",", ":"))
                 connection.execute(_TELL, [CHANNEL, payload])
 
     def _end(self, connection: Connection, tx: PostgresTransaction) -> None:

@@ -26,14 +26,12 @@ class PostgresEngine:
 
     def __init__(
         self,
-        ownership: Ownership,
         kept_events: KeptEvents,
         committer: Committer,
         readers: Readers,
         presence: Presence,
         wakeups: Wakeups,
     ) -> None:
-        self.ownership = ownership
         self.kept_events = kept_events
         self.presence = presence
         self.wakeups = wakeups
@@ -41,6 +39,10 @@ class PostgresEngine:
         self.writer = Writer(committer)
         self.readers = readers
         self.large_results = ResultChunks(readers, presence.now_ms)
+
+    @property
+    def ownership(self) -> Ownership:
+        return self.presence.ownership
 
     def now_ms(self) -> int:
         return self.presence.now_ms()

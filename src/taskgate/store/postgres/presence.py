@@ -43,7 +43,8 @@ class Presence:
     ) -> None:
         """`about`: address, version and digest of the configuration. `clock` takes the place of the database's, for tests."""
         self._url = url
-        self._ownership = ownership
+        self.ownership = ownership
+        """In whose name we write. A gateway that was taken for dead goes on under a new fence."""
         self._about = about
         self._heard = heard
         self._clock = clock
@@ -95,13 +96,13 @@ class Presence:
         self.stop_renewing()
         try:
             with connect(self._url, "taskgate goodbye") as connection:
-                connection.execute(SQL["end_lease"], {"owner": self._ownership.owner})
+                connection.execute(SQL["end_lease"], {"owner": self.ownership.owner})
         except psycopg.Error:
             return  # it runs out by itself
 
     def _put(self, connection: Connection) -> None:
         address, version, configuration = self._about
-        values = {"owner": self._ownership.owner, "address": address, "version": version}
+        values = {"owner": self.ownership.owner, "address": address, "version": version}
         now = self._database_now(connection)
         connection.execute(SQL["put_lease"], {**values, "configuration": configuration, "now_ms": now})
         self._renewed = self._gapless_since = clock.monotonic()
@@ -128,9 +129,10 @@ class Presence:
     def _renew(self, connection: Connection) -> None:
         before = clock.monotonic()
         now = self._database_now(connection)
-        values: dict[str, Any] = {"owner": self._ownership.owner, "now_ms": now, "dead_ms": now - LEASE_MS}
+        values: dict[str, Any] = {"owner": self.ownership.owner, "now_ms": now, "dead_ms": now - LEASE_MS}
         if connection.execute(SQL["renew_lease"], values).rowcount != 1:
             self._put(connection)
+        self._come_back(connection, now)
         if before - self._renewed > _LEASE_S:
             self._gapless_since = before
         self._renewed = before
@@ -142,11 +144,21 @@ class Presence:
             if row is not None and row[0]:
                 self._heard(DEAD, [])
 
+    def _come_back(self, connection: Connection, now_ms: int) -> None:
+        """Paused for longer than the lease, we were taken for dead. What was ours is not any more; what comes next is."""
+        found = connection.execute(SQL["standing_of_owner"], {"owner": self.ownership.owner}).fetchone()
+        if found is not None and found[0] == self.ownership.fence and not found[1]:
+            return
+        row = connection.execute(SQL["take_fence"], {"owner": self.ownership.owner, "now_ms": now_ms}).fetchone()
+        assert row is not None
+        self.ownership = Ownership(self.ownership.owner, row[0])
+        self._heard(DEAD, [])
+
     def _listen(self, connection: Connection) -> None:
         """Until it is time to renew."""
         for told in connection.notifies(timeout=RENEW_S):
             sender, topic, names = json.loads(told.payload)
-            if sender != self._ownership.owner:
+            if sender != self.ownership.owner:
                 self._heard(topic, names)
             if clock.monotonic() - self._renewed >= RENEW_S or self._stopping.is_set():
                 return

@@ -99,10 +99,9 @@ def open_store(
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
     kept = KeptEvents()
-    committer = Committer(url, ownership, kept, presence, clock)
+    committer = Committer(url, kept, presence, clock)
     committer.audit_head = head
     engine = PostgresEngine(
-        ownership,
         kept,
         committer,
         Readers(url, kept, name),

@@ -23,3 +23,6 @@ DELETE FROM replicas WHERE seen_ms < :before_ms;
 
 -- name: database_now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- name: standing_of_owner
+SELECT fence, retired FROM owners WHERE owner = :owner;
