@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench mutants faults fuzz pause chaos conformance conversations clients servers interaction lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench bench-replicas mutants faults fuzz pause chaos conformance conversations clients servers interaction lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -106,6 +106,9 @@ package: $(STAMP)
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay
+
+bench-replicas: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.replicas
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos

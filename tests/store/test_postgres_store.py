@@ -29,7 +29,16 @@ from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E40
 
 DEADLINE_S = 60
 ONLY_HERE = {"resolve_locks", "take_locks", "begin_write", "xact_status", "put_lease", "renew_lease", "end_lease"}
-ONLY_HERE |= {"seen_replicas", "dead_seen", "forget_replicas", "database_now", "orphan_chunks", "standing_of_owner"}
+ONLY_HERE |= {
+    "seen_replicas",
+    "dead_seen",
+    "forget_replicas",
+    "database_now",
+    "orphan_chunks",
+    "standing_of_owner",
+    "hold_streams",
+    "numbers_given",
+}
 ONLY_IN_SQLITE = {"touch_owner"}
 
 

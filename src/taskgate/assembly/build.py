@@ -18,8 +18,8 @@ from taskgate.assembly.features import build_tracing
 from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, kept_logins
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
-from taskgate.assembly.shared_store import check_shared, open_shared, shared_secrets, shared_url
-from taskgate.assembly.stores import check_store, claimed_store_path, store_path
+from taskgate.assembly.shared_store import agreed_secrets, check_configured, open_shared, shared_url
+from taskgate.assembly.stores import claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
@@ -32,7 +32,7 @@ from taskgate.core.wire import Raw, Reader
 from taskgate.doors.http.arrival import Arrivals, Guard
 from taskgate.doors.identity import Doorkeeper
 from taskgate.doors.local import local_principal
-from taskgate.doors.operator import house_secret, operator_token, replace_operator_token, stored_passphrase
+from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.dynamic_servers import NewServer
 from taskgate.gateway.plan.plan import Limits, Plan
@@ -343,24 +343,14 @@ def keys_in(state_dir: Path) -> Keys:
 
 
 def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
-    """Build on the configured store. A file's lock is taken: only one process may have it."""
-    if (url := shared_url(loaded)) is not None:
-        return _open_shared_house(loaded, url, local)
-    store = open_store(claimed_store_path(loaded))
-    return build(loaded, store, keys_in(loaded.state_dir), tracing=build_tracing(loaded.root), local=local)
-
-
-def _open_shared_house(loaded: LoadedConfig, url: str, local: bool) -> App:
-    """All gateways of one store sign with the same secret and know the same operator."""
-    ours = keys_in(loaded.state_dir)
-    named = {"operator_token": ours.operator_token.encode(), "house_secret": ours.secret}
-    agreed = shared_secrets(url, named)
-    token = agreed["operator_token"].decode()
-    if token != ours.operator_token:
-        replace_operator_token(loaded.state_dir, token)
-    keys = Keys(token, agreed["house_secret"], ours.passphrase)
-    store = open_shared(loaded, url)
-    anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
+    """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
+    keys, url, anchored = keys_in(loaded.state_dir), shared_url(loaded), None
+    if url is None:
+        store: Store = open_store(claimed_store_path(loaded))
+    else:
+        token, secret = agreed_secrets(url, loaded.state_dir, keys.operator_token, keys.secret)
+        keys, store = Keys(token, secret, keys.passphrase), open_shared(loaded, url)
+        anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
     return build(loaded, store, keys, tracing=build_tracing(loaded.root), local=local, store_file=anchored)
 
 
@@ -386,10 +376,7 @@ def build_for_check(loaded: LoadedConfig) -> int:
 
     Raises ConfigError, TaskgateError or OSError, as the start would.
     """
-    if (url := shared_url(loaded)) is not None:
-        check_shared(url)
-    else:
-        check_store(store_path(loaded))
+    check_configured(loaded)
     check_exposure(loaded.root, loaded.root.listen.host)
     with TemporaryDirectory(prefix="taskgate-check-") as folder:
         store = open_store(Path(folder) / "check.db")

@@ -6,13 +6,15 @@ The driver is an optional extra and is imported only here, when it is wanted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from taskgate import __version__
+from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
 from taskgate.core.errors import GatewayFault
+from taskgate.doors.operator import replace_operator_token
 from taskgate.ports.store import Store
 
 if TYPE_CHECKING:
@@ -40,11 +42,16 @@ def open_shared(loaded: LoadedConfig, url: str) -> Store:
     return opened
 
 
-def shared_secrets(url: str, ours: Mapping[str, bytes]) -> dict[str, bytes]:
+def agreed_secrets(url: str, state_dir: Path, operator_token: str, secret: bytes) -> tuple[str, bytes]:
+    """The operator's token and the signing secret of all gateways on this store: those of whoever came first."""
     _driver()
     from taskgate.store.postgres.secrets import shared
 
-    return shared(url, ours)
+    agreed = shared(url, {"operator_token": operator_token.encode(), "house_secret": secret})
+    token = agreed["operator_token"].decode()
+    if token != operator_token:
+        replace_operator_token(state_dir, token)
+    return token, agreed["house_secret"]
 
 
 def check_shared(url: str) -> str:
@@ -61,6 +68,14 @@ def check_shared(url: str) -> str:
         f"{database.shown_url(url)}, PostgreSQL {found.server_version // 10_000}, {schema}, "
         f"synchronous_commit {found.synchronous_commit}"
     )
+
+
+def check_configured(loaded: LoadedConfig) -> None:
+    """Say before the start what would be wrong at it, whichever kind of store is configured. Raises GatewayFault."""
+    if (url := shared_url(loaded)) is not None:
+        check_shared(url)
+    else:
+        check_store(store_path(loaded))
 
 
 def missing_migrations(url: str) -> int:

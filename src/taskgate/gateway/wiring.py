@@ -105,9 +105,6 @@ def wire_gateway(
     denials = Denials(store, metrics)
     governed = _governed(base, running, grants, recheck, denials)
     tasks = _task_engine(base, running, governed.approvals, recheck)
-    others = OtherGateways(
-        store.wakeups, running.records, running.runs, running.questions, governed.approvals, tasks.recovery
-    )
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
@@ -130,7 +127,7 @@ def wire_gateway(
         ),
         pins=lists.pins,
         approvals=governed.approvals,
-        others=others,
+        others=_others(store, running, governed, tasks),
         ask_caller=governed.ask_caller,
         models=asking.models,
         pages=asking.pages,
@@ -265,6 +262,12 @@ def _governed(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
         CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials),
+    )
+
+
+def _others(store: Store, running: Running, governed: Governed, tasks: TaskEngine) -> OtherGateways:
+    return OtherGateways(
+        store.wakeups, running.records, running.runs, running.questions, governed.approvals, tasks.recovery
     )
 
 

@@ -16,7 +16,7 @@ _TRIM_EVERY: Final = 64
 
 def tell(tx: Transaction, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
     """Append an event to a caller's stream."""
-    number: int = tx.run("next_event_number", caller=caller, now_ms=tx.now_ms).fetchone()[0]
+    number = tx.next_event_number(caller)
     event_id = ids.ulid(tx.now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
     event = StoredEvent(number, event_id, caller, kind, server, tx.now_ms, data)
     tx.run("insert_event", **rows.event_columns(event))

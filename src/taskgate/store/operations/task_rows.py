@@ -38,7 +38,7 @@ def load_anybodys(tx: Transaction, task_id: str) -> Task | UnknownTask:
 
 def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
     """Write a new task and tell of it; None if its id is taken."""
-    if tx.run("insert_task", **rows.task_columns(task)).rowcount != 1:
+    if not tx.changes_one("insert_task", **rows.task_columns(task)):
         return None
     tx.run("insert_call", task_id=task.id, arguments=task.arguments, params_rest=task.params_rest)
     if task.last_attempt is not None:
@@ -54,8 +54,7 @@ def move(
     if after.outcome is not None and before.outcome is None:
         body = None if spill is not None else after.outcome.body
         tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)
-    changed = tx.run("update_task", **rows.task_columns(after)).rowcount
-    if changed != 1:
+    if not tx.changes_one("update_task", **rows.task_columns(after)):
         raise RuntimeError(f"task {after.id} changed under our hands")
     if after.last_attempt is not None and after.last_attempt != before.last_attempt:
         tx.run("put_attempt", **rows.attempt_columns(after.id, after.last_attempt))

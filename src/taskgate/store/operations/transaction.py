@@ -53,6 +53,15 @@ class Transaction(ABC):
     @abstractmethod
     def run(self, name: str, /, **values: Any) -> Rows: ...
 
+    def changes_one(self, name: str, /, **values: Any) -> bool:
+        """Run a statement that is meant to change exactly one row; False if it did not."""
+        return self.run(name, **values).rowcount == 1
+
+    def next_event_number(self, caller: str) -> int:
+        """The next number of a caller's events, which is ours from now on until the commit."""
+        number: int = self.run("next_event_number", caller=caller, now_ms=self.now_ms).fetchone()[0]
+        return number
+
     @abstractmethod
     def announce(self, topic: str, name: str) -> None:
         """Tell other gateways on the same store, with the commit, that they should look at this again."""

@@ -50,6 +50,7 @@ class Committer:
         self._clock = clock
         self._connection: Connection | None = None
         self._xid = ""
+        self._callers: set[str] = set()
         self.audit_head: tuple[int, str] | None = None
         """The end of our own chain: nobody else appends to it, so it is known without asking."""
 
@@ -100,12 +101,15 @@ class Committer:
         connection = self._connected()
         with connection.pipeline():
             tx = self._begin(connection, batch)
+            found = self._streams(connection, tx)
+            tx.trust(found)
             for waiting in batch.waiting:
                 waiting.failure = None
                 waiting.run(tx)
             for rider in batch.riding:
                 rider.write(tx)
             self._announce(connection, tx)
+            tx.settle(found)
             self._end(connection, tx)
 
     def _one_by_one(self, batch: Batch) -> None:
@@ -152,17 +156,26 @@ class Committer:
         """Everything that the batch will touch, sorted, so that no two gateways wait for each other in a circle."""
         tasks = {name for locks in wanted for name in locks.tasks}
         approvals = {name for locks in wanted for name in locks.approvals}
-        names = {f"caller {name}" for locks in wanted for name in locks.callers}
-        names |= {f"limit {name}" for locks in wanted for name in locks.limits}
+        self._callers = {name for locks in wanted for name in locks.callers}
+        names = {f"limit {name}" for locks in wanted for name in locks.limits}
         names |= {f"name {name}" for locks in wanted for name in locks.names}
         if tasks or approvals:
             values = {"tasks": list(tasks), "approvals": list(approvals)}
             for guarded, caller in connection.execute(SQL["resolve_locks"], values).fetchall():
                 tasks.add(guarded)
-                names.add(f"caller {caller}")
+                if caller:
+                    self._callers.add(caller)
+        names |= {f"caller {name}" for name in self._callers}
         numbers = sorted(set(map(lock_number, names | {f"task {name}" for name in tasks | approvals})))
         if numbers:
             connection.execute(SQL["take_locks"], {"numbers": numbers})
+
+    def _streams(self, connection: Connection, tx: PostgresTransaction) -> dict[str, int]:
+        """The last event numbers of everybody whom this batch may tell something."""
+        if not self._callers:
+            return {}
+        values = {"callers": sorted(self._callers), "now_ms": tx.now_ms}
+        return dict(connection.execute(SQL["hold_streams"], values).fetchall())
 
     def _announce(self, connection: Connection, tx: PostgresTransaction) -> None:
         for topic, names in tx.announced.items():

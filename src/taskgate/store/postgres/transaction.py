@@ -16,26 +16,30 @@ from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.statements import SQL
 
 
+class Mistaken(Exception):
+    """Something that was trusted to change one row did not: the batch is done again, each by itself and waiting for answers."""
+
+
 class Answer:
     """The rows of one statement, waited for when somebody looks at them."""
 
-    __slots__ = ("_cursor",)
+    __slots__ = ("cursor",)
 
     def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
-        self._cursor = cursor
+        self.cursor = cursor
 
     @property
     def rowcount(self) -> int:
-        return waited(self._cursor).rowcount
+        return waited(self.cursor).rowcount
 
     def fetchone(self) -> Any:
-        return self._cursor.fetchone()
+        return self.cursor.fetchone()
 
     def fetchall(self) -> list[Any]:
-        return self._cursor.fetchall()
+        return self.cursor.fetchall()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._cursor.fetchall())
+        return iter(self.cursor.fetchall())
 
 
 def waited(cursor: psycopg.Cursor[tuple[Any, ...]]) -> psycopg.Cursor[tuple[Any, ...]]:
@@ -50,7 +54,7 @@ def waited(cursor: psycopg.Cursor[tuple[Any, ...]]) -> psycopg.Cursor[tuple[Any,
 
 
 class PostgresTransaction(Transaction):
-    __slots__ = ("_connection", "announced", "dead_ms")
+    __slots__ = ("_connection", "_last_numbers", "_to_check", "announced", "dead_ms")
     is_shared = True
 
     def __init__(
@@ -66,6 +70,8 @@ class PostgresTransaction(Transaction):
         self._connection = connection
         self.dead_ms = dead_ms
         self.announced: dict[str, set[str]] = {}
+        self._last_numbers: dict[str, int] = {}
+        self._to_check: list[psycopg.Cursor[tuple[Any, ...]]] | None = None
 
     @property
     def chain(self) -> str:
@@ -76,6 +82,38 @@ class PostgresTransaction(Transaction):
         values["chain"] = self.chain
         values["dead_ms"] = self.dead_ms
         return Answer(self._connection.cursor(binary=True).execute(SQL[name], values))
+
+    def trust(self, last_numbers: dict[str, int]) -> None:
+        """Go on without waiting for answers that are nearly always the same: `settle` looks at all of them at the end.
+
+        `last_numbers`: the last event numbers of the callers whose rows this transaction holds.
+        """
+        self._last_numbers = dict(last_numbers)
+        self._to_check = []
+
+    def changes_one(self, name: str, /, **values: Any) -> bool:
+        answer = self.run(name, **values)
+        if self._to_check is None:
+            return answer.rowcount == 1
+        self._to_check.append(answer.cursor)
+        return True
+
+    def next_event_number(self, caller: str) -> int:
+        last = self._last_numbers.get(caller)
+        if last is None:
+            return super().next_event_number(caller)
+        self._last_numbers[caller] = last + 1
+        return last + 1
+
+    def settle(self, found: dict[str, int]) -> None:
+        """Write the numbers that were given out; raises Mistaken if what was trusted was not so."""
+        given = {caller: last for caller, last in self._last_numbers.items() if last != found.get(caller)}
+        if given:
+            values = {"callers": list(given), "numbers": list(given.values()), "now_ms": self.now_ms}
+            self._connection.execute(SQL["numbers_given"], values)
+        for cursor in self._to_check or ():
+            if waited(cursor).rowcount != 1:
+                raise Mistaken
 
     def announce(self, topic: str, name: str) -> None:
         self.announced.setdefault(topic, set()).add(name)

@@ -3,6 +3,18 @@ INSERT INTO event_streams (caller, last, touched_ms) VALUES (:caller, 1, :now_ms
 ON CONFLICT (caller) DO UPDATE SET last = event_streams.last + 1, touched_ms = excluded.touched_ms
 RETURNING last;
 
+-- name: hold_streams
+-- The rows of all callers that a batch tells something, held until its commit and in one order.
+INSERT INTO event_streams (caller, last, touched_ms)
+SELECT told.caller, 0, :now_ms::bigint FROM unnest(:callers::text[]) AS told (caller) ORDER BY told.caller COLLATE "C"
+ON CONFLICT (caller) DO UPDATE SET touched_ms = excluded.touched_ms
+RETURNING caller, last;
+
+-- name: numbers_given
+UPDATE event_streams SET last = given.number, touched_ms = :now_ms
+FROM unnest(:callers::text[], :numbers::bigint[]) AS given (caller, number)
+WHERE event_streams.caller = given.caller;
+
 -- name: insert_event
 INSERT INTO events (caller, number, id, kind, server, at_ms, data)
 VALUES (:caller, :number, :id, :kind, :server, :at_ms, :data);
