@@ -1,0 +1,131 @@
+"""What claims must say before they are believed, and what a scope requires of an identity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in, words_in
+from taskgate.core.identity.identity import Identity, Requirement, claim_at, principal_name, tenant_of
+
+NOW = 1_800_000_000.0
+GOOD: dict[str, Any] = {"iss": "https://i.example", "sub": "ann", "aud": "gate", "exp": NOW + 60}
+
+
+def identity(rules: ClaimRules | None = None, **changes: Any) -> Identity:
+    claims = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    return identity_in(claims, rules or ClaimRules("https://i.example"), NOW)[0]
+
+
+def test_facts_are_read_from_where_the_issuer_puts_them() -> None:
+    rules = ClaimRules(
+        "https://i.example",
+        groups="realm.roles",
+        tenant="org",
+        scopes="scp",
+        roles=(("approver", frozenset({"oncall"})),),
+    )
+    found = identity(
+        rules, realm={"roles": ["oncall", "dev", "admin"]}, org="acme", scp=["read", "write"], azp="agent", auth_time=5
+    )
+    assert found.principal == "acme/https://i.example#ann"
+    assert found.roles == {"oncall", "dev", "approver"}, "a group called like a role of ours gives none"
+    assert (found.tenant, found.client_id, found.authenticated_at) == ("acme", "agent", 5)
+    assert found.oauth_scopes == {"read", "write"}
+    assert found.audiences == {"gate"}
+    assert not found.anonymous
+    assert not found.is_operator
+
+
+def test_given_audiences_replace_the_resource() -> None:
+    rules = ClaimRules("https://i.example", frozenset({"gate", "door"}))
+    assert identity(rules).audiences is None
+    with pytest.raises(TokenRefused, match="another audience"):
+        identity(rules, aud=["elsewhere"])
+
+
+@pytest.mark.parametrize("org", [None, 7, "", "a b", "a/b", "https:", "x" * 65])
+def test_where_tenants_are_told_apart_a_token_without_one_belongs_nowhere(org: Any) -> None:
+    with pytest.raises(TokenRefused, match="tenant"):
+        identity(ClaimRules("https://i.example", tenant="org"), org=org)
+
+
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        ("yes", True),
+        (["no", "yes"], True),
+        (True, True),
+        (7, True),
+        ("no", False),
+        (None, False),
+        ({}, False),
+        ([], False),
+    ],
+)
+def test_required_claims_are_required(value: Any, good: bool) -> None:
+    rules = ClaimRules("https://i.example", required=(("ok", frozenset({"yes", "true", "7"})),))
+    if good:
+        assert identity(rules, ok=value)
+    else:
+        with pytest.raises(TokenRefused, match="required"):
+            identity(rules, ok=value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"nbf": "soon"}, "nbf is not a time"),
+        ({"iat": NOW + 3600}, "in the future"),
+        ({"aud": [f"a{n}" for n in range(501)]}, "too many audiences"),
+        ({"aud": []}, "for whom"),
+        ({"groups": [f"g{n}" for n in range(501)]}, "more than 500"),
+        ({"exp": -1}, "until when"),
+        ({"exp": NOW - 61}, "expired"),
+        ({"iss": "https://other.example"}, "somebody else"),
+        ({"sub": "\n"}, "subject"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(TokenRefused, match=why):
+        identity(**changes)
+
+
+def test_words_stand_in_lists_or_texts() -> None:
+    assert words_in("a b") == ("a b",)
+    assert words_in("a b", split=True) == ("a", "b")
+    assert words_in(["a", 1, "b"]) == ("a", "b")
+    assert words_in(7) == ()
+    assert identity(client_id=7).client_id == ""
+    assert identity(nbf=NOW - 5, iat=NOW - 5).principal == "https://i.example#ann"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "unmet"),
+    [
+        (Requirement(groups=frozenset({"sre", "ops"})), None),
+        (Requirement(groups=frozenset({"ops"})), "a group"),
+        (Requirement(claims=(("a.b", frozenset({"1"})), ("flag", frozenset({"true"})))), None),
+        (Requirement(claims=(("list", frozenset({"y"})),)), None),
+        (Requirement(claims=(("list", frozenset({"z"})),)), "a claim"),
+        (Requirement(claims=(("a.c", frozenset({"1"})),)), "a claim"),
+        (Requirement(claims=(("flag.deep", frozenset({"1"})),)), "a claim"),
+        (Requirement(claims=(("a", frozenset({"1"})),)), "a claim"),
+    ],
+)
+def test_requirements_are_met_or_name_what_is_missing(requirement: Requirement, unmet: str | None) -> None:
+    claims = {"a": {"b": 1}, "flag": True, "list": ["x", "y"], "dotted.name": "v"}
+    somebody = Identity("ann", frozenset({"sre"}), oauth_scopes=frozenset({"read"}), claims=claims)
+    assert requirement.unmet(somebody) == unmet
+    assert not requirement.missing_oauth_scopes(somebody)
+    assert Requirement(oauth_scopes=frozenset({"read", "write"})).missing_oauth_scopes(somebody)
+    assert claim_at(claims, "dotted.name") == "v"
+
+
+@pytest.mark.parametrize("tenant", ["", "acme"])
+@pytest.mark.parametrize("name", ["ann", "https://i.example#ann", "local:1000"])
+def test_a_principals_name_tells_its_tenant(tenant: str, name: str) -> None:
+    assert tenant_of(principal_name(tenant, name)) == tenant
+    assert Identity("x", frozenset({"operator"})).is_operator
+    assert Identity().anonymous
