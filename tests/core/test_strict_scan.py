@@ -90,3 +90,24 @@ def test_broken_results_are_read_alike(value: Any, where: int, instead: bytes) -
     body = json.dumps({"jsonrpc": "2.0", "id": 7, "result": value}).encode()
     at = where % len(body)
     assert_equal_reading(body[:at] + instead + body[at + 1 :])
+
+
+def test_megabytes_of_space_are_read_in_slices() -> None:
+    scan = StrictScan(b'{"jsonrpc":"2.0","id":1,' + b" " * (3 * strict_scan.SLICE_BYTES) + b'"result":{}}', 10, 100)
+    steps = 0
+    while not scan.step():
+        steps += 1
+    assert steps > 3
+    assert bytes(scan.message().raw_result or b"") == b"{}"
+
+
+def test_a_large_member_that_was_edited_away_stays_away() -> None:
+    large = json.dumps("x" * 20_000)
+    body = f'{{"a":{large},"b":{{"c":{large}}}}}'.encode()
+    scan = StrictScan(body, 10, 100)
+    while not scan.step():
+        pass
+    hollow = scan.hollow("nonce")
+    assert hollow.refill(hollow.small) == body
+    kept = wire.join({"b": wire.members_of(hollow.small)["b"]})
+    assert json.loads(hollow.refill(kept)) == {"b": {"c": "x" * 20_000}}

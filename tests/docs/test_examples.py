@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 import threading
 import tomllib
 import types
@@ -26,7 +27,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from taskgate.config.load import LoadedConfig, load_text
 
 DEMO = {
-    "servers": {name: {"command": "python", "args": ["-m", "taskgate.demo.files"]} for name in ("demo", "files")},
+    "servers": {name: {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]} for name in ("demo", "files")},
     "governance": {"rules": [{"match": "delete_*", "action": "approve", "reason": "Deletes for good"}]},
     "approval": {"default": {"self_approval": True}},
 }

@@ -52,7 +52,7 @@ class SlackChannel:
     name = "slack"
 
     def __init__(
-        self, settings: SlackSettings, *, pause: Pause = clock.sleep, now_s: Callable[[], float] = clock.wall
+        self, settings: SlackSettings, *, pause: Pause = clock.sleep, now_s: Callable[[], float] | None = None
     ) -> None:
         self._settings = settings
         quiet = logging.getLogger("taskgate.channels.slack.sdk")

@@ -41,12 +41,12 @@ class ReactionWatch:
     """The loop over open cards. `start` begins it, `close` ends it."""
 
     def __init__(
-        self, api: SlackApi, hear: Hear, interval_s: float, *, now_s: Callable[[], float] = clock.wall
+        self, api: SlackApi, hear: Hear, interval_s: float, *, now_s: Callable[[], float] | None = None
     ) -> None:
         self._api = api
         self._hear = hear
         self._interval_s = interval_s
-        self._now_s = now_s
+        self._now_s = now_s or clock.wall
         self._cards: dict[str, Watched] = {}
         self._heard: dict[str, set[tuple[str, Verdict]]] = {}
         self._loop: asyncio.Task[None] | None = None

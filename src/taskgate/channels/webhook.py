@@ -149,13 +149,13 @@ class WebhookChannel:
         client: httpx2.AsyncClient,
         *,
         pause: Pause = clock.sleep,
-        now_s: Callable[[], float] = clock.wall,
+        now_s: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
         self._key = key_of(settings.secret)
         self._client = client
         self._pause = pause
-        self._now_s = now_s
+        self._now_s = now_s or clock.wall
         self._decide: Decide | None = None
 
     @property

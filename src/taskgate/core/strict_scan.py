@@ -145,7 +145,7 @@ class StrictScan:
             case "colon":
                 self._want(byte, b":")
                 self._expects = "value"
-            case "next":
+            case _:
                 self._after_value(byte)
 
     def _simple(self) -> bool:

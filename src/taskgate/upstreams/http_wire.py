@@ -46,7 +46,7 @@ _DEFAULT_RETRY_S: Final = 1.0
 _SHORTEST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 30.0
 _RESUME_ATTEMPTS: Final = 3
-_LARGE_AT_ONCE: Final = 4
+_MOST_ASIDE_BYTES: Final = 64 << 20
 
 
 class HttpWire:
@@ -68,7 +68,7 @@ class HttpWire:
         self._receiver: Receiver | None = None
         self._listening: asyncio.Task[None] | None = None
         self._awaiting: dict[bytes, _Awaited] = {}
-        self._aside: set[asyncio.Task[None]] = set()
+        self._aside: dict[asyncio.Task[None], int] = {}
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -291,13 +291,13 @@ class HttpWire:
             self._receiver.incoming(message, flight)
 
     def hear_aside(self, body: bytes, flight: Flight | None) -> None:
-        """A large message that is no answer: read beside what goes on, and dropped where too many such come at once."""
-        if len(self._aside) >= _LARGE_AT_ONCE:
-            log.warning("a large message was dropped: too many came at once", server=self.server, bytes=len(body))
+        """A large message that is no answer: read beside what goes on, and dropped where too much of such comes at once."""
+        if sum(self._aside.values()) + len(body) > _MOST_ASIDE_BYTES:
+            log.warning("a large message was dropped: too much came at once", server=self.server, bytes=len(body))
             return
         reading = asyncio.get_running_loop().create_task(self._read_aside(body, flight))
-        self._aside.add(reading)
-        reading.add_done_callback(self._aside.discard)
+        self._aside[reading] = len(body)
+        reading.add_done_callback(self._aside.pop)
 
     async def _read_aside(self, body: bytes, flight: Flight | None) -> None:
         with contextlib.suppress(TaskgateError):

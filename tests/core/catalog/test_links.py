@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from tests.harness.any_json import any_json
 
-from taskgate.core.catalog.merge import MAX_LINKS, MAX_URI, scheme_of, uris_in
+from taskgate.core.catalog.merge import MAX_LINKS, MAX_URI, scheme_of, uris_between, uris_in
 
 LINK = {"type": "resource_link", "uri": "a://1", "name": "one"}
 EMBEDDED = {"type": "resource", "resource": {"uri": "a://2", "text": "x"}}
@@ -58,3 +58,12 @@ def test_whatever_a_server_answers_is_survived(value: Any) -> None:
 )
 def test_a_scheme_is_what_stands_before_the_colon(uri: str, scheme: str | None) -> None:
     assert scheme_of(uri) == scheme
+
+
+def test_uris_of_a_part_of_a_result_are_found_by_where_they_begin() -> None:
+    result = b'{"content":[{"uri":"a://1"},{"uri" : "b://\\u0032"},{"uri":"bad\\q"},{"uri":7}]}'
+    second = result.index(b'"uri" ')
+    assert uris_between(result, 0, len(result)) == ["a://1", "b://2"]
+    assert uris_between(result, 0, second) == ["a://1"]
+    assert uris_between(result, second, len(result)) == ["b://2"]
+    assert uris_between(b'{"uri":"%b"}' % (b"x" * (MAX_URI + 1)), 0, 20) == []

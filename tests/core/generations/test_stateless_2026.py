@@ -106,6 +106,7 @@ def test_a_missing_or_different_header_is_a_mismatch(header: bytes, value: bytes
 
 def test_a_padded_or_encoded_header_is_read_and_one_that_is_not_ascii_is_a_mismatch() -> None:
     check_headers("tools/call", {"name": "t"}, "2026-07-28", {**HEADERS, b"mcp-name": b" t\t"})
+    check_headers("tools/list", {}, "2026-07-28", {**HEADERS, b"mcp-method": b" tools/list"})
     check_headers("tools/call", {"name": "t"}, "2026-07-28", {**HEADERS, b"mcp-name": b"=?base64?dA==?="})
     with pytest.raises(CallerError):
         check_headers("tools/call", {"name": "\xff"}, "2026-07-28", {**HEADERS, b"mcp-name": b"\xff"})

@@ -20,6 +20,8 @@ HIDDEN = "[hidden]"
 _ANY_DEPTH = None
 _Segment = Glob | None
 _Place = tuple[int, int]
+_Places = frozenset[_Place]
+_NOWHERE: _Places = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,18 @@ class Redacted:
 
 
 class Redaction:
-    """Compiled `redact_fields`."""
+    """Compiled `redact_fields`. A place is a path and how many of its segments lie behind; what follows it is worked out once."""
 
-    __slots__ = ("_paths",)
+    __slots__ = ("_ends", "_follows", "_paths")
 
     def __init__(self, paths: tuple[tuple[_Segment, ...], ...]) -> None:
         self._paths = paths
+        self._ends = frozenset((index, len(path)) for index, path in enumerate(paths))
+        self._follows = {
+            (index, at): (segment, self._settled(index, at if segment is _ANY_DEPTH else at + 1))
+            for index, path in enumerate(paths)
+            for at, segment in enumerate(path)
+        }
 
     def redact(self, value: Any, *, under: Iterable[str] = ()) -> Redacted:
         """Copy `value` with every matching field replaced by `[hidden]`. The original is never changed.
@@ -45,71 +53,75 @@ class Redaction:
         """
         if not self._paths:
             return Redacted(value, ())
-        hidden: list[str] = []
         places = self._reach(under)
         if self._done(places):
             return Redacted(HIDDEN, ("",))
-        return Redacted(self._copy(value, places, "", hidden), tuple(hidden))
+        walk = _Walk([], {})
+        return Redacted(self._copy(value, places, "", walk), tuple(walk.hidden))
 
-    def _reach(self, path: Iterable[str]) -> set[_Place]:
-        places = self._settle({(index, 0) for index in range(len(self._paths))})
+    def _reach(self, path: Iterable[str]) -> _Places:
+        places: _Places = frozenset().union(*(self._settled(index, 0) for index in range(len(self._paths))))
         for key in path:
             # A number may be a place in a list, and lists are walked through.
-            places = self._step(places, key) | (places if key.isdigit() else set())
+            places = self._step(places, key) | (places if key.isdigit() else _NOWHERE)
             if self._done(places):
                 break
         return places
 
-    def _copy(self, value: Any, places: set[_Place], path: str, hidden: list[str]) -> Any:
+    def _copy(self, value: Any, places: _Places, path: str, walk: _Walk) -> Any:
         if isinstance(value, dict):
-            return {key: self._member(key, item, places, set(), path, hidden) for key, item in value.items()}
+            return {key: self._member(key, item, places, _NOWHERE, path, walk) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._member(str(i), item, places, places, path, hidden) for i, item in enumerate(value)]
+            return [self._member(str(i), item, places, places, path, walk) for i, item in enumerate(value)]
         return value
 
-    def _member(self, key: str, item: Any, places: set[_Place], kept: set[_Place], path: str, hidden: list[str]) -> Any:
+    def _member(self, key: str, item: Any, places: _Places, kept: _Places, path: str, walk: _Walk) -> Any:
         inner = f"{path}.{key}" if path else key
-        reached = self._step(places, key) | kept
+        reached = walk.steps.get((places, key))
+        if reached is None:
+            reached = walk.steps[(places, key)] = self._step(places, key)
+        reached = reached | kept if kept else reached
         if self._done(reached):
-            hidden.append(inner)
+            walk.hidden.append(inner)
             return HIDDEN
-        return self._copy(item, reached, inner, hidden)
+        return self._copy(item, reached, inner, walk)
 
-    def _step(self, places: set[_Place], key: str) -> set[_Place]:
+    def _step(self, places: _Places, key: str) -> _Places:
         whole = self._consume(places, key)
-        parts = key.split(".")
-        if len(parts) == 1:
+        if "." not in key:
             return whole
         stepped = places
-        for part in parts:
+        for part in key.split("."):
             stepped = self._consume(stepped, part)
         return whole | stepped
 
-    def _consume(self, places: set[_Place], key: str) -> set[_Place]:
+    def _consume(self, places: _Places, key: str) -> _Places:
         folded = fold(key)
         reached: set[_Place] = set()
-        for path, at in places:
-            if at == len(self._paths[path]):
-                continue
-            segment = self._paths[path][at]
-            if segment is _ANY_DEPTH:
-                reached.add((path, at))
-            elif segment.matches(folded):
-                reached.add((path, at + 1))
-        return self._settle(reached)
+        for place in places - self._ends:
+            segment, follows = self._follows[place]
+            if segment is _ANY_DEPTH or segment.matches(folded):
+                reached |= follows
+        return frozenset(reached)
 
-    def _settle(self, places: set[_Place]) -> set[_Place]:
+    def _settled(self, path: int, at: int) -> _Places:
         """Standing before `**` also means standing behind it."""
-        settled = set(places)
-        for path, at in places:
-            behind = at
-            while behind < len(self._paths[path]) and self._paths[path][behind] is _ANY_DEPTH:
-                behind += 1
-                settled.add((path, behind))
-        return settled
+        places = {(path, at)}
+        while at < len(self._paths[path]) and self._paths[path][at] is _ANY_DEPTH:
+            at += 1
+            places.add((path, at))
+        return frozenset(places)
 
-    def _done(self, places: set[_Place]) -> bool:
-        return any(at == len(self._paths[path]) for path, at in places)
+    def _done(self, places: _Places) -> bool:
+        return not places.isdisjoint(self._ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One redaction under way: what was hidden, and where keys led that came before. Documents repeat their keys."""
+
+    hidden: list[str]
+    steps: dict[tuple[_Places, str], _Places]
 
 
 def compile_redaction(fields: Iterable[str]) -> Redaction:
