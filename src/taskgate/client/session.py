@@ -17,8 +17,8 @@ from taskgate.client.errors import Question, ServerError, TaskNotFound, TasksNot
 from taskgate.client.following import Following
 from taskgate.client.inbound import Listener
 from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.questions import converse
 from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
+from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport import Message, Transport
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
