@@ -45,3 +45,27 @@ def test_the_check_sees_each_way_of_asking() -> None:
         "self._loop.time()",
     ):
         assert _asks_for_time(ast.parse(line)), line
+
+
+def _keeps_the_clock(tree: ast.AST) -> list[int]:
+    """Where a function of the clock is kept when the module is loaded: as a default, or by a name imported from it."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "taskgate.clock":
+            found.append(node.lineno)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            defaults = [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]
+            found += [each.lineno for each in defaults if ast.unparse(each) in ("clock.wall", "clock.monotonic")]
+    return found
+
+
+def test_no_module_keeps_the_clock_it_was_loaded_with() -> None:
+    """A virtual clock that is put in its place later would not reach it."""
+    keeping = {
+        str(path.relative_to(SOURCE)): lines
+        for path in SOURCE.rglob("*.py")
+        if (lines := _keeps_the_clock(ast.parse(path.read_text())))
+    }
+    assert keeping == {}
+    for line in ("from taskgate.clock import wall", "def f(now=clock.wall): ...", "def f(*, now=clock.monotonic): ..."):
+        assert _keeps_the_clock(ast.parse(line)), line
