@@ -150,7 +150,7 @@ def run_python(block: Block, place: Sandbox) -> None:
 
     before = Path.cwd()
     thread = threading.Thread(target=run, daemon=True)
-    known = {name: value for name, value in place.environment.items() if name.startswith("TASKGATE_")}
+    known = {name: value for name, value in place.environment.items() if name.startswith(("TASKGATE_", "PATH"))}
     with mock.patch.dict(os.environ, known):
         thread.start()
         thread.join(HANG_S + 10)
