@@ -29,12 +29,12 @@ from taskgate.core.errors import TaskgateError
 from taskgate.dashboard.login import FILE as ENDED_SESSIONS
 from taskgate.dashboard.login import EndedSessions
 from taskgate.dashboard.site import Dashboard
-from taskgate.doors.http.arrival import OpenConnections
-from taskgate.doors.http.connection import Connection, drop_slow
-from taskgate.doors.http.mcp_door import McpDoor
-from taskgate.doors.http.site import Site
-from taskgate.doors.identity import holder_at
-from taskgate.doors.operator import passphrase_fits
+from taskgate.inbound.http.arrival import OpenConnections
+from taskgate.inbound.http.connection import Connection, drop_slow
+from taskgate.inbound.http.mcp_endpoint import McpEndpoint
+from taskgate.inbound.http.site import Site
+from taskgate.inbound.identity import holder_at
+from taskgate.inbound.operator import passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
@@ -72,14 +72,14 @@ class _QuietServer(uvicorn.Server):
 
 class Lifecycle:
     def __init__(self, app: App, host: str, open_side: OpenSide) -> None:
-        """`host` is the address that will be listened on; `open_side` makes the door that there is besides HTTP.
+        """`host` is the address that will be listened on; `open_side` makes the transport that there is besides HTTP.
 
         Raises ConfigError where strangers would be served unasked.
         """
         check_exposure(app.loaded.root, host)
         self._host = host
         self.app = app
-        self.door = McpDoor(app.gateway, app.guard, app.doorkeeper, app.arrivals, app.intake.reader)
+        self.endpoint = McpEndpoint(app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -95,7 +95,7 @@ class Lifecycle:
         warn_of_exposure(self.app.loaded.root, host)
         listening = _bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
-        site = Site(self.door, self._state, self.app.metrics.exposition, dashboard)
+        site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
         config = uvicorn.Config(
             site,
             http=self._connection(),  # type: ignore[arg-type]
@@ -137,8 +137,8 @@ class Lifecycle:
 
     def _connection(self) -> Callable[..., Connection]:
         """Makes the protocol object of each new connection."""
-        door = self.door
-        return partial(Connection, door.posts.answer, door.gateway.plan, door.arrive, OpenConnections())
+        endpoint = self.endpoint
+        return partial(Connection, endpoint.posts.answer, endpoint.gateway.plan, endpoint.arrive, OpenConnections())
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.app.gateway
@@ -146,7 +146,7 @@ class Lifecycle:
         self.dashboard = Dashboard(
             gateway,
             self.app.keys.secret,
-            lambda authorization: holder_at(self.app.doorkeeper, authorization),
+            lambda authorization: holder_at(self.app.caller_identifier, authorization),
             partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
             EndedSessions(self.app.loaded.state_dir / ENDED_SESSIONS, clock.wall),
         )
@@ -218,7 +218,7 @@ class Lifecycle:
             await clock.sleep(HOUSEKEEPING_S)
             rounds += 1
             if self._server is not None:
-                drop_slow(self._server.server_state.connections, clock.monotonic(), self.door.limits())
+                drop_slow(self._server.server_state.connections, clock.monotonic(), self.endpoint.limits())
             await mind_tasks(self.app, rounds)
 
     async def _watch_files(self) -> None:
@@ -276,7 +276,7 @@ class Lifecycle:
         except (TaskgateError, ValueError) as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
             return
-        self.door.adopt(self.app.guard, self.app.doorkeeper, self.app.arrivals)
+        self.endpoint.adopt(self.app.guard, self.app.caller_identifier, self.app.arrivals)
         log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
         report(loaded)
         warn_of_exposure(loaded.root, self._host)

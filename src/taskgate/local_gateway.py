@@ -1,4 +1,4 @@
-"""The doors that a gateway has for this user's own clients: the one for bridges, or its own standard streams.
+"""The endpoints that a gateway has for this user's own clients: the one for bridges, or its own standard streams.
 
 `Lifecycle` opens one of them beside HTTP and drains both together. A gateway that bridges started ends by itself after a while
 without bridges, sessions and open tasks; one that a person started does not.
@@ -21,9 +21,9 @@ from taskgate.config.problems import ConfigError
 from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.scoping.request import SessionRequest
-from taskgate.doors.local import Client, LocalDoor, local_principal
-from taskgate.doors.local_address import ON_DEMAND, LocalAddress
-from taskgate.doors.stdio import StdioDoor
+from taskgate.inbound.local import Client, LocalEndpoint, local_principal
+from taskgate.inbound.local_address import ON_DEMAND, LocalAddress
+from taskgate.inbound.stdio import StdioEndpoint
 from taskgate.telemetry.logs import log
 
 LOOK_EVERY_S: Final = 1.0
@@ -36,7 +36,7 @@ def meeting_of(loaded: LoadedConfig) -> Meeting:
 
 
 class Side(Protocol):
-    """A door besides HTTP, as `Lifecycle` handles it."""
+    """A endpoint besides HTTP, as `Lifecycle` handles it."""
 
     def open(self, url: str) -> None:
         """Callers may come; `url` is where people find the gateway's pages."""
@@ -54,7 +54,7 @@ class Side(Protocol):
 
 
 OpenSide = Callable[[App, Callable[[], None]], Side]
-"""Makes the door for a gateway; it may call the second argument to end the gateway."""
+"""Makes the transport for a gateway; it may call the second argument to end the gateway."""
 
 
 class NoSide:
@@ -81,7 +81,7 @@ class OwnStreams:
 
     def __init__(self, scope: str | None, app: App, stop: Callable[[], None]) -> None:
         caller = Caller(local_principal(os.geteuid()), scope=known_scope(app, scope))
-        self._door = StdioDoor(app.gateway, caller, SessionRequest(), app.intake.reader)
+        self._door = StdioEndpoint(app.gateway, caller, SessionRequest(), app.intake.reader)
         self._stop = stop
         self._serving: asyncio.Task[None] | None = None
 
@@ -115,32 +115,32 @@ def known_scope(app: App, asked: str | None) -> str:
 
 
 class LocalGateway:
-    """The door for bridges. One that bridges started ends the gateway when nobody needs it any more."""
+    """The transport for bridges. One that bridges started ends the gateway when nobody needs it any more."""
 
     def __init__(self, address: LocalAddress, app: App, stop: Callable[[], None]) -> None:
         self._app = app
         self._address = address
         self._stop = stop
         listening = address.bind(os.environ)
-        self.door = LocalDoor(
+        self.endpoint = LocalEndpoint(
             app.gateway, app.intake.reader, listening, address.key, self._caller, make_room=stop, busy=self._has_work
         )
         self._watching: asyncio.Task[None] | None = None
 
     def open(self, url: str) -> None:
-        self.door.open()
+        self.endpoint.open()
         self._address.publish(url)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def drain(self, within_s: float, hurry: asyncio.Event) -> None:
         self._address.withdraw()
-        await self.door.drain(within_s, hurry)
+        await self.endpoint.drain(within_s, hurry)
 
     async def close(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self.door.close()
+        await self.endpoint.close()
         self._address.withdraw()
 
     def release(self) -> None:
@@ -180,7 +180,7 @@ class LocalGateway:
         while True:
             await clock.sleep(LOOK_EVERY_S)
             now = clock.monotonic()
-            here = self.door.places
+            here = self.endpoint.places
             if not present <= here:
                 left_since = now
             present = here
@@ -198,7 +198,7 @@ class LocalGateway:
         return self._app.loaded.root.local.end_after.total_seconds()
 
     async def _is_needed(self) -> bool:
-        return bool(len(self.door) or len(self._app.gateway.context.sessions)) or await self._has_work()
+        return bool(len(self.endpoint) or len(self._app.gateway.context.sessions)) or await self._has_work()
 
     async def _let_go(self, present: frozenset[str]) -> None:
         await asyncio.gather(*(server.keep_places(present) for server in self._app.servers.values()))

@@ -18,7 +18,7 @@ from tests.harness.programs import free_port
 
 from taskgate.bridge import protocol
 from taskgate.bridge.meeting import Meeting
-from taskgate.doors import local_address
+from taskgate.inbound import local_address
 
 pytestmark = pytest.mark.timeout(300)
 

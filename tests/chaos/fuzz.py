@@ -180,7 +180,7 @@ async def caller_http(frames: int, seed: int) -> str:
 
 
 def spoiled_request(mutator: Mutator, chance: random.Random, session: str) -> bytes:
-    """A spoiled body with headers that mostly fit it, so that it gets past the door and has to be understood."""
+    """A spoiled body with headers that mostly fit it, so that it gets past the transport and has to be understood."""
     body = mutator.frame()
     headers = fitting_headers(body, session) if chance.random() < 0.85 else {}
     if chance.random() < 0.1:

@@ -17,8 +17,8 @@ from taskgate.assembly.build import open_house
 from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
-from taskgate.doors.http.arrival import Guard, arrived_on_loopback
-from taskgate.doors.identity import TokenNeeded
+from taskgate.inbound.http.arrival import Guard, arrived_on_loopback
+from taskgate.inbound.identity import TokenNeeded
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import NoSide
 
@@ -115,10 +115,10 @@ async def test_a_reload_does_not_open_an_exposed_gateway_to_strangers(tmp_path: 
         file.write_text(json.dumps({**CONFIG, "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()
         with pytest.raises(TokenNeeded):
-            life.app.doorkeeper.identify(None)
+            life.app.caller_identifier.identify(None)
         file.write_text(json.dumps({**CONFIG, "auth": "none", "store": {"url": "sqlite:///./t.db"}}))
         await life.reload()
-        assert life.app.doorkeeper.identify(None).anonymous
+        assert life.app.caller_identifier.identify(None).anonymous
     finally:
         await life.close()
 

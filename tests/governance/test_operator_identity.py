@@ -13,8 +13,8 @@ from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import EndedSessions, Login, Passphrase
-from taskgate.doors.identity import Doorkeeper, Token, holder_at, operator_identity, token_digest
-from taskgate.doors.operator import (
+from taskgate.inbound.identity import CallerIdentifier, Token, holder_at, operator_identity, token_digest
+from taskgate.inbound.operator import (
     house_secret,
     operator_token,
     passphrase_fits,
@@ -67,7 +67,7 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
-    keeper = Doorkeeper(tokens, operator_identity("op"), None, None, {}, scope_of_token=no_scope)
+    keeper = CallerIdentifier(tokens, operator_identity("op"), None, None, {}, scope_of_token=no_scope)
     found = {word: await holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
@@ -77,7 +77,7 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
     assert found["c"].operator
     assert found["op"] == OPERATOR
     assert await holder_at(keeper, b"Basic op") is None
-    nobody = Doorkeeper((), operator_identity("op"), None, None, {}, scope_of_token=no_scope)
+    nobody = CallerIdentifier((), operator_identity("op"), None, None, {}, scope_of_token=no_scope)
     assert await holder_at(nobody, b"Bearer x") is None
 
 

@@ -8,11 +8,11 @@ import pytest
 from tests.house.wiring_check import sins_in, sins_of
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
-PARTS = ("gateway", "assembly", "doors", "dashboard", "upstreams", "lifecycle.py")
+PARTS = ("gateway", "assembly", "inbound", "dashboard", "upstreams", "lifecycle.py")
 ALLOWED = {
     # The HTTP server of uvicorn is told by its attributes; it has no other way.
     ("lifecycle.py", "assigns self._server.config.timeout_graceful_shutdown"),
-    ("doors/http/connection.py", "assigns self.server_state.total_requests"),
+    ("inbound/http/connection.py", "assigns self.server_state.total_requests"),
     # A plan without models has nothing to close; this guards nothing.
     ("gateway/plan/plan.py", "default _nothing_open"),
 }

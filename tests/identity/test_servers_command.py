@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from taskgate.doors.operator import house_secret
 from taskgate.identity.kept_logins import KeptLogins
+from taskgate.inbound.operator import house_secret
 
 BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"
 

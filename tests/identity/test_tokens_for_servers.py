@@ -12,10 +12,10 @@ import httpx2
 from tests.identity.issuer import Issuer, an_issuer
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.doors.operator import house_secret
 from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import KeptLogins
 from taskgate.identity.server_tokens import ClientCredentials, Login, ServerTokens
+from taskgate.inbound.operator import house_secret
 
 
 class TokenIssuer:

@@ -6,7 +6,7 @@ import json
 
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.doors.identity import token_digest
+from taskgate.inbound.identity import token_digest
 
 VERSION = "2026-07-28"
 HEADERS = {

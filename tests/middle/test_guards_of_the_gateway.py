@@ -14,9 +14,9 @@ from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import APPROVER_ROLE, Approver
 from taskgate.dashboard.login import EndedSessions, Login
-from taskgate.doors.identity import Doorkeeper, Token, TokenNeeded, WrongToken
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
 from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
+from taskgate.inbound.identity import CallerIdentifier, Token, TokenNeeded, WrongToken
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
@@ -239,12 +239,12 @@ async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
 @seam
 async def test_a_token_is_good_until_it_expires() -> None:
     token = Token("ann", hashlib.sha256(b"token-of-ann").hexdigest(), expires=clock.wall() + 60)
-    doorkeeper = Doorkeeper((token,), None, None, None, {}, scope_of_token=lambda _digest: None)
-    assert doorkeeper.identify(b"Bearer token-of-ann").principal == "ann"
+    caller_identifier = CallerIdentifier((token,), None, None, None, {}, scope_of_token=lambda _digest: None)
+    assert caller_identifier.identify(b"Bearer token-of-ann").principal == "ann"
     with pytest.raises(WrongToken):
-        doorkeeper.identify(b"Bearer token-of-bob")
+        caller_identifier.identify(b"Bearer token-of-bob")
     with pytest.raises(TokenNeeded):
-        doorkeeper.identify(None)
+        caller_identifier.identify(None)
     the_loop().leap(60)
     with pytest.raises(WrongToken):
-        doorkeeper.identify(b"Bearer token-of-ann")
+        caller_identifier.identify(b"Bearer token-of-ann")

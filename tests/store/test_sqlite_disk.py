@@ -20,7 +20,7 @@ from taskgate.core.audit import AuditEntry, Whole, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
-from taskgate.store.batch import RideAlong
+from taskgate.store.batch import DeferredWrite
 from taskgate.store.sqlite import checkpointer, writer
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
@@ -58,7 +58,7 @@ async def in_writer(store: SqliteStore, change: Callable[[], None]) -> None:
         change()
         done.set()
 
-    store.engine.writer.ride_along(RideAlong(lambda tx: None, committed))
+    store.engine.writer.defer(DeferredWrite(lambda tx: None, committed))
     async with asyncio.timeout(DEADLINE_S):
         await done.wait()
 
@@ -205,7 +205,7 @@ async def test_too_many_waiting_writes_are_refused_and_not_piled_up(
 ) -> None:
     store = open_store(tmp_path / "store.db")
     monkeypatch.setattr(writer, "MAX_WAITING", 0)
-    monkeypatch.setattr(writer, "MAX_RIDE_ALONGS", 0)
+    monkeypatch.setattr(writer, "MAX_DEFERRED", 0)
     with pytest.raises(GatewayFault, match="no more writes"):
         await store.accept(a_call())
     with pytest.raises(GatewayFault, match="waiting to be written"):

@@ -1,4 +1,4 @@
-"""Put the parts together: a configuration in, a gateway with its servers and doors out. Nothing is started here."""
+"""Put the parts together: a configuration in, a gateway with its servers and endpoints out. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.generations import generation_of
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
-from taskgate.doors.http.arrival import Arrivals, Guard
-from taskgate.doors.identity import Doorkeeper
-from taskgate.doors.local import local_principal
-from taskgate.doors.operator import house_secret, operator_token, stored_passphrase
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.dynamic_servers import NewServer
 from taskgate.gateway.plan.plan import Limits, Plan
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.identity.verifier import Verifier
+from taskgate.inbound.http.arrival import Arrivals, Guard
+from taskgate.inbound.identity import CallerIdentifier
+from taskgate.inbound.local import local_principal
+from taskgate.inbound.operator import house_secret, operator_token, stored_passphrase
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
@@ -123,7 +123,7 @@ class App:
     http: HttpClient
     reaper: Reaper
     guard: Guard
-    doorkeeper: Doorkeeper
+    caller_identifier: CallerIdentifier
     arrivals: Arrivals
     store: Store
     metrics: Metrics
@@ -168,7 +168,7 @@ class App:
         self.places.adopt(loaded)
         self.guard = guard(loaded.root)
         scope_of_token = self.gateway.temporary_scopes.scope_of_token
-        self.doorkeeper = build_doorkeeper(
+        self.caller_identifier = build_doorkeeper(
             loaded.root, self.keys.operator_token, verifier, scope_of_token, local=self.local
         )
         self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)

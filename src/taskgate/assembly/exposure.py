@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.doors.http.arrival import is_loopback
+from taskgate.inbound.http.arrival import is_loopback
 from taskgate.telemetry.logs import log
 
 BANNER = "NO AUTHENTICATION: anybody who can reach this address may call every tool (auth: none)."

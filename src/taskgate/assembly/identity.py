@@ -11,8 +11,6 @@ from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.identity.claims import ClaimRules
 from taskgate.core.identity.identity import Requirement
-from taskgate.doors.identity import NEVER, Doorkeeper, ScopeOfToken, Token, operator_identity
-from taskgate.doors.operator import house_secret
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection
 from taskgate.identity.kept_logins import KeptLogins
@@ -20,12 +18,14 @@ from taskgate.identity.server_tokens import ClientCredentials, ServerTokens, Sto
 from taskgate.identity.signed_tokens import Issuer
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
+from taskgate.inbound.identity import NEVER, CallerIdentifier, ScopeOfToken, Token, operator_identity
+from taskgate.inbound.operator import house_secret
 from taskgate.ports.upstream_credentials import FIXED_HEADERS, UpstreamCredentials
 
 
 def build_doorkeeper(
     root: GatewayFile, operator_token: str, verifier: Verifier | None, scope_of_token: ScopeOfToken, *, local: bool
-) -> Doorkeeper:
+) -> CallerIdentifier:
     """`local`: a gateway that a client started serves its own user; what it has on a loopback port is not for everybody."""
     tokens = tuple(
         Token(
@@ -43,7 +43,7 @@ def build_doorkeeper(
         name: _requirement(scope.require) for name, scope in root.scopes.items() if scope.require is not None
     }
     operator = operator_identity(operator_token)
-    return Doorkeeper(
+    return CallerIdentifier(
         tokens,
         operator,
         root.auth.anonymous,

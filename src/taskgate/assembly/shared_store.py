@@ -14,7 +14,7 @@ from taskgate import __version__
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
 from taskgate.core.errors import GatewayFault
-from taskgate.doors.operator import replace_operator_token
+from taskgate.inbound.operator import replace_operator_token
 from taskgate.ports.store import Store
 
 if TYPE_CHECKING:

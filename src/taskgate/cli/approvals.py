@@ -112,7 +112,7 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
 def passphrase() -> None:
     """Set a passphrase that approvals by the operator need besides the token; for machines where agents have a shell."""
     from taskgate.config.load import state_directory
-    from taskgate.doors.operator import set_passphrase
+    from taskgate.inbound.operator import set_passphrase
 
     if not sys.stdin.isatty():
         say.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")

@@ -162,7 +162,7 @@ class _Watch:
 def _anchored(config: str | None) -> Marks:
     """What the gateway noted outside the table. Raises ValueError if that is gone or somebody else's."""
     from taskgate.assembly.stores import store_path
-    from taskgate.doors.operator import house_secret
+    from taskgate.inbound.operator import house_secret
     from taskgate.store.audit_anchor import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
 
     loaded = loaded_or_exit(config)

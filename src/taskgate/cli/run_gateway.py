@@ -18,7 +18,7 @@ from taskgate.cli.say import ExitCode
 from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.doors.local_address import ON_DEMAND, SERVE, AddressTaken, claim
+from taskgate.inbound.local_address import ON_DEMAND, SERVE, AddressTaken, claim
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, OwnStreams, meeting_of, tell_starter
 from taskgate.telemetry import logs

@@ -80,7 +80,7 @@ def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
 
 def _logins(loaded: LoadedConfig) -> KeptLogins:
     from taskgate.assembly.identity import kept_logins
-    from taskgate.doors.operator import house_secret
+    from taskgate.inbound.operator import house_secret
 
     folder: Path = loaded.state_dir
     return kept_logins(folder, house_secret(folder))

@@ -1,4 +1,4 @@
-"""The gateway as its doors see it: one place to hand messages to, and an answer for each.
+"""The gateway as its transports see it: one place to hand messages to, and an answer for each.
 
 A table per generation says which use case answers which method; a method that is not in the table does not exist in that
 generation, whatever an upstream may know (a version gate is the gateway's job).
@@ -103,7 +103,7 @@ class Gateway:
     def metrics(self) -> Metrics:
         return self.context.metrics
 
-    # What the doors ask for
+    # What the inbound transports ask for
 
     @property
     def plan(self) -> Live[Plan]:

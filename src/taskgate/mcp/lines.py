@@ -2,7 +2,7 @@
 
 A line that is too long is skipped up to its newline and only counted, so that a hostile or broken writer cannot fill
 our memory nor stop the lines after it. Empty lines are ignored and a CR before the LF is dropped. Used for the output
-of child processes and for the stdio door.
+of child processes and for the stdio transport.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The parser follows the event stream grammar of the HTML standard with two additions that the MCP transports need: a
 block with an `id` or a `retry` but without data is reported as well (a priming event), and an event has a size limit.
-It knows nothing of JSON-RPC. The HTTP upstreams feed it, the HTTP door formats with it.
+It knows nothing of JSON-RPC. The HTTP upstreams feed it, the HTTP transport formats with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What shares one commit: operations that somebody waits for, and ride-alongs that nobody waits for. Used by the writers of
+"""What shares one commit: operations that somebody waits for, and deferred writes that nobody waits for. Used by the writers of
 the adapters."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Operation = Callable[[Transaction], T]
 TakeBack = Callable[[Any], Operation[None] | None]
 
 
-class RideAlong(NamedTuple):
+class DeferredWrite(NamedTuple):
     """A write that nobody waits for; `committed` is told when it is on the disk."""
 
     write: Callable[[Transaction], None]
@@ -62,4 +62,4 @@ class Batch(NamedTuple):
     """What shares one commit."""
 
     waiting: list[Waiting]
-    riding: list[RideAlong]
+    deferred: list[DeferredWrite]

@@ -254,7 +254,7 @@ def as_of(approval: Approval, workflow: Workflow, now_ms: int) -> Approval:
 
 
 def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal | None:
-    """The one place that says whether a person may decide on a call, for every door and channel."""
+    """The one place that says whether a person may decide on a call, for every way in and channel."""
     if not workflow.self_approval and not who.is_second_person(binding.principal):
         return Refusal.OWN_CALL
     if not (who.operator or APPROVER_ROLE in who.roles):

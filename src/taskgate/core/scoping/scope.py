@@ -8,7 +8,7 @@ A scope: the policy of one piece of work, the middle of the three layers.
 
 It says which servers the work uses by default, which it may ever use, and which tools of theirs. `check` finds what is
 wrong with a scope before it serves anyone; `subset.compose` gives it effect. How a caller comes to its scope (address
-or token) is decided at the doors.
+or token) is decided at the inbound transports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Asking people about a call, and doing what they said.
 
-Every door and channel comes through here: the page, the API, the command line, webhooks, Slack and the caller's own elicitation.
+Every channel comes through here: the page, the API, the command line, webhooks, Slack and the caller's own elicitation.
 Who may decide is answered by `core.governance.approval`, the store makes a decision final, and this is the sentence around both:
 ask, hear, tell the one who waits, and start the run when that is what the waiting was for.
 

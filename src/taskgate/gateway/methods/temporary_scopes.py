@@ -33,7 +33,7 @@ LONGEST_LABEL: Final = 200
 MOST_CONFIG_BYTES: Final = 64 * 1024
 NAME_PREFIX: Final = "tmp-"
 TOKEN_PREFIX: Final = "tgs_"
-"""By it the door knows a token whose scope has ended, and does not take its bearer for a caller without a token."""
+"""By it the transport knows a token whose scope has ended, and does not take its bearer for a caller without a token."""
 
 
 class TemporaryScope(msgspec.Struct, frozen=True):

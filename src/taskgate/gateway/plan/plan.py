@@ -216,7 +216,7 @@ class Plan:
     """Servers whose questions may not wait in an inbox."""
     refuse_sampling: frozenset[str] = frozenset()
     add_server: str | None = None
-    """Whether callers may add servers: off, session or on; None where the door decides."""
+    """Whether callers may add servers: off, session or on; None where the transport decides."""
     features: Features = field(default_factory=Features)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     temporary_scopes: frozenset[str] = frozenset()

@@ -114,7 +114,7 @@ class Request:
         self.narrowing = session.narrowing if session is not None else narrowing
         self.headers = headers or {}
         self.carrier = carrier
-        """Who answers it, where the door says so."""
+        """Who answers it, where the transport says so."""
         self.stand_in: StandIn | None = None
         self.promoting: asyncio.Task[None] | None = None
         """It is just becoming a task, or has tried to."""
@@ -122,7 +122,7 @@ class Request:
         self.sent = False
         """Something of it was handed to an upstream's link; until then it cannot have been executed."""
         self.arrived = arrived
-        """When the whole of it had arrived, by the monotonic clock, where the door knows."""
+        """When the whole of it had arrived, by the monotonic clock, where the transport knows."""
         self.counted_in: set[Request] | None = None
         """The calls that are being answered, while this is one of them."""
         self.inner = False
@@ -153,7 +153,7 @@ class Request:
         return span
 
     def carried(self) -> asyncio.Task[Any]:
-        """The task that answers it: the one the door named, else the one that asks here first."""
+        """The task that answers it: the one the transport named, else the one that asks here first."""
         if self.carrier is None:
             self.carrier = asyncio.current_task()
         assert self.carrier is not None

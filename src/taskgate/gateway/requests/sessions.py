@@ -1,7 +1,7 @@
 """Sessions of stateful callers: what they declared, what they have in flight, and what we have asked them.
 
 A session is bound to the principal that opened it. It ends by DELETE, by thirty idle minutes without an open call, or with the
-gateway; closing a stream does not end it. How messages reach the caller is the door's business: it gives the session an outlet.
+gateway; closing a stream does not end it. How messages reach the caller is the transport's business: it gives it an outlet.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ class Committer:
             for waiting in batch.waiting:
                 waiting.failure = None
                 waiting.run(tx)
-            for rider in batch.riding:
-                rider.write(tx)
+            for write in batch.deferred:
+                write.write(tx)
             self._announce(connection, tx)
             tx.settle(found)
             self._end(connection, tx)
@@ -117,8 +117,8 @@ class Committer:
         tx = self._begin(connection, batch)
         for waiting in batch.waiting:
             waiting.failure = self._in_savepoint(connection, tx, waiting.run)
-        for rider in batch.riding:
-            self._in_savepoint(connection, tx, rider.write)
+        for write in batch.deferred:
+            self._in_savepoint(connection, tx, write.write)
         self._announce(connection, tx)
         self._end(connection, tx)
 
@@ -142,7 +142,7 @@ class Committer:
     def _begin(self, connection: Connection, batch: Batch) -> PostgresTransaction:
         connection.execute("BEGIN")
         begun = connection.execute(SQL["begin_write"])
-        self._lock(connection, [waiting.locks for waiting in batch.waiting] + [rider.locks for rider in batch.riding])
+        self._lock(connection, [waiting.locks for waiting in batch.waiting] + [write.locks for write in batch.deferred])
         row = begun.fetchone()
         assert row is not None
         self._xid, database_ms = row

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import Operation, RideAlong, TakeBack
+from taskgate.store.batch import DeferredWrite, Operation, TakeBack
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.reader import Reader
@@ -60,8 +60,8 @@ class PostgresEngine:
     async def read(self, ask: Callable[[Reader], T]) -> T:
         return await self.readers.read(ask)
 
-    def defer(self, rider: RideAlong) -> None:
-        self.writer.ride_along(rider)
+    def defer(self, write: DeferredWrite) -> None:
+        self.writer.defer(write)
 
     async def close(self) -> None:
         await self.writer.stop()

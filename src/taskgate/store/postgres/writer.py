@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.batch import Batch, Operation, RideAlong, TakeBack, Waiting
+from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
 from taskgate.store.operations.locks import Locks
 from taskgate.store.postgres.commit import Committer, Lost
 from taskgate.store.postgres.connection import reason
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 MAX_BATCH: Final = 64
 MAX_WAITING: Final = 20_000
-MAX_RIDE_ALONGS: Final = 20_000
+MAX_DEFERRED: Final = 20_000
 RIDE_ALONG_DELAY_S: Final = 0.25
 RETRY_S: Final = 0.5
 ANSWER_WITHIN_S: Final = 15.0
@@ -43,7 +43,7 @@ class Writer:
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._waiting: deque[Waiting] = deque()
-        self._riding: deque[RideAlong] = deque()
+        self._deferred: deque[DeferredWrite] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_busy = False
@@ -71,7 +71,7 @@ class Writer:
         """Write what waits, once, then end."""
         self._is_stopping = True
         loop = self._bind()
-        if self._is_busy or self._waiting or self._riding:
+        if self._is_busy or self._waiting or self._deferred:
             self._idle = loop.create_future()
             self._go_on()
             await asyncio.wait([self._idle], timeout=STOP_WITHIN_S)
@@ -108,13 +108,13 @@ class Writer:
     def _take_back(self, waiting: Waiting) -> None:
         undo = waiting.take_back(waiting.value) if waiting.take_back is not None else None
         if undo is not None:
-            self.ride_along(RideAlong(undo, None, waiting.locks))
+            self.defer(DeferredWrite(undo, None, waiting.locks))
 
-    def ride_along(self, rider: RideAlong) -> None:
-        if len(self._riding) >= MAX_RIDE_ALONGS:
+    def defer(self, write: DeferredWrite) -> None:
+        if len(self._deferred) >= MAX_DEFERRED:
             raise unavailable("too much is waiting to be written")
         self._bind()
-        self._riding.append(rider)
+        self._deferred.append(write)
         self._look_again_in(RIDE_ALONG_DELAY_S)
 
     def _bind(self) -> asyncio.AbstractEventLoop:
@@ -134,13 +134,13 @@ class Writer:
 
     def _timer_rang(self) -> None:
         self._timer = None
-        if self._riding or self._trouble is not None:
+        if self._deferred or self._trouble is not None:
             self._go_on()
 
     def _hand_over(self) -> None:
-        riding = [self._riding.popleft() for _ in range(min(len(self._riding), MAX_BATCH * 4))]
+        deferred = [self._deferred.popleft() for _ in range(min(len(self._deferred), MAX_BATCH * 4))]
         waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
-        self._batches.put(Batch(waiting, riding))
+        self._batches.put(Batch(waiting, deferred))
 
     def _work(self) -> None:
         """The thread: everything that waits for the database."""
@@ -194,11 +194,11 @@ class Writer:
         """Back on the loop: the commit is durable, or it is not and never was."""
         self._trouble = trouble
         if trouble is None:
-            for rider in batch.riding:
-                if rider.committed is not None:
-                    rider.committed()
+            for write in batch.deferred:
+                if write.committed is not None:
+                    write.committed()
         else:
-            self._riding.extendleft(reversed(batch.riding))
+            self._deferred.extendleft(reversed(batch.deferred))
             for waiting in batch.waiting:
                 waiting.failure = unavailable(trouble)
             self._in_trouble(trouble)
@@ -208,7 +208,7 @@ class Writer:
             if waiting.is_committed and waiting.is_given_up:
                 self._take_back(waiting)
         self._is_busy = False
-        if self._waiting or (self._is_stopping and self._riding and trouble is None):
+        if self._waiting or (self._is_stopping and self._deferred and trouble is None):
             self._go_on()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import Operation, RideAlong, TakeBack
+from taskgate.store.batch import DeferredWrite, Operation, TakeBack
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.reader import Reader
@@ -94,8 +94,8 @@ class SqliteEngine:
     async def read(self, ask: Callable[[Reader], T]) -> T:
         return ask(self.reader)
 
-    def defer(self, rider: RideAlong) -> None:
-        self.writer.ride_along(rider)
+    def defer(self, write: DeferredWrite) -> None:
+        self.writer.defer(write)
 
     async def close(self) -> None:
         await self.writer.stop()

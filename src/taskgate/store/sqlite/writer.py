@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import Batch, Operation, RideAlong, TakeBack, Waiting
+from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.transaction import Transaction
 from taskgate.store.sqlite.checkpointer import Checkpointer
@@ -42,7 +42,7 @@ T = TypeVar("T")
 MAX_BATCH: Final = 64
 BATCH_BUDGET_S: Final = 0.002
 MAX_WAITING: Final = 20_000
-MAX_RIDE_ALONGS: Final = 20_000
+MAX_DEFERRED: Final = 20_000
 RIDE_ALONG_DELAY_S: Final = 0.25
 RETRY_S: Final = 0.5
 ANSWER_WITHIN_S: Final = 30.0
@@ -75,7 +75,7 @@ class Writer:
         self._ownership = ownership
         self._kept_events = kept_events
         self._waiting: deque[Waiting] = deque()
-        self._riding: deque[RideAlong] = deque()
+        self._deferred: deque[DeferredWrite] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_busy = False
@@ -106,7 +106,7 @@ class Writer:
         """Write what waits, once, then end."""
         self._is_stopping = True
         loop = self._bind()
-        if self._is_busy or self._waiting or self._riding:
+        if self._is_busy or self._waiting or self._deferred:
             self._idle = loop.create_future()
             self._go_on()
             await asyncio.wait([self._idle], timeout=ANSWER_WITHIN_S)
@@ -147,14 +147,14 @@ class Writer:
     def _take_back(self, waiting: Waiting) -> None:
         undo = waiting.take_back(waiting.value) if waiting.take_back is not None else None
         if undo is not None:
-            self.ride_along(RideAlong(undo))
+            self.defer(DeferredWrite(undo))
 
-    def ride_along(self, rider: RideAlong) -> None:
+    def defer(self, write: DeferredWrite) -> None:
         """Write soon, without anybody waiting."""
-        if len(self._riding) >= MAX_RIDE_ALONGS:
+        if len(self._deferred) >= MAX_DEFERRED:
             raise unavailable("too much is waiting to be written")
         self._bind()
-        self._riding.append(rider)
+        self._deferred.append(write)
         self._look_again_in(RIDE_ALONG_DELAY_S)
 
     def _bind(self) -> asyncio.AbstractEventLoop:
@@ -174,7 +174,7 @@ class Writer:
 
     def _timer_rang(self) -> None:
         self._timer = None
-        if self._riding or self._trouble is not None:
+        if self._deferred or self._trouble is not None:
             self._go_on()
 
     def _run_batch(self) -> None:
@@ -190,8 +190,8 @@ class Writer:
 
     def _fill_batch(self) -> None:
         """A transaction is open and nobody else's: run what waits in it."""
-        batch = Batch([], list(self._riding))
-        self._riding.clear()
+        batch = Batch([], list(self._deferred))
+        self._deferred.clear()
         try:
             self._run_quickly(batch)
         except sqlite3.OperationalError as error:
@@ -214,8 +214,8 @@ class Writer:
         while self._waiting and len(batch.waiting) < MAX_BATCH and clock.monotonic() < until:
             batch.waiting.append(self._waiting.popleft())
             batch.waiting[-1].run(transaction)
-        for rider in batch.riding:
-            rider.write(transaction)
+        for write in batch.deferred:
+            write.write(transaction)
 
     def _run_one_by_one(self, batch: Batch) -> None:
         try:
@@ -224,8 +224,8 @@ class Writer:
             transaction = self._transaction()
             for waiting in batch.waiting:
                 waiting.failure = self._in_savepoint(transaction, waiting.run)
-            for rider in batch.riding:
-                self._in_savepoint(transaction, rider.write)
+            for write in batch.deferred:
+                self._in_savepoint(transaction, write.write)
         except sqlite3.Error as error:
             self._over(batch, self._roll_back(error))
         else:
@@ -323,11 +323,11 @@ class Writer:
         """Back on the loop: the commit is on the disk, or it is not and never was."""
         self._trouble = trouble
         if trouble is None:
-            for rider in batch.riding:
-                if rider.committed is not None:
-                    rider.committed()
+            for write in batch.deferred:
+                if write.committed is not None:
+                    write.committed()
         else:
-            self._riding.extendleft(reversed(batch.riding))
+            self._deferred.extendleft(reversed(batch.deferred))
             for waiting in batch.waiting:
                 waiting.failure = unavailable(trouble)
             self._look_again_in(RETRY_S)
@@ -336,7 +336,7 @@ class Writer:
             if waiting.is_committed and waiting.is_given_up:
                 self._take_back(waiting)
         self._is_busy = False
-        if self._waiting or (self._is_stopping and self._riding and trouble is None):
+        if self._waiting or (self._is_stopping and self._deferred and trouble is None):
             self._go_on()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

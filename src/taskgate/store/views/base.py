@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.ports.store_answers import Ownership, StaleOwner
-from taskgate.store.batch import Operation, RideAlong, TakeBack
+from taskgate.store.batch import DeferredWrite, Operation, TakeBack
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.locks import NO_LOCKS, Locks
 from taskgate.store.operations.reader import Reader
@@ -60,7 +60,7 @@ class Engine(Protocol):
 
     async def read(self, ask: Callable[[Reader], T]) -> T: ...
 
-    def defer(self, rider: RideAlong) -> None:
+    def defer(self, write: DeferredWrite) -> None:
         """Write with the next commit, without anybody waiting."""
         ...
 
@@ -98,9 +98,9 @@ class StoreView:
             raise GatewayFault("store_unavailable", "Another Taskgate has taken over this store; this one must stop.")
         return answer
 
-    def _defer(self, rider: RideAlong) -> None:
+    def _defer(self, write: DeferredWrite) -> None:
         def guarded(tx: Transaction) -> None:
             if not tx.is_stale():
-                rider.write(tx)
+                write.write(tx)
 
-        self._engine.defer(RideAlong(guarded, rider.committed, rider.locks))
+        self._engine.defer(DeferredWrite(guarded, write.committed, write.locks))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.ports.store import KeptCatalog
-from taskgate.store.batch import RideAlong
+from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations.transaction import Transaction
 from taskgate.store.views.base import StoreView
 
@@ -19,13 +19,13 @@ class CatalogView(StoreView):
                 body=catalog.body,
             )
 
-        self._defer(RideAlong(write))
+        self._defer(DeferredWrite(write))
 
     def catalog_confirmed(self, server: str, listed_ms: int) -> None:
         def write(tx: Transaction) -> None:
             tx.run("confirm_catalog", server=server, listed_ms=listed_ms)
 
-        self._defer(RideAlong(write))
+        self._defer(DeferredWrite(write))
 
     async def kept_catalogs(self) -> tuple[KeptCatalog, ...]:
         return await self._read(lambda reader: reader.catalogs())
@@ -34,4 +34,4 @@ class CatalogView(StoreView):
         def write(tx: Transaction) -> None:
             tx.run("forget_catalog", server=server)
 
-        self._defer(RideAlong(write))
+        self._defer(DeferredWrite(write))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from taskgate.store.batch import RideAlong
+from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.transaction import Transaction
 
@@ -16,11 +16,11 @@ V = TypeVar("V")
 
 
 class LatestWins(Generic[V]):
-    """`queue` hands a ride-along to the writer; `write` writes one value, and `locks` says what of."""
+    """`queue` hands a deferred write to the writer; `write` writes one value, and `locks` says what of."""
 
     def __init__(
         self,
-        queue: Callable[[RideAlong], None],
+        queue: Callable[[DeferredWrite], None],
         write: Callable[[Transaction, str, V], None],
         locks: Callable[[str], Locks],
     ) -> None:
@@ -36,9 +36,9 @@ class LatestWins(Generic[V]):
         is_queued = key in self._waiting
         self._waiting[key] = value
         if not is_queued:
-            self._queue(self._ride(key))
+            self._queue(self._deferred_write(key))
 
-    def _ride(self, key: str) -> RideAlong:
+    def _deferred_write(self, key: str) -> DeferredWrite:
         written: list[V] = []
 
         def write(tx: Transaction) -> None:
@@ -49,6 +49,6 @@ class LatestWins(Generic[V]):
             if not written or self._waiting[key] is written[0]:
                 del self._waiting[key]
             else:
-                self._queue(self._ride(key))
+                self._queue(self._deferred_write(key))
 
-        return RideAlong(write, committed, self._locks(key))
+        return DeferredWrite(write, committed, self._locks(key))

@@ -7,7 +7,7 @@ from typing import Any
 
 from taskgate.core.audit import AuditEntry, Row
 from taskgate.ports.event_outbox import EventPage, StoredEvent
-from taskgate.store.batch import RideAlong
+from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations import audit, events
 from taskgate.store.operations.locks import Locks
 from taskgate.store.views.base import Engine, StoreView
@@ -49,7 +49,7 @@ class LogView(StoreView):
             self._cursors.put(caller, number)
 
     def record(self, entry: AuditEntry) -> None:
-        self._defer(RideAlong(lambda tx: audit.record(tx, entry)))
+        self._defer(DeferredWrite(lambda tx: audit.record(tx, entry)))
 
     async def record_now(self, entry: AuditEntry) -> None:
         await self._write_or_fault(lambda tx: audit.record(tx, entry))

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from taskgate.doors.http.asgi import Headers
-from taskgate.doors.http.event_stream import EventStream, StreamBuffers
 from taskgate.gateway.plan.plan import Limits
+from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.event_stream import EventStream, StreamBuffers
 
 
 class Framed(Protocol):

@@ -9,32 +9,32 @@ from typing import Any
 from taskgate.core.caller import Caller
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.wire import Reader
-from taskgate.doors.http.arrival import Arrival, Arrivals, Guard
-from taskgate.doors.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
-from taskgate.doors.http.connection import CONNECTION, Connection
-from taskgate.doors.http.entrance import Entrance, HttpRefused
-from taskgate.doors.http.event_stream import EventStream, StreamBuffers
-from taskgate.doors.http.posts import PRIMING_REVISION, PostHandler
-from taskgate.doors.identity import Doorkeeper, NotVerifiedYet
 from taskgate.gateway.events.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.plan import Limits
 from taskgate.gateway.requests.sessions import Session
+from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard
+from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
+from taskgate.inbound.http.connection import CONNECTION, Connection
+from taskgate.inbound.http.entrance import Entrance, HttpRefused
+from taskgate.inbound.http.event_stream import EventStream, StreamBuffers
+from taskgate.inbound.http.posts import PRIMING_REVISION, PostHandler
+from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet
 
 
-class McpDoor:
+class McpEndpoint:
     def __init__(
-        self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals, reader: Reader
+        self, gateway: Gateway, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals, reader: Reader
     ) -> None:
         self.gateway = gateway
-        self.entrance = Entrance(gateway, guard, doorkeeper, arrivals)
+        self.entrance = Entrance(gateway, guard, caller_identifier, arrivals)
         self._stream_buffers: dict[str, StreamBuffers] = {}
         self.posts = PostHandler(gateway, self.entrance, self._stream_buffers, reader)
         gateway.events.subscribe(SessionEnded, lambda event: self._forget(event.session))
 
-    def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
+    def adopt(self, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
         """A reload: who may come in changes from the next request on."""
-        self.entrance.adopt(guard, doorkeeper, arrivals)
+        self.entrance.adopt(guard, caller_identifier, arrivals)
 
     def arrive(self, transport: Any) -> Arrival:
         """What is known of a new connection."""

@@ -1,4 +1,4 @@
-"""Who gets through the doors of the inbox, and what a web page in somebody's browser cannot do."""
+"""Who gets through the inbound transports of the inbox, and what a web page in somebody's browser cannot do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from tests.governance.stage import Stage, a_stage, person
 
-from taskgate.doors.operator import set_passphrase
+from taskgate.inbound.operator import set_passphrase
 
 pytestmark = pytest.mark.virtual_time
 

@@ -11,16 +11,16 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from taskgate.core import wire
-from taskgate.doors.identity import Doorkeeper
 from taskgate.gateway.gateway import Gateway
+from taskgate.inbound.identity import CallerIdentifier
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
 class ProtectedResources:
-    def __init__(self, gateway: Gateway, doorkeeper: Doorkeeper) -> None:
+    def __init__(self, gateway: Gateway, caller_identifier: CallerIdentifier) -> None:
         self._gateway = gateway
-        self._doorkeeper = doorkeeper
+        self._doorkeeper = caller_identifier
 
     def of_scope(self, scope: str) -> str:
         return f"{self._gateway.address.base().rstrip('/')}{self._path(scope)}"

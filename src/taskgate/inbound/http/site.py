@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.doors.http.asgi import Receive, Scope, Send, respond, respond_json
-from taskgate.doors.http.mcp_door import McpDoor
-from taskgate.doors.http.protected_resources import WELL_KNOWN
+from taskgate.inbound.http.asgi import Receive, Scope, Send, respond, respond_json
+from taskgate.inbound.http.mcp_endpoint import McpEndpoint
+from taskgate.inbound.http.protected_resources import WELL_KNOWN
 
 Pages = Callable[[Scope, Receive, Send], Awaitable[None]]
 _REFUSED: Final = b'{"error":"This Host or Origin is not allowed here. See allowed_hosts."}'
@@ -21,7 +21,7 @@ class Site:
 
     def __init__(
         self,
-        mcp: McpDoor,
+        mcp: McpEndpoint,
         ready: Callable[[], dict[str, object]],
         metrics: Callable[[], bytes] | None,
         pages: Pages | None = None,

@@ -1,4 +1,4 @@
-"""Who is at the door: a bearer token names a principal.
+"""Who is at the transport: a bearer token names a principal.
 
 Three kinds of credential are known: our own tokens (kept as digests), tokens that an issuer signed, and tokens that an issuer is
 asked about. As soon as one of them is configured, a request without a credential is refused, except in the one scope that
@@ -67,11 +67,11 @@ def token_digest(token: str | bytes) -> str:
 
 
 def operator_identity(token: str) -> Token:
-    """The operator's token as the door keeps it."""
+    """The operator's token as the transport keeps it."""
     return Token(OPERATOR, token_digest(token), frozenset({OPERATOR}))
 
 
-class Doorkeeper:
+class CallerIdentifier:
     """`operator` is the token of whoever owns the gateway; knowing it does not make other tokens necessary.
 
     `anonymous` is the only scope that needs no identity; without it and without credentials every scope is open, unless the
@@ -149,14 +149,14 @@ class Doorkeeper:
         return self._nobody
 
 
-async def holder_at(doorkeeper: Doorkeeper, authorization: bytes) -> Approver | None:
+async def holder_at(caller_identifier: CallerIdentifier, authorization: bytes) -> Approver | None:
     """The person behind a bearer token, whatever they may do. Nobody behind a token that is not known."""
     try:
         try:
-            identity = doorkeeper.identify(authorization)
+            identity = caller_identifier.identify(authorization)
         except NotVerifiedYet as unverified:
-            await doorkeeper.verify(unverified.credential)
-            identity = doorkeeper.identify(authorization)
+            await caller_identifier.verify(unverified.credential)
+            identity = caller_identifier.identify(authorization)
     except (WrongToken, TokenNeeded, TokenRefused, NotVerifiedYet, IssuerUnavailable):
         return None
     if identity.anonymous:

@@ -5,7 +5,7 @@ HTTP's own words (statuses, session ids, headers) are chosen here; what a messag
 What a connection asks for by its address and its headers: fewer servers, fewer tools.
 
 Callers repeat the same wish with every request, so a wish once read is remembered. Whether it may be granted is decided behind
-the door.
+the transport.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from taskgate.core.generations import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
 from taskgate.core.scoping.request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
-from taskgate.doors.http.entrance import Entrance, HttpRefused, retry_after
-from taskgate.doors.http.event_stream import EventStream, StreamBuffers
-from taskgate.doors.http.post import Post
-from taskgate.doors.identity import NotVerifiedYet
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
+from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
+from taskgate.inbound.http.event_stream import EventStream, StreamBuffers
+from taskgate.inbound.http.post import Post
+from taskgate.inbound.identity import NotVerifiedYet
 from taskgate.telemetry.logs import log
 
 _SERVERS: Final = SERVERS_HEADER.encode("ascii")

@@ -1,4 +1,4 @@
-"""The HTTP door: sessions, streams, headers, and every kind of bad input with a clear answer that disturbs nobody else."""
+"""the HTTP transport: sessions, streams, headers, and every kind of bad input with a clear answer that disturbs nobody else."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
-from taskgate.doors.http.arrival import Arrival, OpenConnections
-from taskgate.doors.http.asgi import Headers
-from taskgate.doors.http.post import Answering, Post
 from taskgate.gateway.plan.plan import Limits, Live, Plan
+from taskgate.inbound.http.arrival import Arrival, OpenConnections
+from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.post import Answering, Post
 
 SLOW_AFTER_S: Final = 10.0
 LEAST_BYTES_PER_S: Final = 1024

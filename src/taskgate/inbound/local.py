@@ -1,6 +1,6 @@
-"""The door for bridges: a Unix socket that only its user can open, or a loopback port and a key where there are no such sockets.
+"""The transport for bridges: a Unix socket that only its user can open, or a loopback port and a key where there are none.
 
-Each connection begins with one line each way (`bridge.protocol`) and goes on as a conversation of `doors.stdio`. Who is calling is
+Each connection begins with one line each way (`bridge.protocol`) and goes on as a conversation of `inbound.stdio`. Who calls is
 what the kernel says about the other end. What a bridge says about its client's folder and environment is handed to `settle`, which
 makes a caller of it.
 """
@@ -24,8 +24,8 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
 from taskgate.core.scoping.request import SessionRequest
 from taskgate.core.wire import Reader
-from taskgate.doors.stdio import LineOutlet, StdioDoor
 from taskgate.gateway.gateway import Gateway
+from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
 from taskgate.telemetry.logs import log
 
 MOST_BRIDGES: Final = 1000
@@ -45,12 +45,12 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    door: StdioDoor
+    endpoint: StdioEndpoint
     writer: asyncio.StreamWriter
     place: str
 
 
-class LocalDoor:
+class LocalEndpoint:
     """Accepts bridges on a socket that is bound already. `key`: what they must show where the kernel does not tell who they are."""
 
     def __init__(
@@ -109,7 +109,7 @@ class LocalDoor:
         """What is under way may end; then every bridge is told why it is left."""
         await self.stop_accepting()
         talks = list(self._talks)
-        await asyncio.gather(*(talk.door.drain(within_s, hurry) for talk in talks), return_exceptions=True)
+        await asyncio.gather(*(talk.endpoint.drain(within_s, hurry) for talk in talks), return_exceptions=True)
         for talk in talks:
             talk.writer.write(protocol.goodbye(self.leaving))
             with contextlib.suppress(OSError, RuntimeError):
@@ -180,11 +180,11 @@ class LocalDoor:
         return len(self._connections) <= 1 and not await self._busy()
 
     async def _converse(self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        door = StdioDoor(self._gateway, caller, SessionRequest(), self._reader)
-        talk = Talk(door, writer, caller.place)
+        endpoint = StdioEndpoint(self._gateway, caller, SessionRequest(), self._reader)
+        talk = Talk(endpoint, writer, caller.place)
         self._talks.add(talk)
         try:
-            await door.converse(reader, LineOutlet(writer.transport))
+            await endpoint.converse(reader, LineOutlet(writer.transport))
         finally:
             self._talks.discard(talk)
 

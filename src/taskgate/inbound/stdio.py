@@ -94,7 +94,7 @@ class LineOutlet:
         return not self._transport.is_closing()
 
 
-class StdioDoor:
+class StdioEndpoint:
     def __init__(self, gateway: Gateway, caller: Caller, narrowing: SessionRequest, reader: Reader) -> None:
         self._gateway = gateway
         self._caller = caller

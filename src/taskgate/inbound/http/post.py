@@ -13,11 +13,11 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from taskgate import clock
-from taskgate.doors.http.arrival import Arrival
-from taskgate.doors.http.asgi import SSE_HEADERS, Headers
-from taskgate.doors.http.event_stream import StreamBuffers
-from taskgate.doors.http.streamed_reply import StreamedReply
 from taskgate.gateway.plan.plan import Limits, Live, Plan
+from taskgate.inbound.http.arrival import Arrival
+from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
+from taskgate.inbound.http.event_stream import StreamBuffers
+from taskgate.inbound.http.streamed_reply import StreamedReply
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 

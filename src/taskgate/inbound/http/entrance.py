@@ -11,15 +11,15 @@ from taskgate.core.generations import STATEFUL_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import unsupported_version
 from taskgate.core.identity.claims import TokenRefused
 from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement
-from taskgate.doors.http.arrival import Arrival, Arrivals, Guard
-from taskgate.doors.http.asgi import Headers
-from taskgate.doors.http.failed_credentials import FailedCredentials
-from taskgate.doors.http.protected_resources import ProtectedResources, scope_in
-from taskgate.doors.identity import Doorkeeper, NotVerifiedYet, TokenNeeded, WrongToken
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply
 from taskgate.gateway.requests.sessions import Session
+from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard
+from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.failed_credentials import FailedCredentials
+from taskgate.inbound.http.protected_resources import ProtectedResources, scope_in
+from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet, TokenNeeded, WrongToken
 from taskgate.ports.credentials import IssuerUnavailable
 from taskgate.telemetry.logs import log
 
@@ -35,20 +35,20 @@ class HttpRefused(Exception):
 
 
 class Entrance:
-    def __init__(self, gateway: Gateway, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
+    def __init__(self, gateway: Gateway, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
         self.gateway = gateway
         self.arrivals = arrivals
         self.guard = guard
-        self.doorkeeper = doorkeeper
-        self.resources = ProtectedResources(gateway, doorkeeper)
+        self.caller_identifier = caller_identifier
+        self.resources = ProtectedResources(gateway, caller_identifier)
         self._failures = FailedCredentials()
         self._plan = gateway.plan
         self._sessions = gateway.context.sessions
         self._admitted: tuple[Plan, dict[_Known, Caller]] = (self._plan.value, {})
 
-    def adopt(self, guard: Guard, doorkeeper: Doorkeeper, arrivals: Arrivals) -> None:
-        self.guard, self.doorkeeper, self.arrivals = guard, doorkeeper, arrivals
-        self.resources = ProtectedResources(self.gateway, doorkeeper)
+    def adopt(self, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
+        self.guard, self.caller_identifier, self.arrivals = guard, caller_identifier, arrivals
+        self.resources = ProtectedResources(self.gateway, caller_identifier)
         self._admitted = (self._plan.value, {})
 
     def admit(self, path: bytes, headers: dict[bytes, bytes], arrival: Arrival, every_header: Headers) -> Caller:
@@ -87,7 +87,7 @@ class Entrance:
             raise self.refused(404, self._nothing_here(asked, identity))
         if identity.audiences is not None and self.resources.of_scope(asked) not in identity.audiences:
             raise self._wrong_token(path, "it was issued for another resource")
-        requirement = self.doorkeeper.requirement(asked)
+        requirement = self.caller_identifier.requirement(asked)
         if requirement is not NO_REQUIREMENT:
             self._require(requirement, identity, path)
         address = self.arrivals.caller_address(arrival, every_header) if identity.anonymous else ""
@@ -105,7 +105,7 @@ class Entrance:
         address = self.arrivals.caller_address(arrival, every_header)
         self._slow_down(address)
         try:
-            await self.doorkeeper.verify(unverified.credential)
+            await self.caller_identifier.verify(unverified.credential)
             return self.admit(path, headers, arrival, every_header)
         except TokenRefused as fault:
             self._failures.count(address)
@@ -129,7 +129,7 @@ class Entrance:
 
     def _identity(self, authorization: bytes | None, path: bytes, arrival: Arrival, every_header: Headers) -> Identity:
         try:
-            identity = self.doorkeeper.identify(authorization)
+            identity = self.caller_identifier.identify(authorization)
         except TokenNeeded:
             raise self._token_needed(path) from None
         except WrongToken:
