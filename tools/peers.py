@@ -116,6 +116,8 @@ NODE_PEERS = (
     # 0.1.16 is the stable line; only this pre-release knows the requirement sets and the tasks scenarios.
     NodePeer("conformance", ("@modelcontextprotocol/conformance@0.2.0-alpha.12",)),
     NodePeer("everything", ("@modelcontextprotocol/server-everything@2026.8.31",)),
+    # A certified OpenID provider: the issuer of callers, of people and of servers in the tests of identity.
+    NodePeer("oidc", ("oidc-provider@9.13.3",)),
     NodePeer("inspector", ("@modelcontextprotocol/inspector@2.12.0",)),
     NodePeer(
         "servers-npm",

@@ -19,6 +19,7 @@ KNOWN = (
     "ts1",
     "ts2",
     "conformance",
+    "oidc",
     "everything",
     "inspector",
     "browser",

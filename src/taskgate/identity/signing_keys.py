@@ -51,6 +51,7 @@ class SigningKeys:
         self._keys: tuple[SigningKey, ...] = ()
         self._fetched_at: float | None = None
         self._asked_at: float | None = None
+        self._missed_at: float | None = None
         self._fetching: asyncio.Task[None] | None = None
 
     async def candidates(self, key_id: str | None, algorithm: str) -> tuple[PublicKey, ...]:
@@ -63,7 +64,9 @@ class SigningKeys:
         elif now - self._fetched_at > REFRESH_AFTER_S and self._may_ask(now):
             self._begin()
         found = self._matching(key_id, algorithm)
-        if not found and self._may_ask(now):
+        if not found and (self._missed_at is None or now - self._missed_at >= LOOK_AGAIN_AFTER_S):
+            # Counted apart from other fetches: an issuer may begin to use a key just after we looked at its keys.
+            self._missed_at = now
             await self._fetch()
             found = self._matching(key_id, algorithm)
         return found
