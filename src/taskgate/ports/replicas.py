@@ -14,3 +14,5 @@ class Replica(msgspec.Struct, frozen=True):
     configuration: str
     started_ms: int
     seen_ms: int
+    internal: str = ""
+    """Where other gateways reach it (`listen.internal`); empty where it cannot be reached."""

@@ -23,6 +23,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
 from taskgate.ports.replicas import Replica
+from taskgate.ports.session_store import SessionStore
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -200,6 +201,11 @@ class TaskStore(Protocol):
     @property
     def replicas(self) -> tuple[Replica, ...]:
         """The gateways that share this store, ourselves among them; empty for a store that one gateway has to itself."""
+        ...
+
+    @property
+    def sessions(self) -> SessionStore | None:
+        """Sessions that other gateways can find and go on with; None for a store that one gateway has to itself."""
         ...
 
     @property

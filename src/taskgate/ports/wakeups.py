@@ -10,6 +10,7 @@ from typing import Final, Protocol
 TASKS: Final = "tasks"
 GRANTS: Final = "grants"
 APPROVALS: Final = "approvals"
+SESSIONS: Final = "sessions"
 DEAD: Final = "dead"
 """Another gateway has died: its tasks can be claimed."""
 POLL_S: Final = 2.0

@@ -37,11 +37,11 @@ class Presence:
         self,
         url: str,
         ownership: Ownership,
-        about: tuple[str, str, str],
+        about: tuple[str, str, str, str],
         heard: Callable[[str, list[str]], None],
         clock: Callable[[], int] | None,
     ) -> None:
-        """`about`: address, version and digest of the configuration. `clock` takes the place of the database's, for tests."""
+        """`about`: address, version, digest of the configuration, internal address. `clock` replaces the database's in tests."""
         self._url = url
         self.ownership = ownership
         """In whose name we write. A gateway that was taken for dead goes on under a new fence."""
@@ -101,8 +101,8 @@ class Presence:
             return  # it runs out by itself
 
     def _put(self, connection: Connection) -> None:
-        address, version, configuration = self._about
-        values = {"owner": self.ownership.owner, "address": address, "version": version}
+        address, version, configuration, internal = self._about
+        values = {"owner": self.ownership.owner, "address": address, "version": version, "internal": internal}
         now = self._database_now(connection)
         connection.execute(SQL["put_lease"], {**values, "configuration": configuration, "now_ms": now})
         self._renewed = self._gapless_since = clock.monotonic()

@@ -16,6 +16,7 @@ from taskgate.store.postgres.connection import Connection, check, connect, look,
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.readers import Readers
+from taskgate.store.postgres.sessions import SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.views.approvals import ApprovalView
@@ -31,6 +32,7 @@ class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
     def __init__(self, engine: PostgresEngine) -> None:
         super().__init__(engine)
         self.engine = engine
+        self.sessions = SessionRows(engine)
 
     @property
     def trouble(self) -> str | None:
@@ -77,6 +79,7 @@ def open_store(
     address: str = "",
     version: str = "",
     configuration: str = "",
+    internal: str = "",
     clock: Callable[[], int] | None = None,
 ) -> PostgresStore:
     """Open the store, and bring its schema up to date. Blocks; call it on the event loop's thread before serving.
@@ -93,7 +96,7 @@ def open_store(
             assert row is not None
             ownership = Ownership(name, row[0])
             wakeups = Wakeups()
-            presence = Presence(url, ownership, (address, version, configuration), wakeups.heard, clock)
+            presence = Presence(url, ownership, (address, version, configuration, internal), wakeups.heard, clock)
             presence.begin(connection)
             head = connection.execute(SQL["last_audit"], {"chain": name}).fetchone()
     except psycopg.Error as error:

@@ -68,6 +68,11 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
         return ()
 
     @property
+    def sessions(self) -> None:
+        """Nobody else could go on with them."""
+        return None
+
+    @property
     def is_restored(self) -> bool:
         """The database is older than what this installation last wrote: it was put back from a backup."""
         return self.engine.last_known.is_ahead

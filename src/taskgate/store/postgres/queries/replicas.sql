@@ -1,8 +1,8 @@
 -- name: put_lease
-INSERT INTO replicas (owner, address, version, configuration, started_ms, seen_ms)
-VALUES (:owner, :address, :version, :configuration, :now_ms, :now_ms)
+INSERT INTO replicas (owner, address, version, configuration, internal, started_ms, seen_ms)
+VALUES (:owner, :address, :version, :configuration, :internal, :now_ms, :now_ms)
 ON CONFLICT (owner) DO UPDATE SET address = excluded.address, version = excluded.version,
-    configuration = excluded.configuration, started_ms = excluded.started_ms, seen_ms = excluded.seen_ms;
+    configuration = excluded.configuration, internal = excluded.internal, started_ms = excluded.started_ms, seen_ms = excluded.seen_ms;
 
 -- name: renew_lease
 UPDATE replicas SET seen_ms = :now_ms WHERE owner = :owner;
@@ -11,7 +11,7 @@ UPDATE replicas SET seen_ms = :now_ms WHERE owner = :owner;
 DELETE FROM replicas WHERE owner = :owner;
 
 -- name: seen_replicas
-SELECT owner, address, version, configuration, started_ms, seen_ms FROM replicas ORDER BY started_ms, owner;
+SELECT owner, address, version, configuration, started_ms, seen_ms, internal FROM replicas ORDER BY started_ms, owner;
 
 -- name: dead_seen
 SELECT count(*) FROM owners o LEFT JOIN replicas r ON r.owner = o.owner

@@ -1,0 +1,61 @@
+"""Sessions of stateful callers in a store that several gateways share: which gateway holds one, and how to go on with it.
+
+The *home* of a session is the gateway that has its live side: upstream conversations, streams, requests in flight. Others forward
+to a living home. The session of a dead one is adopted, by one gateway only. What a body means is the gateway's business.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class KeptSession(msgspec.Struct, frozen=True):
+    """`moves` counts the changes of home."""
+
+    id: str
+    principal: str
+    scope: str
+    home: str
+    moves: int
+    body: bytes
+    internal: str = ""
+    """Where the home said it can be reached, if it has a lease."""
+
+
+class SessionStore(Protocol):
+    @property
+    def is_fresh(self) -> bool:
+        """Whether our lease certainly has not ended, so that nobody can have adopted our sessions."""
+        ...
+
+    async def open_session(self, session: KeptSession) -> None:
+        """Returns when every gateway can find it. Raises GatewayFault."""
+        ...
+
+    async def find_session(self, session_id: str) -> KeptSession | None: ...
+
+    async def adopt_session(self, session_id: str, former: str) -> KeptSession | None:
+        """Make ourselves its home, if `former` still is and is dead. None if not: then look again whose it is."""
+        ...
+
+    async def change_session(self, session_id: str, body: bytes) -> bool:
+        """Returns when it is durable; False if it is not ours (any more)."""
+        ...
+
+    async def end_session(self, session_id: str) -> None:
+        """Forget it, if it is ours."""
+        ...
+
+    async def sessions_elsewhere(self) -> frozenset[str]:
+        """The ids of all sessions whose home is another gateway, living or dead."""
+        ...
+
+    async def own_sessions(self) -> frozenset[str]:
+        """The ids of those whose home we are."""
+        ...
+
+    async def sessions_seen(self, forget_before_ms: int) -> None:
+        """Say that ours are still held, and forget those that nobody has held since that time."""
+        ...

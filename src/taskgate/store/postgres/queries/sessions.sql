@@ -1,0 +1,33 @@
+-- name: open_session
+INSERT INTO sessions (id, principal, scope, home, seen_ms, body)
+VALUES (:id, :principal, :scope, :home, :now_ms, :body);
+
+-- name: find_session
+SELECT s.id, s.principal, s.scope, s.home, s.moves, s.body, coalesce(r.internal, '')
+FROM sessions s LEFT JOIN replicas r ON r.owner = s.home
+WHERE s.id = :id;
+
+-- The home must be dead at this very moment: a row lock on its lease would make it wait, so its renewal is looked at again here.
+-- name: adopt_session
+UPDATE sessions SET home = :home, moves = moves + 1, seen_ms = :now_ms
+WHERE id = :id AND home = :former AND home <> :home
+  AND NOT EXISTS (SELECT 1 FROM replicas r WHERE r.owner = :former AND r.seen_ms >= :dead_ms)
+RETURNING id, principal, scope, home, moves, body;
+
+-- name: change_session
+UPDATE sessions SET body = :body, seen_ms = :now_ms WHERE id = :id AND home = :home;
+
+-- name: end_session
+DELETE FROM sessions WHERE id = :id AND home = :home;
+
+-- name: sessions_seen
+UPDATE sessions SET seen_ms = :now_ms WHERE home = :home;
+
+-- name: forget_sessions
+DELETE FROM sessions WHERE seen_ms < :before_ms;
+
+-- name: sessions_elsewhere
+SELECT id FROM sessions WHERE home <> :home;
+
+-- name: sessions_of_home
+SELECT id FROM sessions WHERE home = :home;
