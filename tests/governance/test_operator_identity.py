@@ -11,6 +11,7 @@ import pytest
 
 from taskgate import clock
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.roles import OWNER_ROLES, Permission
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import EndedSessions, Login, Passphrase
 from taskgate.inbound.identity import CallerIdentifier, Token, holder_at, operator_identity, token_digest
@@ -25,7 +26,7 @@ from taskgate.inbound.operator import (
 pytestmark = pytest.mark.virtual_time
 
 ANN = Approver("ann", frozenset({"approver"}))
-OPERATOR = Approver("operator", frozenset({"operator"}), operator=True)
+OPERATOR = Approver("operator", OWNER_ROLES)
 
 
 def a_login(secret: bytes = b"s" * 32, people: dict[str, Approver] | None = None, secure: bool = False) -> Login:
@@ -71,10 +72,15 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
     found = {word: await holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
-    assert (found["b"].id, found["b"].approves, ANN.approves, OPERATOR.approves) == ("agent", False, True, True)
+    assert (found["b"].id, *(who.may(Permission.SEE) for who in (found["b"], ANN, OPERATOR))) == (
+        "agent",
+        False,
+        True,
+        True,
+    )
     assert found["x"] is None
     assert found["c"] is not None
-    assert found["c"].operator
+    assert found["c"].may(Permission.ACT)
     assert found["op"] == OPERATOR
     assert await holder_at(keeper, b"Basic op") is None
     nobody = CallerIdentifier((), operator_identity("op"), None, None, {}, scope_of_token=no_scope)

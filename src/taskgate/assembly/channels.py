@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from taskgate.config.approvals import NotifyChannel, SlackChannel, WebhookChannel, Workflow
 from taskgate.config.gateway_file import GatewayFile
@@ -11,6 +12,8 @@ from taskgate.ports.approval_channel import ApprovalChannel
 
 if TYPE_CHECKING:
     import httpx2
+
+SLACK_PREFIX: Final = "slack:"
 
 
 class Outbound:
@@ -35,13 +38,30 @@ def build_channels(
     root: GatewayFile, base_url: str, outbound: Outbound, *, passphrase_set: bool
 ) -> dict[str, tuple[ApprovalChannel, ...]]:
     """The channels of each workflow, apart from the inbox and the caller's own elicitation, which need no adapter."""
+    slack_people = _slack_people(root)
     return {
-        name: _channels(name, workflow, base_url, outbound, passphrase_set) for name, workflow in root.approval.items()
+        name: _channels(name, workflow, base_url, outbound, passphrase_set, slack_people)
+        for name, workflow in root.approval.items()
     }
 
 
+def _slack_people(root: GatewayFile) -> dict[str, str]:
+    """Slack users by `people`, each with the first other identity of the person."""
+    found: dict[str, str] = {}
+    for identities in root.people.values():
+        other = next((each for each in identities if not each.startswith(SLACK_PREFIX)), None)
+        users = [each.removeprefix(SLACK_PREFIX) for each in identities if each.startswith(SLACK_PREFIX)]
+        found |= {user: other for user in users if other is not None}
+    return found
+
+
 def _channels(
-    name: str, workflow: Workflow, base_url: str, outbound: Outbound, passphrase_set: bool
+    name: str,
+    workflow: Workflow,
+    base_url: str,
+    outbound: Outbound,
+    passphrase_set: bool,
+    slack_people: Mapping[str, str],
 ) -> tuple[ApprovalChannel, ...]:
     made: list[ApprovalChannel] = []
     for channel in workflow.channels:
@@ -50,7 +70,7 @@ def _channels(
                 callback = f"{base_url}/api/approvals/callback/{name}/{len(made)}"
                 made.append(_webhook(channel, callback, outbound, passphrase_set))
             elif isinstance(channel, SlackChannel):
-                made.append(_slack(channel))
+                made.append(_slack(channel, slack_people))
             elif isinstance(channel, NotifyChannel):
                 made.append(_notify(channel))
         except ImportError as error:
@@ -78,7 +98,7 @@ def _webhook(channel: WebhookChannel, callback_url: str, outbound: Outbound, pas
     )
 
 
-def _slack(channel: SlackChannel) -> ApprovalChannel:
+def _slack(channel: SlackChannel, people: Mapping[str, str]) -> ApprovalChannel:
     from taskgate.channels.slack import SlackChannel as Slack
     from taskgate.channels.slack import SlackSettings
 
@@ -87,7 +107,7 @@ def _slack(channel: SlackChannel) -> ApprovalChannel:
             channel=channel.channel,
             bot_token=channel.bot_token,
             app_token=channel.app_token if channel.mode == "socket" else None,
-            approvers=dict(channel.approvers),
+            approvers={**people, **channel.approvers},
             poll_interval_s=channel.poll_interval.total_seconds(),
             api_url=str(channel.api_url),
         )

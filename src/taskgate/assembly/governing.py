@@ -15,7 +15,7 @@ from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.servers import Server
 from taskgate.core.caller import ANONYMOUS, OPERATOR
 from taskgate.core.catalog.pin import PinMode
-from taskgate.core.governance.approval import APPROVER_ROLE, Approver, OnTimeout, Workflow
+from taskgate.core.governance.approval import Approver, OnTimeout, Workflow
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.digest import canonical, digest_of_bytes
 from taskgate.core.governance.pipeline import Gates, Profile, UnknownWorkflow, check_workflows
@@ -23,13 +23,13 @@ from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.rules import Rule, compile_rules
 from taskgate.core.governance.visibility import ExposeMode, Layers, expose
 from taskgate.core.identity.identity import principal_name
+from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
 from taskgate.gateway.plan.plan import Elicits, Governing
 from taskgate.ports.policy_engine import PolicyEngine
 
 _MAX_POLICY_BYTES = 4 * 1024 * 1024
-_OPERATOR_ROLE = "operator"
 
 
 def build_gates(root: GatewayFile, policy: PolicyEngine | None) -> Gates:
@@ -69,13 +69,14 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
     names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
     _refuse_reserved(names)
     roles = {names[token.id]: frozenset(token.roles) for token in root.tokens}
+    people = _people(root)
     calling = {names[token.id]: token.may_call for token in root.tokens}
     approvers = {
-        name: Approver(name, owned, _OPERATOR_ROLE in owned, calling[name])
+        name: Approver(name, owned, calling[name], identities=people.get(name, frozenset()))
         for name, owned in roles.items()
-        if owned & {APPROVER_ROLE, _OPERATOR_ROLE}
+        if owned & GATEWAY_ROLES
     }
-    approvers[OPERATOR] = Approver(OPERATOR, frozenset({_OPERATOR_ROLE}), operator=True)
+    approvers[OPERATOR] = Approver(OPERATOR, OWNER_ROLES, identities=people.get(OPERATOR, frozenset()))
     return Governing(
         policy,
         approvers,
@@ -87,7 +88,15 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
         PinMode.ENFORCE if root.pins == "strict" else PinMode(root.pins),
         root.pins == "strict",
         str(root.public_url).rstrip("/") if root.public_url is not None else None,
+        people,
     )
+
+
+def _people(root: GatewayFile) -> dict[str, frozenset[str]]:
+    """Each identity of a person with all of them, as principals' names."""
+    names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
+    known = [frozenset(names.get(each, each) for each in identities) for identities in root.people.values()]
+    return {identity: identities for identities in known for identity in identities}
 
 
 def load_policy(root: GatewayFile) -> PolicyEngine | None:

@@ -98,7 +98,8 @@ class Workflow(Section):
         description="approve: silence means yes. Named unsafe because it is; shown in a banner and in the audit log.",
     )
     approvers: Words = Field(
-        default=("*",), description='Ids of tokens that may decide; "*" is everyone with the role approver.'
+        default=("*",),
+        description='Who may decide: ids of tokens, group:NAME or role:NAME; "*" is everyone with the role approver.',
     )
     approvals_needed: Count = Field(default=1, description="How many different people must agree.")
     self_approval: bool = Field(default=False, description="Whether the requester may approve their own call.")
@@ -113,7 +114,8 @@ class Workflow(Section):
     def _enough_people(self) -> Workflow:
         if not self.approvers:
             raise ValueError('nobody may approve; name token ids in approvers, or write ["*"]')
-        if "*" not in self.approvers and len(set(self.approvers)) < self.approvals_needed:
+        named = not any(name == "*" or name.startswith(("group:", "role:")) for name in self.approvers)
+        if named and len(set(self.approvers)) < self.approvals_needed:
             raise ValueError(
                 f"approvals_needed is {self.approvals_needed} but only {len(set(self.approvers))} approvers are named; "
                 "name more or ask for fewer"

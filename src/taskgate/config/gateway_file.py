@@ -73,6 +73,11 @@ class GatewayFile(Section):
     auth: Annotated[Auth, BeforeValidator(_auth_word)] = Field(
         default_factory=Auth, description="Issuers whose tokens are accepted, and who may come without one."
     )
+    people: dict[Name, Annotated[Words, Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="People with several identities: each with token ids, `ISSUER#SUBJECT` and `slack:USER`. "
+        "They count once, and decide on no call that they asked for under another name.",
+    )
     tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
     facade: Facade = Field(default_factory=Facade, description="The facade tools.")
     providers: dict[Name, Provider] = Field(default_factory=dict, description="Models that may answer sampling.")

@@ -250,6 +250,7 @@ def _check_tokens(found: References) -> None:
                 found.problems.append(problem_at(mark, f"{key}.{name}", "is used by two tokens", "give each its own"))
     _check_auth(found)
     _check_approvers(found)
+    _check_people(found)
 
 
 def _check_auth(found: References) -> None:
@@ -278,8 +279,21 @@ def _check_approvers(found: References) -> None:
         approvers = entry.value.get("approvers") if isinstance(entry.value, Mapping) else None
         for node, where in each(approvers, f"approval.{entry.key}.approvers"):
             word = text_of(node)
-            if word is not None and word not in ("*", "operator") and word not in known:
+            if word is None or word in ("*", "operator") or word.startswith(("group:", "role:")):
+                continue
+            if word not in known:
                 found.unknown(node.mark, where, "token with the id", word, known, lenient=True)
+
+
+def _check_people(found: References) -> None:
+    """An identity of two people would make them one."""
+    owner: dict[str, str] = {}
+    for entry in found.root.map("people"):
+        for node, where in each(entry.value, f"people.{entry.key}"):
+            word = text_of(node)
+            if word is not None and owner.setdefault(word, entry.key) != entry.key:
+                message = f'"{word}" is an identity of {owner[word]}, too'
+                found.problems.append(problem_at(node.mark, where, message, "give each identity to one person"))
 
 
 def _check_versions(found: References) -> None:

@@ -65,7 +65,9 @@ class Token(Section):
 
     id: Name = Field(description="The principal's name.")
     sha256: Sha256 = Field(repr=False, description="Digest of the token; `taskgate token new NAME` makes one.")
-    roles: Words = Field(default=(), description="For example approver, operator; Cedar sees them as groups.")
+    roles: Words = Field(
+        default=(), description="viewer, approver, operator, admin, or groups of your own; Cedar sees them all."
+    )
     scope: ScopeName | None = Field(default=None, description="The only scope this token may use.")
     may_call: bool = Field(
         default=True,

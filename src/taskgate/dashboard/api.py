@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
+from taskgate.core.identity.roles import Permission
 from taskgate.dashboard import questions_api
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
 from taskgate.dashboard.rows import approval_detail, grant_row, task_row
 from taskgate.dashboard.scopes_api import ScopesApi
-from taskgate.dashboard.tasks_api import TasksApi
-from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
+from taskgate.dashboard.tasks_api import ApiRoute, TasksApi
+from taskgate.dashboard.web import Answer, EventAnswer, Route, WebRequest, find_route, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
 from taskgate.ports.approval_channel import CallbackChannel
@@ -25,8 +25,6 @@ VERSION: Final = "v1"
 """The API whose shapes are a promise; what stands beside it without a version came before it."""
 _DIGITS: Final = frozenset("0123456789")
 _NOTHING_HERE: Final = "There is nothing at this address."
-
-Handler = Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAnswer]]
 
 
 class Api:
@@ -37,68 +35,49 @@ class Api:
         self._login = login
         self._store = inbox.store
         self.tasks = TasksApi(gateway)
-        self._scopes = ScopesApi(gateway)
+        shared, tasks = self._routes(), self.tasks.routes()
+        self.routes: tuple[ApiRoute, ...] = (
+            *shared,
+            Route("GET", "tasks", Permission.SEE, self._tasks),
+            *(route for route in tasks if route.path != "tasks"),
+        )
+        self.versioned_routes: tuple[ApiRoute, ...] = (*shared, *tasks, *ScopesApi(gateway).routes())
+
+    def _routes(self) -> tuple[ApiRoute, ...]:
+        """What stands below `/api` and `/api/v1` alike."""
+        return (
+            Route("GET", "approvals", Permission.SEE, self._list),
+            Route("GET", "approvals/*", Permission.SEE, self._show),
+            Route("POST", "approvals/*/approve", Permission.DECIDE, self._decide),
+            Route("POST", "approvals/*/deny", Permission.DECIDE, self._decide),
+            Route("GET", "grants", Permission.SEE, self._grants),
+            Route("POST", "grants/*/revoke", Permission.DECIDE, self._revoke),
+            Route("GET", "pins", Permission.SEE, self._pins),
+            Route("POST", "pins/accept", Permission.ACT, self._accept_pin),
+            Route("GET", "questions", Permission.SEE, self._activity),
+            Route("GET", "waterfall", Permission.SEE, self._activity),
+            Route("GET", "servers", Permission.SEE, self._activity),
+            Route("POST", "questions/*", Permission.ACT, self._answer_question),
+            Route("POST", "login-links", Permission.SEE, self._login_link),
+        )
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
-        """One request of a person who may be here."""
+        """One request of a person who is known."""
         parts = [part for part in request.path.split("/") if part][1:]
-        handler: Handler | None
+        routes = self.routes
         if parts[:1] == [VERSION]:
-            parts = parts[1:]
-            handler = self._versioned(request.method, parts)
-        else:
-            handler = self._handler(request.method, parts)
-        if handler is None:
+            parts, routes = parts[1:], self.versioned_routes
+        route = find_route(routes, request.method, parts)
+        if route is None:
             return problem(404, _NOTHING_HERE)
+        if not who.may(route.needs):
+            return problem(403, f"You may not do this here: it needs a role that may {route.needs.value}.")
         try:
-            return await handler(request, who, parts)
+            return await route.handler(request, who, parts)
         except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
             return problem(400, f"The request cannot be read: {error}")
         except CallerError as error:
             return problem(400, error.message)
-
-    def _versioned(self, method: str, parts: list[str]) -> Handler | None:
-        match parts:
-            case ["tasks", *_]:
-                return self._task
-            case ["scopes", *_]:
-                return self._scope
-            case _:
-                return self._handler(method, parts)
-
-    def _handler(self, method: str, parts: list[str]) -> Handler | None:
-        match method, parts:
-            case "GET", ["approvals"]:
-                return self._list
-            case "GET", ["approvals", _]:
-                return self._show
-            case "POST", ["approvals", _, "approve" | "deny"]:
-                return self._decide
-            case "GET", ["tasks"]:
-                return self._tasks
-            case _, ["tasks", *_]:
-                return self._task
-            case _:
-                return self._other_handler(method, parts)
-
-    def _other_handler(self, method: str, parts: list[str]) -> Handler | None:
-        match method, parts:
-            case "GET", ["grants"]:
-                return self._grants
-            case "POST", ["grants", _, "revoke"]:
-                return self._revoke
-            case "GET", ["pins"]:
-                return self._pins
-            case "POST", ["pins", "accept"]:
-                return self._accept_pin
-            case "GET", ["questions" | "waterfall" | "servers"]:
-                return self._activity
-            case "POST", ["questions", _]:
-                return self._answer_question
-            case "POST", ["login-links"]:
-                return self._login_link
-            case _:
-                return None
 
     async def _list(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
         rows, after = await self._inbox.rows(
@@ -153,18 +132,10 @@ class Api:
         headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
         return json_answer([task_row(task) for task in page.tasks], headers=headers)
 
-    async def _task(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer | EventAnswer:
-        return await self.tasks.answer(request, who, parts[1:]) or problem(404, _NOTHING_HERE)
-
-    async def _scope(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        return await self._scopes.answer(request, who, parts[1:]) or problem(404, _NOTHING_HERE)
-
     async def _pins(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
         return json_answer(self._gateway.pins.changed_rows())
 
     async def _accept_pin(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
-        if not who.operator:
-            return problem(403, "Only the operator may accept a changed definition.")
         said = request.json()
         server, tool, digest = _text(said, "server"), _text(said, "tool"), _text(said, "digest")
         if server is None or tool is None or digest is None:
@@ -174,18 +145,14 @@ class Api:
             return problem(409, "There is no such changed definition (any more). Look again.")
         return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
 
-    async def _activity(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        if not who.operator:
-            return problem(403, "Only the operator may see what callers are asked.")
+    async def _activity(self, request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
         if parts[0] == "questions":
             return questions_api.list_questions(self._gateway)
         if parts[0] == "servers":
             return questions_api.servers_json(self._gateway)
         return questions_api.waterfall_json(self._gateway, request)
 
-    async def _answer_question(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        if not who.operator:
-            return problem(403, "Only the operator may answer for a caller.")
+    async def _answer_question(self, request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
         return questions_api.answer_question(self._gateway, request, parts[1])
 
     async def _login_link(self, _request: WebRequest, who: Approver, _parts: list[str]) -> Answer:

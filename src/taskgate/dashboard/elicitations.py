@@ -13,6 +13,7 @@ from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
+from taskgate.core.identity.roles import Permission
 from taskgate.core.peer_url import UnsafeUrl, check_peer_url
 from taskgate.core.questions import ELICIT
 from taskgate.dashboard.web import Answer, WebRequest
@@ -30,7 +31,7 @@ class Elicitations:
         self._render = render
 
     def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
-        page = self._gateway.pages.find(page_id, who.id, who.operator)
+        page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
         if page is not None:
             return self._own(request, who, page, word)
         waiting = self._waiting(page_id, who)
@@ -45,7 +46,7 @@ class Elicitations:
             return None
         mine = waiting.caller == who.id and who.id != ANONYMOUS
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
-        return waiting if is_url and (mine or who.operator) else None
+        return waiting if is_url and (mine or who.may(Permission.ACT)) else None
 
     def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):

@@ -59,8 +59,7 @@ class Inbox:
         held = await self.store.held(approval_id)
         if held is None:
             return None
-        workflow = self.approvals.workflow(held.approval.workflow)
-        may = rules.may_decide(workflow, held.approval.binding, who) is None
+        may = self.approvals.may_decide(held, who)
         return Shown(held, await self.approvals.card(held), self._row(held), may)
 
     async def decide(

@@ -6,7 +6,7 @@ print nothing or turn text around appear as escapes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,15 +18,17 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.difference import Change
+from taskgate.core.identity.roles import Permission
 from taskgate.core.plain_text import visible
 from taskgate.dashboard.elicitations import Elicitations
 from taskgate.dashboard.inbox import Inbox, Shown
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.rows import grant_row, vote_row
-from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
+from taskgate.dashboard.web import PAGE, Answer, Route, WebRequest, find_route, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
 
+PageRoute = Route[Callable[[WebRequest, Approver, list[str]], Awaitable[Answer]]]
 HERE: Final = Path(__file__).parent
 FIRST_LOOK: Final = 20_000
 """So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
@@ -43,6 +45,7 @@ class Pages:
         self._gateway = gateway
         self._inbox = inbox
         self._login = login
+        self.routes = self._routes()
         self._elicitations = Elicitations(gateway, self._page)
         self._templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
@@ -52,34 +55,44 @@ class Pages:
             finalize=_harmless,
         )
 
+    def _routes(self) -> tuple[PageRoute, ...]:
+        return (
+            Route("GET", "approvals", Permission.SEE, self._list),
+            Route("GET", "approvals/*", Permission.SEE, self._card),
+            Route("POST", "approvals/*/approve", Permission.DECIDE, self._decide),
+            Route("POST", "approvals/*/deny", Permission.DECIDE, self._decide),
+            Route("GET", "grants", Permission.SEE, self._grants),
+            Route("POST", "grants/*/revoke", Permission.DECIDE, self._revoke),
+            Route("GET", "definitions", Permission.SEE, self._definitions),
+            Route("POST", "definitions/accept", Permission.ACT, self._accept),
+            Route("GET", "waterfall", Permission.SEE, self._waterfall),
+        )
+
     async def answer(self, request: WebRequest, who: Approver) -> Answer:
         """One page, or one decision from a form of ours."""
         parts = [part for part in request.path.split("/") if part]
-        match request.method, parts:
-            case "GET", ["approvals"]:
-                return await self._list(request, who)
-            case "GET", ["approvals", approval_id]:
-                return await self._show(request, who, approval_id)
-            case "POST", ["approvals", approval_id, "approve" | "deny" as word]:
-                return await self._decide(request, who, approval_id, Verdict(word))
-            case "GET", ["grants"]:
-                rows = [_visible(grant_row(grant)) for grant in await self._inbox.store.grants()]
-                return self._page("grants.html", request, who, here="grants", rows=rows)
-            case "POST", ["grants", grant_id, "revoke"]:
-                await self._inbox.approvals.grants.revoke(who, grant_id)
-                return redirect("/grants")
-            case "GET", ["definitions"]:
-                return self._definitions(request, who)
-            case "POST", ["definitions", "accept"]:
-                return await self._accept(request, who)
-            case "GET", ["waterfall"] if who.operator:
-                return self._waterfall(request, who)
-            case _, ["elicitations", page_id, *rest] if len(rest) <= 1:
-                return self._elicitations.answer(request, who, page_id, rest[0] if rest else None)
-            case _:
-                return self.message(request, who, 404, "Nothing here", "There is nothing at this address.")
+        if parts[:1] == ["elicitations"] and 2 <= len(parts) <= 3:
+            return self._elicitations.answer(request, who, parts[1], parts[2] if len(parts) == 3 else None)
+        route = find_route(self.routes, request.method, parts)
+        if route is None:
+            return self.message(request, who, 404, "Nothing here", "There is nothing at this address.")
+        if not who.may(route.needs):
+            text = f"This needs a role that may {route.needs.value}."
+            return self.message(request, who, 403, "Not you", text)
+        return await route.handler(request, who, parts)
 
-    async def _list(self, request: WebRequest, who: Approver) -> Answer:
+    async def _grants(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
+        rows = [_visible(grant_row(grant)) for grant in await self._inbox.store.grants()]
+        return self._page("grants.html", request, who, here="grants", rows=rows)
+
+    async def _revoke(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        await self._inbox.approvals.grants.revoke(who, parts[1])
+        return redirect("/grants")
+
+    async def _card(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        return await self._show(request, who, parts[1])
+
+    async def _list(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
         everything = request.query.get("all") == "1"
         after = request.query.get("after")
         rows, more = await self._inbox.rows(everything=everything, after=_cursor(after), limit=PAGE)
@@ -131,8 +144,8 @@ class Pages:
             "grant_minutes": min(60, governing.longest_grant_ms // 60_000),
         }
 
-    async def _decide(self, request: WebRequest, who: Approver, approval_id: str, verdict: Verdict) -> Answer:
-        form = request.form()
+    async def _decide(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        approval_id, verdict, form = parts[1], Verdict(parts[2]), request.form()
         try:
             ruling = await self._inbox.decide(
                 who,
@@ -155,7 +168,10 @@ class Pages:
         longest = min(60 * 60_000, self._gateway.context.plan.governing.longest_grant_ms)
         return GrantWish(longest, exact_arguments=word == "exact", whole_scope=word == "scope")
 
-    def _definitions(self, request: WebRequest, who: Approver, note: str | None = None) -> Answer:
+    async def _definitions(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
+        return self._changed_definitions(request, who)
+
+    def _changed_definitions(self, request: WebRequest, who: Approver, note: str | None = None) -> Answer:
         rows = self._gateway.pins.changed_rows()
         for row in rows:
             row["shown"] = [
@@ -164,18 +180,16 @@ class Pages:
             ]
         return self._page("definitions.html", request, who, here="definitions", rows=rows, note=note, note_kind="bad")
 
-    async def _accept(self, request: WebRequest, who: Approver) -> Answer:
+    async def _accept(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
         form = request.form()
-        if not who.operator:
-            return self.message(request, who, 403, "Not you", "Only the operator may accept a changed definition.")
         done = await self._gateway.pins.accept(
             form.get("server", ""), form.get("tool", ""), form.get("digest", ""), who.id
         )
         if not done:
-            return self._definitions(request, who, "It has changed once more since you looked. Look again.")
+            return self._changed_definitions(request, who, "It has changed once more since you looked. Look again.")
         return redirect("/definitions")
 
-    def _waterfall(self, request: WebRequest, who: Approver) -> Answer:
+    async def _waterfall(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
         drawing = svg(self._gateway.waterfall.latest(), clock.wall())
         return self._page("waterfall.html", request, who, here="waterfall", drawing=drawing)
 

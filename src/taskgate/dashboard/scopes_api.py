@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.roles import Permission
 from taskgate.core.scoping.request import NO_WISH
 from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
+from taskgate.dashboard.tasks_api import ApiRoute
+from taskgate.dashboard.web import Answer, Route, WebRequest, json_answer, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.scope_record import facts_of
 
@@ -22,24 +24,23 @@ class ScopesApi:
         self._gateway = gateway
         self._temporary = gateway.temporary_scopes
 
-    async def answer(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer | None:
-        """One request below `/api/v1/scopes`; None if there is nothing at this address."""
-        if not who.operator:
-            return problem(403, "Only the operator may see, hand over and end scopes.")
-        match request.method, parts:
-            case "GET", []:
-                names = self._gateway.context.plan.scopes
-                return json_answer({"scopes": [self._row(name) for name in names]})
-            case "POST", []:
-                return await self._hand_over(request, who)
-            case "GET", [name] if self._gateway.has_scope(name):
-                return json_answer(self._row(name))
-            case "DELETE", [name]:
-                return await self._end(name, who)
-            case _:
-                return None
+    def routes(self) -> tuple[ApiRoute, ...]:
+        return (
+            Route("GET", "scopes", Permission.ACT, self._list),
+            Route("POST", "scopes", Permission.ACT, self._hand_over),
+            Route("GET", "scopes/*", Permission.ACT, self._show),
+            Route("DELETE", "scopes/*", Permission.ACT, self._end),
+        )
 
-    async def _hand_over(self, request: WebRequest, who: Approver) -> Answer:
+    async def _list(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+        return json_answer({"scopes": [self._row(name) for name in self._gateway.context.plan.scopes]})
+
+    async def _show(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
+        if not self._gateway.has_scope(parts[1]):
+            return problem(404, "There is no such scope.")
+        return json_answer(self._row(parts[1]))
+
+    async def _hand_over(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
         said = request.json()
         config, label = said.get("config"), said.get("label", "")
         lifetime_ms = said.get("lifetime_ms", DEFAULT_LIFETIME_MS)
@@ -56,7 +57,8 @@ class ScopesApi:
         row = self._row(handed.scope.name)
         return json_answer({**row, "url": self._url(handed.scope.name), "token": handed.token}, 201)
 
-    async def _end(self, name: str, who: Approver) -> Answer:
+    async def _end(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+        name = parts[1]
         if await self._temporary.end(name, who.id):
             return json_answer({"scope": name, "ended_by": who.id})
         if self._gateway.has_scope(name):

@@ -1,6 +1,6 @@
 """Everything on the port that people look at: `/approvals` and its neighbours, and `/api` for scripts.
 
-Authorisation is attached here, before any route: everything is for the operator and approvers, except the pages that are meant for
+Authorisation is attached here, before any route: everything is for people who may at least see, except the pages that are meant for
 one user, whoever that is. Bearer tokens come from scripts, cookies from browsers; a cookie changes something only together with the
 token of a form of ours.
 """
@@ -16,6 +16,7 @@ from urllib.parse import quote
 from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import EndedSessions, Fits, Login, Passphrase
@@ -42,7 +43,7 @@ CALLBACK: Final = "/api/approvals/callback/"
 ELICITATIONS: Final = "/elicitations/"
 _NOT_AN_APPROVER: Final = (
     "Not for you",
-    "Your token does not make you an approver. A page that is meant for you opens by its own link.",
+    "You have no role here: viewer, approver, operator or admin. A page that is meant for you opens by its own link.",
 )
 _METHODS: Final = ("GET", "POST")
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
@@ -111,14 +112,14 @@ class Dashboard:
         bearer = request.headers.get(b"authorization")
         cookie = request.cookie(self.login.cookie_name)
         who = await self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
-        if who is None or not who.approves:
+        if who is None or not who.may(Permission.SEE):
             followed = _followed_task(request)
             if followed is not None and await self._may_follow(followed, bearer, who):
                 return await self.api.tasks.events(followed)
             status = 401 if bearer is None and who is None else 403
             return Answer(
                 status,
-                b'{"error":"Only the operator and approvers may come here. Send their token as a bearer token."}',
+                b'{"error":"Only people with a role may come here. Send the bearer token of one."}',
                 "application/json",
                 _REALM if status == 401 else (),
             )
@@ -155,7 +156,7 @@ class Dashboard:
             return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
         if path == "/logout" and request.method == "POST":
             return redirect("/login", (b"set-cookie", self.login.end(cookie)))
-        if not who.approves and not path.startswith(ELICITATIONS):
+        if not who.may(Permission.SEE) and not path.startswith(ELICITATIONS):
             return pages.message(request, who, 403, *_NOT_AN_APPROVER)
         if path == "/":
             return redirect("/approvals")

@@ -1,11 +1,11 @@
 """Tasks of every caller for operators, as JSON: list, look, follow, cancel. The paths are in docs/api-reference.md.
 
-Approvers may look; only the operator may cancel. A caller may follow the events of its own task and nothing else.
+Who may see may look, who may act may cancel. A caller may follow the events of its own task and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -13,15 +13,19 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.dashboard.rows import status_event, task_row
-from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
+from taskgate.dashboard.web import Answer, EventAnswer, Route, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 
 PING_S: Final = 15.0
 _NO_SUCH_TASK: Final = "There is no such task."
+
+ApiRoute = Route[Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAnswer]]]
+"""A route of the API: its handler gets the parts of the path below `/api` or `/api/v1`."""
 
 
 class TasksApi:
@@ -29,21 +33,15 @@ class TasksApi:
         self._gateway = gateway
         self._store = gateway.tasks.store
 
-    async def answer(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer | EventAnswer | None:
-        """One request below `/api/v1/tasks`; None if there is nothing at this address."""
-        match request.method, parts:
-            case "GET", []:
-                return await self._page(request)
-            case "GET", [task_id]:
-                return await self._show(task_id)
-            case "GET", [task_id, "events"]:
-                return await self.events(task_id)
-            case "POST", [task_id, "cancel"]:
-                return await self._cancel(request, who, task_id)
-            case _:
-                return None
+    def routes(self) -> tuple[ApiRoute, ...]:
+        return (
+            Route("GET", "tasks", Permission.SEE, self._page),
+            Route("GET", "tasks/*", Permission.SEE, self._show),
+            Route("GET", "tasks/*/events", Permission.SEE, self._events),
+            Route("POST", "tasks/*/cancel", Permission.ACT, self._cancel),
+        )
 
-    async def _page(self, request: WebRequest) -> Answer:
+    async def _page(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
         page = await self._store.page(
             None,
             after=request.query.get("after"),
@@ -53,8 +51,8 @@ class TasksApi:
         )
         return json_answer({"tasks": [operator_row(task) for task in page.tasks], "next": page.after})
 
-    async def _show(self, task_id: str) -> Answer:
-        task = await self._find(task_id)
+    async def _show(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
+        task = await self._find(parts[1])
         if task is None:
             return problem(404, _NO_SUCH_TASK)
         arguments, hidden = self._shown_arguments(task)
@@ -74,20 +72,21 @@ class TasksApi:
             hidden += [path for path in redacted.hidden if path not in hidden]
         return value, hidden
 
-    async def _cancel(self, request: WebRequest, who: Approver, task_id: str) -> Answer:
-        if not who.operator:
-            return problem(403, "Only the operator may cancel a caller's task.")
+    async def _cancel(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
         said = request.json()
         reason = said.get("reason")
         if set(said) - {"reason"} or (reason is not None and type(reason) is not str):
             return problem(400, 'The body may hold "reason", a string, and nothing else.')
-        task = await self._find(task_id)
+        task = await self._find(parts[1])
         if task is None:
             return problem(404, _NO_SUCH_TASK)
         if task.state.is_terminal:
             return problem(409, f"This task has ended already, as {task.state.value}.")
         told = f"by {who.id}: {reason}" if reason else f"by {who.id}"
         return json_answer(operator_row(await self._gateway.tasks.methods.cancel_task(task, told)))
+
+    async def _events(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer | EventAnswer:
+        return await self.events(parts[1])
 
     async def events(self, task_id: str) -> Answer | EventAnswer:
         task = await self._find(task_id)

@@ -6,14 +6,17 @@ No framework: a handful of routes does not pay for one, and what is here is load
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 
+from taskgate.core.identity.roles import Permission
+
+Handler = TypeVar("Handler")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -75,6 +78,28 @@ class WebRequest:
         except CookieError:
             return None
         return jar[name].value if name in jar else None
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[Handler]):
+    """One thing that can be asked for: where, by whom, and who answers. `*` in a path is any one part."""
+
+    method: str
+    path: str
+    needs: Permission
+    handler: Handler
+
+    def fits(self, method: str, parts: Sequence[str]) -> bool:
+        wanted = self.path.split("/")
+        return (
+            method == self.method
+            and len(wanted) == len(parts)
+            and all(word in ("*", part) for word, part in zip(wanted, parts, strict=True))
+        )
+
+
+def find_route(routes: Iterable[Route[Handler]], method: str, parts: Sequence[str]) -> Route[Handler] | None:
+    return next((route for route in routes if route.fits(method, parts)), None)
 
 
 @dataclass(frozen=True, slots=True)

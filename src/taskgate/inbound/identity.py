@@ -16,6 +16,7 @@ from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.claims import TokenRefused
 from taskgate.core.identity.identity import NO_REQUIREMENT, NOBODY, Identity, Requirement, principal_name
+from taskgate.core.identity.roles import OWNER_ROLES
 from taskgate.ports.credentials import CredentialVerifier, IssuerUnavailable
 
 OPERATOR = "operator"
@@ -68,7 +69,7 @@ def token_digest(token: str | bytes) -> str:
 
 def operator_identity(token: str) -> Token:
     """The operator's token as the transport keeps it."""
-    return Token(OPERATOR, token_digest(token), frozenset({OPERATOR}))
+    return Token(OPERATOR, token_digest(token), OWNER_ROLES)
 
 
 class CallerIdentifier:
@@ -161,4 +162,4 @@ async def holder_at(caller_identifier: CallerIdentifier, authorization: bytes) -
         return None
     if identity.anonymous:
         return None
-    return Approver(identity.principal, identity.roles, identity.is_operator, identity.may_call)
+    return Approver(identity.principal, identity.roles, identity.may_call)

@@ -35,12 +35,13 @@ from taskgate.core.governance.approval import (
 from taskgate.core.governance.decision import Denied, Forward, Gate, NeedsApproval
 from taskgate.core.governance.grants import NoGrant, covering, covers, grant_from, revoke
 from taskgate.core.governance.recheck import Cleared, Present, Stopped, recheck
+from taskgate.core.identity.roles import OWNER_ROLES, Permission
 
 WORKFLOW = Workflow("ops", timeout_ms=1_000, decision_valid_ms=5_000)
 TWO = Workflow("ops", timeout_ms=1_000, approvals_needed=2)
 ANN = Approver("ann", frozenset({"approver"}))
 BOB = Approver("bob", frozenset({"approver", "finance"}))
-OPERATOR = Approver("operator", operator=True)
+OPERATOR = Approver("operator", OWNER_ROLES)
 AGENT = Approver("agent", frozenset({"approver"}))
 STRANGER = Approver("eve")
 BINDING = Binding("agent", "files", "delete_file", "sha256:a", "sha256:d", "r1", 0, scope="default")
@@ -357,12 +358,12 @@ def test_no_grant_comes_from_what_nobody_approved() -> None:
 @pytest.mark.parametrize(
     "who, own, of_another, anonymous",
     [
-        (Approver("operator", operator=True, logged_in=True), True, True, True),
-        (Approver("operator", operator=True), False, True, True),
+        (Approver("operator", OWNER_ROLES, logged_in=True), True, True, True),
+        (Approver("operator", OWNER_ROLES), False, True, True),
         (Approver("ann", frozenset({"approver"})), False, True, False),
         (Approver("ann", frozenset({"approver"}), logged_in=True), False, True, False),
         (Approver("ann", frozenset({"approver"}), may_call=False), False, True, True),
-        (Approver("boss", frozenset({"operator"}), operator=True), False, True, False),
+        (Approver("boss", frozenset({"operator"})), False, True, False),
     ],
 )
 def test_who_is_a_second_person(who: Approver, own: bool, of_another: bool, anonymous: bool) -> None:
@@ -384,6 +385,6 @@ def test_what_the_operator_approved_after_logging_in_still_counts_at_dispatch() 
 
 
 def test_only_the_operator_and_those_with_the_role_see_approvals() -> None:
-    assert Approver("root", operator=True).approves
-    assert Approver("ann", frozenset({APPROVER_ROLE})).approves
-    assert not Approver("bob", frozenset({"auditor"})).approves
+    assert Approver("root", OWNER_ROLES).may(Permission.SEE)
+    assert Approver("ann", frozenset({APPROVER_ROLE})).may(Permission.SEE)
+    assert not Approver("bob", frozenset({"auditor"})).may(Permission.SEE)

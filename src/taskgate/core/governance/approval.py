@@ -8,17 +8,19 @@ dispatch it was given for. Re-checking before dispatch is in `recheck`, standing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from taskgate.core.caller import ANONYMOUS, OPERATOR
+from taskgate.core.identity.roles import Permission, Role, allows, groups_in
 from taskgate.core.patterns import Glob, PatternKind
 
 DEFAULT_WORKFLOW = "default"
-APPROVER_ROLE = "approver"
+APPROVER_ROLE = Role.APPROVER.value
 ROLE_PREFIX = "role:"
+GROUP_PREFIX = "group:"
 MAX_REASON_LENGTH = 2_000
 PAGE_CHANNEL = "page"
 """The channel of a decision made on our own pages, by somebody who logged in there."""
@@ -54,11 +56,21 @@ class Approver:
 
     id: str
     roles: frozenset[str] = frozenset()
-    operator: bool = False
     may_call: bool = True
     """Whether the same credential opens `/mcp`, so that an agent may hold it."""
     logged_in: bool = False
     """Identified by a login on our own pages rather than by a token or a channel."""
+    identities: frozenset[str] = frozenset()
+    """Every name under which the same person is known (`people` in the configuration); empty if only this one."""
+
+    def is_also(self, principal: str) -> bool:
+        """Whether this person is known by that name, too."""
+        return principal == self.id or principal in self.identities
+
+    @property
+    def person(self) -> str:
+        """One name for all identities of a person, for counting people."""
+        return min(self.identities | {self.id})
 
     def is_second_person(self, requester: str) -> bool:
         """Whether this is somebody other than whoever asked for the call. The one place that says so.
@@ -67,16 +79,17 @@ class Approver:
         anonymous ones: whoever holds it could have left it out. The operator's token is not handed to agents, so it counts
         for anonymous calls.
         """
+        if requester != self.id and self.is_also(requester):
+            return False
         if self.id == OPERATOR:
             return self.logged_in or requester != OPERATOR
         if requester == self.id:
             return False
         return requester != ANONYMOUS or not self.may_call
 
-    @property
-    def approves(self) -> bool:
-        """Whether they may see and decide approvals at all. Others only see what is meant for themselves."""
-        return self.operator or APPROVER_ROLE in self.roles
+    def may(self, permission: Permission) -> bool:
+        """Whether one of their roles allows it. Who may not even see only gets what is meant for themselves."""
+        return allows(self.roles, permission)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +270,9 @@ def may_decide(workflow: Workflow, binding: Binding, who: Approver) -> Refusal |
     """The one place that says whether a person may decide on a call, for every way in and channel."""
     if not workflow.self_approval and not who.is_second_person(binding.principal):
         return Refusal.OWN_CALL
-    if not (who.operator or APPROVER_ROLE in who.roles):
+    if not who.may(Permission.DECIDE):
         return Refusal.NOT_AN_APPROVER
-    if who.operator or any(_names(pattern, who) for pattern in workflow.approvers):
+    if who.may(Permission.ACT) or any(_names(pattern, who) for pattern in workflow.approvers):
         return None
     return Refusal.NOT_AN_APPROVER
 
@@ -272,7 +285,12 @@ def approvals_that_count(approval: Approval, workflow: Workflow, standing: Mappi
         for person, channel in yes.items()
         if person in standing
     )
-    return sum(1 for who in known if may_decide(workflow, approval.binding, who) is None)
+    return count_people(workflow, approval.binding, known)
+
+
+def count_people(workflow: Workflow, binding: Binding, approvers: Iterable[Approver]) -> int:
+    """How many different people among these may decide on a call; somebody with two names counts once."""
+    return len({who.person for who in approvers if may_decide(workflow, binding, who) is None})
 
 
 def _apply_now(approval: Approval, workflow: Workflow, event: ApprovalEvent) -> Outcome:
@@ -308,7 +326,7 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
         return DecisionRefused(refusal, approval)
     if approval.state is not State.OPEN:
         return DecisionRefused(Refusal.ALREADY_DECIDED, approval)
-    if voted.verdict is Verdict.APPROVE and any(vote.approver == voted.by.id for vote in approval.votes):
+    if voted.verdict is Verdict.APPROVE and any(voted.by.is_also(vote.approver) for vote in approval.votes):
         return DecisionRefused(Refusal.ALREADY_VOTED, approval)
     reason = voted.reason[:MAX_REASON_LENGTH]
     vote = Vote(voted.by.id, voted.verdict, voted.at_ms, reason, voted.channel)
@@ -353,4 +371,7 @@ def _names(pattern: str, who: Approver) -> bool:
     if pattern.startswith(ROLE_PREFIX):
         glob = Glob.compile(pattern[len(ROLE_PREFIX) :])
         return any(glob.matches(role) for role in who.roles)
+    if pattern.startswith(GROUP_PREFIX):
+        glob = Glob.compile(pattern[len(GROUP_PREFIX) :])
+        return any(glob.matches(group) for group in groups_in(who.roles))
     return Glob.compile(pattern).matches(who.id)

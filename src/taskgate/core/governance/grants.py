@@ -17,7 +17,7 @@ from taskgate.core.governance.approval import (
     State,
     Verdict,
     Workflow,
-    may_decide,
+    count_people,
 )
 
 MAX_GRANT_MS = 24 * 3_600_000
@@ -114,4 +114,4 @@ def revoke(grant: Grant, by: str, now_ms: int) -> Grant:
 def _people_still_count(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping[str, Approver]) -> bool:
     # Judged against *this* requester: nobody's grant may let them run their own call.
     known = (approvers[person] for person in grant.granted_by if person in approvers)
-    return sum(1 for who in known if may_decide(workflow, wanted, who) is None) >= workflow.approvals_needed
+    return count_people(workflow, wanted, known) >= workflow.approvals_needed

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.identity.identity import Identity, claim_at, principal_name
+from taskgate.core.identity.roles import GATEWAY_ROLES
 
 MAX_SUBJECT: Final = 255
 MAX_WORDS: Final = 500
 FAR_FUTURE: Final = 2**53
-GATEWAY_ROLES: Final = frozenset({"viewer", "approver", "operator", "admin"})
 _TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?\Z", re.ASCII)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgate.core.caller import ANONYMOUS, OPERATOR
+from taskgate.core.caller import ANONYMOUS
+from taskgate.core.identity.roles import Permission, allows
 
 TENANT_MARK: Final = "/"
 
@@ -36,7 +37,7 @@ class Identity:
 
     @property
     def is_operator(self) -> bool:
-        return OPERATOR in self.roles
+        return allows(self.roles, Permission.ACT)
 
 
 NOBODY: Final = Identity()

@@ -181,6 +181,7 @@ class Approvals:
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
+        who = self._plan.value.governing.person(who)
         event = Voted(who, verdict, 0, reason, channel)
         answer = await self._store.change_held(approval_id, workflow, event)
         if not isinstance(answer, Decided):
@@ -311,6 +312,10 @@ class Approvals:
                 future.set_result(None)
 
     # Showing
+
+    def may_decide(self, held: HeldCall, who: Approver) -> bool:
+        workflow = self.workflow(held.approval.workflow)
+        return rules.may_decide(workflow, held.approval.binding, self._plan.value.governing.person(who)) is None
 
     async def card_of(self, approval_id: str) -> Card | None:
         held = await self._store.held(approval_id)

@@ -166,7 +166,8 @@ def standing(plan: Plan, binding: Binding, workflow: str) -> Mapping[str, Approv
 
 def as_own_approver(plan: Plan, principal: str) -> Approver:
     """The person at the caller, where the operator trusts them with their own calls."""
-    return Approver(principal, plan.governing.roles.get(principal, frozenset()) | {APPROVER_ROLE})
+    roles = plan.governing.roles.get(principal, frozenset()) | {APPROVER_ROLE}
+    return plan.governing.person(Approver(principal, roles))
 
 
 def _known(plan: Plan, workflow: str) -> Workflow | None:

@@ -14,7 +14,7 @@ The one who made it replaces it; everybody else only reads `value`, each time an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
@@ -193,6 +193,13 @@ class Governing:
     pin_new_tools: bool = False
     """`pins: strict`: a tool never seen before is quarantined too."""
     public_url: str | None = None
+    people: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Each name of somebody who is known by several, with all of them."""
+
+    def person(self, who: Approver) -> Approver:
+        """Somebody with every name they are known by, so that they count once and never decide on their own calls."""
+        identities = self.people.get(who.id)
+        return who if identities is None else replace(who, identities=identities)
 
     def redaction(self, workflow: str) -> Redaction:
         return self.redactions.get(workflow, NOTHING_HIDDEN)

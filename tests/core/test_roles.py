@@ -1,0 +1,102 @@
+"""What each role may do, and that a person is one person however they come."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.governance.approval import (
+    Approver,
+    Binding,
+    Changed,
+    DecisionRefused,
+    Refusal,
+    State,
+    Verdict,
+    Voted,
+    Workflow,
+    apply,
+    approvals_that_count,
+    ask,
+    may_decide,
+)
+from taskgate.core.governance.grants import covers, grant_from
+from taskgate.core.identity.roles import OWNER_ROLES, Permission, Role, allows, groups_in, permissions_of
+
+TABLE = {
+    "viewer": {"see"},
+    "approver": {"see", "decide"},
+    "operator": {"see", "decide", "act"},
+    "admin": {"see", "decide", "act", "configure"},
+    "sre": set(),
+}
+ANN_IS = frozenset({"ann", "https://login.test#1", "slack:U1"})
+TWO = Workflow("money", approvals_needed=2)
+
+
+def binding(principal: str) -> Binding:
+    return Binding(principal, "s", "pay", "sha256:a", "sha256:d", "r", 1_000_000)
+
+
+def ann(by: str) -> Approver:
+    return Approver(by, frozenset({"approver"}), identities=ANN_IS)
+
+
+@pytest.mark.parametrize("role", TABLE)
+@pytest.mark.parametrize("permission", list(Permission))
+def test_each_role_may_do_what_the_table_says(role: str, permission: Permission) -> None:
+    assert allows({role}, permission) == (permission.value in TABLE[role])
+    assert Approver("x", frozenset({role})).may(permission) == (permission.value in TABLE[role])
+
+
+def test_roles_add_up_and_groups_give_nothing() -> None:
+    assert permissions_of({"viewer", "sre"}) == {Permission.SEE}
+    assert permissions_of(OWNER_ROLES) == set(Permission)
+    assert groups_in({"viewer", "sre", "admin"}) == {"sre"}
+    assert {role.value for role in Role} == set(TABLE) - {"sre"}
+
+
+def test_an_approver_sees_and_a_viewer_decides_nothing() -> None:
+    assert may_decide(Workflow("w"), binding("agent"), Approver("v", frozenset({"viewer"}))) is Refusal.NOT_AN_APPROVER
+    assert may_decide(Workflow("w"), binding("agent"), Approver("a", frozenset({"admin"}))) is None
+
+
+def test_a_workflow_names_groups_and_a_role_is_no_group() -> None:
+    finance = Workflow("w", approvers=("group:fin*",))
+    assert may_decide(finance, binding("agent"), Approver("ann", frozenset({"approver", "finance"}))) is None
+    assert may_decide(finance, binding("agent"), Approver("ann", frozenset({"approver"}))) is Refusal.NOT_AN_APPROVER
+    roles = Workflow("w", approvers=("group:approver",))
+    assert may_decide(roles, binding("agent"), Approver("ann", frozenset({"approver"}))) is Refusal.NOT_AN_APPROVER
+
+
+@pytest.mark.parametrize("asked_as", sorted(ANN_IS))
+@pytest.mark.parametrize("decides_as", sorted(ANN_IS))
+def test_nobody_approves_their_own_call_under_another_name(asked_as: str, decides_as: str) -> None:
+    assert may_decide(Workflow("w"), binding(asked_as), ann(decides_as)) is Refusal.OWN_CALL
+
+
+def test_the_operator_who_is_also_a_caller_is_not_a_second_person_for_that_caller() -> None:
+    owner = Approver("operator", OWNER_ROLES, logged_in=True, identities=frozenset({"operator", "ann"}))
+    assert may_decide(Workflow("w"), binding("ann"), owner) is Refusal.OWN_CALL
+    assert may_decide(Workflow("w"), binding("operator"), owner) is None
+    assert may_decide(Workflow("w"), binding("bob"), owner) is None
+
+
+def test_two_votes_of_one_person_are_one() -> None:
+    asked = ask("ap", TWO, "r", binding("agent"), 0)
+    once = apply(asked, TWO, Voted(ann("ann"), Verdict.APPROVE, 1))
+    assert isinstance(once, Changed)
+    again = apply(once.approval, TWO, Voted(ann("slack:U1"), Verdict.APPROVE, 2))
+    assert isinstance(again, DecisionRefused)
+    assert again.why is Refusal.ALREADY_VOTED
+    bob = apply(once.approval, TWO, Voted(Approver("bob", frozenset({"approver"})), Verdict.APPROVE, 3))
+    assert isinstance(bob, Changed)
+    assert bob.approval.state is State.APPROVED
+    people = {"ann": ann("ann"), "bob": Approver("bob", frozenset({"approver"}))}
+    assert approvals_that_count(bob.approval, TWO, people) == 2
+    # The file says since then that both are one person.
+    one = frozenset({"ann", "bob"})
+    merged = {name: Approver(name, frozenset({"approver"}), identities=one) for name in one}
+    assert approvals_that_count(bob.approval, TWO, merged) == 1
+    grant = grant_from(bob.approval, "g", 4)
+    assert covers(grant, TWO, binding("agent"), people, 5)
+    assert not covers(grant, TWO, binding("agent"), merged, 5)
