@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import pytest_asyncio
 from tests.activity.callers import Caller, call, http_session, http_stateless, read, told
@@ -39,43 +36,6 @@ def events_in(seen: dict[str, Any]) -> list[dict[str, Any]]:
 async def collect(caller: Caller, kind: str, events: list[dict[str, Any]]) -> None:
     while kind not in [event["type"] for event in events]:
         events += events_in(await told(caller, "await_activity", timeout_ms=3000))
-
-
-async def broken_wait(gateway: Gateway, session: str) -> None:
-    """Begin to wait in a session and cut the connection, as a killed client does."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    params = {"name": "await_activity", "arguments": {"timeout_ms": 4000}}
-    body = json.dumps({"jsonrpc": "2.0", "id": 900, "method": "tools/call", "params": params}).encode()
-    head = (
-        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nContent-Type: application/json\r\n"
-        f"Accept: application/json, text/event-stream\r\nMcp-Session-Id: {session}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    writer.write(head.encode() + body)
-    await writer.drain()
-    await begun(gateway, "await_activity")
-    writer.transport.abort()
-    del reader
-
-
-async def begun(gateway: Gateway, name: str) -> None:
-    """Wait until the gateway is busy with such a request."""
-    headers = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
-    async with asyncio.timeout(10), httpx2.AsyncClient(headers=headers) as http:
-        while True:
-            spans = (await http.get(f"{gateway.base}/api/waterfall")).json()
-            if any(span["name"] == name and span["state"] == "running" for span in spans):
-                return
-
-
-async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_same_id(gateway: Gateway) -> None:
-    """Client reconnection, within one session."""
-    async with http_session(gateway) as caller:
-        await told(caller, "await_activity", timeout_ms=1)
-        await broken_wait(gateway, caller.headers["Mcp-Session-Id"])
-        events = events_in(await told(caller, "set_timer", duration_ms=50, message="tea"))
-        await collect(caller, "timer_expired", events)
-        assert [event["data"]["message"] for event in events if event["type"] == "timer_expired"] == ["tea"]
-        assert events_in(await told(caller, "await_activity", timeout_ms=200)) == []
 
 
 async def test_events_of_tasks_survive_the_gateway_being_killed(gateway: Gateway) -> None:

@@ -145,3 +145,24 @@ async def test_a_stateless_client_that_was_not_heard_of_for_long_has_ended() -> 
         await gate.advance(45 * 60)
         heard = await caller.call("list_tasks", {"status": "expired"}, _meta=other)
         assert task_id in heard.text
+
+
+@seam
+async def test_what_a_cut_connection_should_have_carried_comes_again_under_the_same_id() -> None:
+    """A client that was killed while it waited, and goes on in its session: the event is neither lost nor told twice."""
+    async with Gateway(CONFIG, {"notes": server()}) as gate:
+        caller = await gate.caller("2025", token=TOKEN)
+        await caller.told("list_tools")
+        await news(caller)
+        await caller.told("set_timer", duration_ms=2000, message="tea")
+        waiting = caller.begin_call("await_activity", {"timeout_ms": 4000})
+        await gate.advance(1)
+        assert not waiting.is_done
+        await waiting.hang_up()
+        await gate.advance(2)
+        seen = await caller.told("await_activity", timeout_ms=10)
+        fired = [event for group in seen["events"] for event in group["events"]]
+        assert [(event["type"], event["data"]["message"]) for event in fired] == [("timer_expired", "tea")]
+        again = await caller.told("await_activity", timeout_ms=10, after=min(event["id"] for event in fired)[:-1] + "0")
+        assert [event["id"] for group in again["events"] for event in group["events"]] == [fired[0]["id"]]
+        assert await news(caller) == []
