@@ -19,7 +19,8 @@ TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}
 TASKS_EXTENSION = {"extensions": {f"{META}tasks": {}}}
 """What a 2026 caller declares to be given tasks."""
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-Answering = Callable[[Wire], Wire]
+Answering = Callable[[Wire], Wire | None]
+"""The answer to a question with these params; None leaves it open."""
 
 
 _OPEN: set[asyncio.Task[None]] = set()
@@ -173,6 +174,8 @@ class Caller:
         answer = self.answers.get(message["method"])
         assert answer is not None, f"the caller was asked {message}, and nobody thought of an answer"
         result = answer(message.get("params") or {}) if callable(answer) else answer
+        if result is None:
+            return
         exchange = self.post({"jsonrpc": "2.0", "id": message["id"], "result": result})
         answering = asyncio.create_task(exchange.done())
         self._answering.add(answering)

@@ -153,7 +153,7 @@ class Api:
         return questions_api.waterfall_json(self._gateway, request)
 
     async def _answer_question(self, request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
-        return questions_api.answer_question(self._gateway, request, parts[1])
+        return await questions_api.answer_question(self._gateway, request, parts[1])
 
     async def _login_link(self, _request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
         return json_answer({"url": self.login_url(who)})

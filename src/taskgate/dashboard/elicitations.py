@@ -30,13 +30,13 @@ class Elicitations:
         self._gateway = gateway
         self._render = render
 
-    def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
+    async def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
         page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
         if page is not None:
             return self._own(request, who, page, word)
         waiting = self._waiting(page_id, who)
         if waiting is not None:
-            return self._address(request, who, waiting, word)
+            return await self._address(request, who, waiting, word)
         return self._message(request, who, 404, *_GONE)
 
     def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
@@ -69,13 +69,14 @@ class Elicitations:
             warnings=(),
         )
 
-    def _address(self, request: WebRequest, who: Approver, waiting: Waiting, word: str | None) -> Answer:
+    async def _address(self, request: WebRequest, who: Approver, waiting: Waiting, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):
             try:
                 action = "accept" if word == "answer" else "decline"
                 self._gateway.activity.inbox.answer_elicitation(waiting, action, None)
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
+            await waiting.kept()
             return self._message(request, who, 200, "Thank you", "The server has been told. You can close this page.")
         try:
             loopback = self._gateway.context.plan.features.loopback_urls

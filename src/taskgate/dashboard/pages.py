@@ -72,7 +72,7 @@ class Pages:
         """One page, or one decision from a form of ours."""
         parts = [part for part in request.path.split("/") if part]
         if parts[:1] == ["elicitations"] and 2 <= len(parts) <= 3:
-            return self._elicitations.answer(request, who, parts[1], parts[2] if len(parts) == 3 else None)
+            return await self._elicitations.answer(request, who, parts[1], parts[2] if len(parts) == 3 else None)
         route = find_route(self.routes, request.method, parts)
         if route is None:
             return self.message(request, who, 404, "Nothing here", "There is nothing at this address.")

@@ -24,7 +24,7 @@ def list_questions(gateway: Gateway) -> Answer:
     return json_answer([question_row(waiting) for waiting in gateway.activity.inbox.all()])
 
 
-def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> Answer:
+async def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> Answer:
     """The same checks as for the caller's own answer; the first answer wins."""
     said, inbox = request.json(), gateway.activity.inbox
     unknown = set(said) - {"action", "content", "role", "model", "stop_reason", "reason"}
@@ -49,6 +49,7 @@ def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> 
         )
     else:
         inbox.refuse(waiting, said.get("reason"))
+    await waiting.kept()
     return json_answer({"id": question_id, "message": f"{waiting.server} has the answer."})
 
 

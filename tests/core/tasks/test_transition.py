@@ -228,6 +228,12 @@ def test_a_promoted_call_is_born_running_with_its_attempt() -> None:
     assert task.execution_deadline_ms == NOW - 50 + 60_000
 
 
+def test_a_later_round_that_was_out_keeps_the_state_that_it_brought() -> None:
+    sent = AlreadySent("b1", "reports", NOW - 50, b'"first"')
+    task = born(a_task(), sent, now_ms=NOW, owner="n", fence=7)
+    assert (task.request_state, task.between_rounds) == (b'"first"', False)
+
+
 def test_a_call_that_needs_an_approver_is_born_waiting() -> None:
     task = born(a_task(), AskingFirst("ap_1", 1000), now_ms=NOW, owner="n", fence=7)
     assert (task.state, task.approval_deadline_ms) == (TaskState.AWAITING_APPROVAL, NOW + 1000)

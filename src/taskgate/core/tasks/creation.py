@@ -17,11 +17,14 @@ from taskgate.core.tasks.task import Attempt, Task
 
 
 class AlreadySent(msgspec.Struct, frozen=True):
-    """A call that was in flight when it was promoted: when and where to its bytes went."""
+    """A call that was in flight when it was promoted: when and where to its bytes went. `request_state`: they were a later round
+    of the call, which brought the answers to an earlier one and this state of the server.
+    """
 
     byte_hash: str
     upstream: str
     sent_at_ms: int
+    request_state: bytes | None = None
 
 
 class AskingFirst(msgspec.Struct, frozen=True):
@@ -38,7 +41,7 @@ def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Tas
     """The first durable value of a task."""
     task = replace(draft, created_ms=now_ms, updated_ms=now_ms, owner=owner, fence=fence, revision=1)
     match how:
-        case AlreadySent(byte_hash, upstream, sent_at_ms):
+        case AlreadySent(byte_hash, upstream, sent_at_ms, request_state):
             attempt = Attempt(1, fence, byte_hash, upstream, sent_at_ms)
             deadline = sent_at_ms + task.execution_budget_ms
             return replace(
@@ -48,6 +51,7 @@ def born(draft: Task, how: Birth, *, now_ms: int, owner: str, fence: int) -> Tas
                 sends=1,
                 unanswered_sends=1,
                 execution_deadline_ms=deadline,
+                request_state=request_state,
             )
         case AskingFirst(approval_id, approval_timeout_ms):
             return replace(

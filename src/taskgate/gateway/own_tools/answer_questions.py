@@ -45,6 +45,7 @@ async def respond_to_elicitation(context: Context, request: Request, given: dict
     inbox = context.activity.inbox
     waiting = await _find(context, request, given, FORMS)
     inbox.answer_elicitation(waiting, given["action"], given.get("content"))
+    await waiting.kept()
     return saying({"success": True, "message": f"{waiting.server} has your answer ({given['action']})."})
 
 
@@ -52,6 +53,7 @@ async def respond_to_sampling(context: Context, request: Request, given: dict[st
     inbox = context.activity.inbox
     waiting = await _find(context, request, given, (SAMPLE,))
     inbox.answer_sampling(waiting, given["role"], given["content"], given["model"], given.get("stop_reason"))
+    await waiting.kept()
     return saying({"success": True, "message": f"{waiting.server} has your message."})
 
 
@@ -66,6 +68,7 @@ async def cancel_sampling_request(context: Context, request: Request, given: dic
 async def _cancelled(context: Context, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> ToolReply:
     waiting = await _find(context, request, given, methods)
     context.activity.inbox.refuse(waiting, given.get("reason"))
+    await waiting.kept()
     return saying({"success": True, "message": f"{waiting.server} was told that nobody will answer."})
 
 

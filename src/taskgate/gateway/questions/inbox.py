@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ FORMS: Final = (ELICIT, ROOTS)
 ANSWERABLE: Final = (*FORMS, SAMPLE)
 
 Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
+KeepAnswer = Callable[[Answer], Awaitable[None]]
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +69,9 @@ class Waiting:
     """Where a person can see what an address is about before opening it."""
     told_durably: bool = False
     """Its event is in the store, where the caller's other conversations find it."""
+    keep_answer: KeepAnswer | None = None
+    """Stores the answer with the task that asks."""
+    given: Answer | None = None
 
     def shown(self) -> dict[str, Any]:
         """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
@@ -109,9 +113,20 @@ class Waiting:
     def caller(self) -> str:
         return self.whose.caller
 
-    def now_of_task(self, task_id: str) -> None:
+    def now_of_task(self, task_id: str, keep_answer: KeepAnswer) -> None:
         """The call that asks has become a task."""
-        self.task_id = task_id
+        self.task_id, self.keep_answer = task_id, keep_answer
+
+    def give(self, answer: Answer) -> bool:
+        self.given = answer
+        return self.answered(answer)
+
+    async def kept(self) -> None:
+        """Before an answer is acknowledged: what concerns a task, or a call that is just becoming one, is in the store."""
+        if self.request is not None:
+            await self.request.promoted()
+        if self.keep_answer is not None and self.given is not None:
+            await self.keep_answer(self.given)
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -144,6 +159,8 @@ class Inbox:
             if future.done():
                 return False
             future.set_result(answer)
+            if request is not None:
+                request.note_answer(question, answer)
             return True
 
         waiting = self.put(whose, question, answered, request=request)
@@ -162,6 +179,7 @@ class Inbox:
         *,
         request: Request | None = None,
         task_id: str | None = None,
+        keep_answer: KeepAnswer | None = None,
     ) -> Waiting | None:
         """Put a question into an inbox; None if that server has asked too much already."""
         own = self._waiting.setdefault(whose.caller, {})
@@ -186,6 +204,7 @@ class Inbox:
             request,
             task_id,
             key=question.key,
+            keep_answer=keep_answer,
         )
         if question.is_url:
             waiting.page = self._address.elicitation(waiting.id)
@@ -326,7 +345,7 @@ class Inbox:
     def _settle(self, waiting: Waiting, answer: Answer, how: Ending) -> None:
         """The first answer wins, whoever gave it."""
         self.withdraw(waiting, how)
-        if not waiting.answered(answer):
+        if not waiting.give(answer):
             raise CallerError("unknown_question", f"The question {waiting.id!r} does not wait any more.")
 
     def forget_caller(self, caller: str) -> None:

@@ -165,7 +165,9 @@ class Relay:
     async def _put(self, request: Request, question: Question) -> Answer:
         if request.stand_in is not None:
             return await request.stand_in.ask(question)
-        return await self._ask(request, question)
+        answer = await self._ask(request, question)
+        request.note_answer(question, answer)
+        return answer
 
     def _same_generation(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: Reply) -> bytes:
         if isinstance(reply, InputRequired):
@@ -235,10 +237,11 @@ class Relay:
                 # The caller itself calls again, and knows how often.
                 return None
             asked = questions_of(link.server, reply)
-            request.keep_state(reply.state)
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
             if not foreign:
+                request.keep_state(reply.state)
                 return None
+            request.asks(foreign, reply.state)
             answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
             return next_params(call.params, _given(foreign, answers), reply.state)
 
@@ -251,6 +254,8 @@ class Relay:
             stand_in = await request.promoted()
             if stand_in is not None:
                 await stand_in.next_round(params, request.asked_state)
+            if request.asked_round is not None:
+                request.asked_round.goes_out()
             return await self._send(request, call.with_params(params), link)
 
         return send
@@ -261,7 +266,9 @@ class Relay:
     async def _put_foreign(self, request: Request, question: Question) -> Answer:
         if request.stand_in is not None:
             return await request.stand_in.ask(question)
-        return await self._ask_otherwise(request, question)
+        answer = await self._ask_otherwise(request, question)
+        request.note_answer(question, answer)
+        return answer
 
     async def _hold(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link) -> bytes:
         """A stateless caller of a stateful server: the call may have to outlive this request."""
@@ -311,7 +318,7 @@ class Relay:
             if not isinstance(reply, InputRequired):
                 return None
             asked = questions_of(link.server, reply)
-            request.keep_state(reply.state)
+            request.asks(asked, reply.state)
             answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
             return next_params(call.params, _given(asked, answers), reply.state)
 

@@ -53,6 +53,34 @@ class StandIn(Protocol):
         ...
 
 
+class AskedRound:
+    """What a stateless server asked in one round of a call, and the answers that came so far."""
+
+    __slots__ = ("answers", "asked", "keeping", "on_answer", "sent", "state")
+
+    def __init__(self, state: bytes, asked: Mapping[str, Question]) -> None:
+        self.state = state
+        self.asked = asked
+        self.answers: dict[str, Answer] = {}
+        self.sent = False
+        """The answers are on their way to the server."""
+        self.on_answer: Callable[[], None] | None = None
+        self.keeping = asyncio.Lock()
+
+    def follow(self, on_answer: Callable[[], None]) -> None:
+        """The call has become a task, which keeps every answer from here on."""
+        self.on_answer = on_answer
+
+    def answered(self, key: str, answer: Answer) -> None:
+        if key in self.asked and key not in self.answers:
+            self.answers[key] = answer
+            if self.on_answer is not None:
+                self.on_answer()
+
+    def goes_out(self) -> None:
+        self.sent = True
+
+
 class Request:
     __slots__ = (
         "_own_key",
@@ -60,6 +88,7 @@ class Request:
         "_profile",
         "answered",
         "arrived",
+        "asked_round",
         "asked_state",
         "caller",
         "carrier",
@@ -139,6 +168,8 @@ class Request:
         """What the call waits for in its caller's inbox, as a sentence."""
         self.asked_state: bytes | None = None
         """What a stateless server gave us to keep while its questions are open."""
+        self.asked_round: AskedRound | None = None
+        """The questions of a stateless server that were answered last, or are open."""
         self._pace: PacedProgress | None = None
         self._profile: ClientProfile | None = None
         self._own_key = ""
@@ -178,6 +209,18 @@ class Request:
     def keep_state(self, state: Raw | None) -> None:
         """What a stateless server gave with its questions, to have it back with the answers."""
         self.asked_state = bytes(state) if state is not None else NO_STATE
+
+    def asks(self, asked: Mapping[str, Question], state: Raw | None) -> AskedRound:
+        """A stateless server answered with questions."""
+        self.keep_state(state)
+        assert self.asked_state is not None
+        self.asked_round = AskedRound(self.asked_state, asked)
+        return self.asked_round
+
+    def note_answer(self, question: Question, answer: Answer) -> None:
+        """Of a question that this call caused, in the moment it came: it is acknowledged next."""
+        if self.asked_round is not None and question.key is not None:
+            self.asked_round.answered(question.key, answer)
 
     def becomes_a_task(self, work: asyncio.Task[None]) -> None:
         self.promoting = work

@@ -30,7 +30,7 @@ from taskgate.gateway.events.events import EventHub, ProgressMade
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
-from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.questions import TaskQuestions, keep_round
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
@@ -106,7 +106,9 @@ class Promotion:
         request, call = self._request, self._call()
         waits, carrier = self.in_line, request.carrier
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._started) * 1000)
-        sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms)
+        asked = request.asked_round
+        state = asked.state if asked is not None and asked.sent else None
+        sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
         try:
             task, _ = await self._parts.records.accept(request, call, sent=None if waits else sent)
         except TaskgateError as problem:
@@ -288,6 +290,8 @@ class _StandIn:
             await self._sends.sends_again()
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
+        if self._request.asked_round is not None:
+            await keep_round(self._records, self._task_id, self._request.asked_round)
         await self._sends.next_round(params, state)
 
 

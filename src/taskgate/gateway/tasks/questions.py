@@ -30,7 +30,7 @@ from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.inbox import Waiting
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import AskedRound, Request
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import TaskQuestion
@@ -214,10 +214,7 @@ class TaskQuestions:
 
     async def _settled(self, task_id: str, key: str, answer: Answer) -> None:
         """An answered question disappears from the task at once, not only when all are answered; the answer is kept."""
-        task = await self._records.store.get(task_id)
-        if task is not None and key in task.question_keys:
-            answers = {key: answer.result} if answer.result is not None else {}
-            await self._records.advance(task_id, InputSettled((key,)), answers=answers)
+        await keep_answers(self._records, task_id, {key: answer})
 
     def _push(self, put: _Put) -> bool:
         """Ask on a stream of the caller's, in place of where it was asked before. True if somebody reads that stream."""
@@ -267,6 +264,22 @@ class TaskQuestions:
             return False
         future.set_result(answer)
         return True
+
+
+async def keep_answers(records: TaskRecords, task_id: str, given: Mapping[str, Answer]) -> None:
+    """Store what of this the task still asks for."""
+    task = await records.store.get(task_id)
+    keys = tuple(key for key in given if task is not None and key in task.question_keys)
+    if keys:
+        results = {key: given[key].result for key in keys}
+        answers = {key: result for key, result in results.items() if result is not None}
+        await records.advance(task_id, InputSettled(keys), answers=answers)
+
+
+async def keep_round(records: TaskRecords, task_id: str, asked: AskedRound) -> None:
+    """Store the answers to one round of a call that became a task, as far as they came."""
+    async with asked.keeping:
+        await keep_answers(records, task_id, asked.answers)
 
 
 def related(question: Question, task_id: str) -> Question:
@@ -322,23 +335,49 @@ class TaskInbox:
         if not waits:
             return _nothing
         inbox = self._activity.inbox
-        waiting = inbox.put(task.asked_in, question, answered, task_id=task.id)
+        keep = partial(self._keep_answer, task.id, question.key or "")
+        waiting = inbox.put(task.asked_in, question, answered, task_id=task.id, keep_answer=keep)
         return (lambda: inbox.withdraw(waiting)) if waiting is not None else _nothing
 
     async def _by_model(self, task: Task, question: Question, answered: Callable[[Answer], bool]) -> None:
         answered(await self._models.answer(question, task.principal))
 
     async def adopt(self, task: Task, request: Request) -> None:
-        """The call became a task while questions of it waited: the task shows them from now on."""
-        for waiting in self._activity.inbox.of_request(request):
-            waiting.now_of_task(task.id)
-            await self._show(task, waiting, request.asked_state)
+        """The call became a task while questions of it waited: the task shows them from now on. What of its last round was
+        answered already is stored with it, too: after a crash nobody is asked for that again.
+        """
+        waiting, asked = self._activity.inbox.of_request(request), request.asked_round
+        of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.asked}
+        for one in waiting:
+            one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))
+        if asked is not None:
+            await self._adopt_round(task, asked, of_round)
+        for one in waiting:
+            if one.key not in of_round:
+                await self._show(task, one)
 
-    async def _show(self, task: Task, waiting: Waiting, state: bytes | None) -> None:
+    async def _adopt_round(self, task: Task, asked: AskedRound, shown: Mapping[str | None, str]) -> None:
+        now_ms = self._records.store.now_ms()
+        stored = tuple(
+            stored_question(key, replace(question, shown_as=shown.get(key)), now_ms)
+            for key, question in asked.asked.items()
+        )
+        still = [question for key, question in asked.asked.items() if key not in asked.answers]
+        message = asked_message(still[0]) if still else None
+        state = None if asked.sent else asked.state
+        event = InputAsked(tuple(asked.asked), message, state, ends_round=not asked.sent)
+        if await self._records.advance(task.id, event, questions=stored) is not None:
+            asked.follow(lambda: self._activity.spawn(keep_round(self._records, task.id, asked)))
+            await keep_round(self._records, task.id, asked)
+
+    async def _keep_answer(self, task_id: str, key: str, answer: Answer) -> None:
+        await keep_answers(self._records, task_id, {key: answer})
+
+    async def _show(self, task: Task, waiting: Waiting) -> None:
         question = Question(waiting.method, raw(waiting.params), waiting.server, task.id, shown_as=waiting.id)
         key = waiting.key or waiting.id
         stored = stored_question(key, question, self._records.store.now_ms())
-        event = InputAsked((key,), asked_message(question), state, ends_round=state is not None)
+        event = InputAsked((key,), asked_message(question))
         if await self._records.advance(task.id, event, questions=(stored,)) is not None:
             self._activity.spawn(self._settle(task, key, waiting))
 

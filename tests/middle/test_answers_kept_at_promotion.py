@@ -1,0 +1,145 @@
+"""An answer that was acknowledged is kept with the task that the call became, however shortly before or after: the gateway may be
+killed, and nobody is asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from tests.seam import Call, Caller, Gateway, Upstream, seam
+
+TOKEN = "agent-token-0123456789abcdef"
+CONFIG: dict[str, Any] = {
+    "tasks": {"promote_after_ms": 1000},
+    "servers": {"notes": {"trust_annotations": True}},
+    "scopes": {"default": {"default_servers": ["*"], "mode": "both"}},
+    "tokens": [{"id": "agent", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
+}
+FORM = {"type": "object", "properties": {"value": {"type": "string"}}}
+REPEATABLE = {"annotations": {"readOnlyHint": True, "idempotentHint": True}}
+
+
+def form(message: str) -> dict[str, Any]:
+    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": FORM}}
+
+
+def server(seconds: float = 0.0) -> Upstream:
+    """Asks two things in one round, keeps count of how often it asked, and takes its time once it has both answers."""
+    notes = Upstream("2026")
+
+    @notes.tool("paint", **REPEATABLE)
+    async def paint(call: Call) -> Any:
+        given = call.params.get("inputResponses") or {}
+        if not given:
+            asked = {"colour": form("Which colour?"), "size": form("Which size?")}
+            return {"resultType": "input_required", "inputRequests": asked, "requestState": "first"}
+        assert call.params["requestState"] == "first"
+        await call.sleep(seconds)
+        return " ".join(given[key]["content"]["value"] for key in ("colour", "size") if key in given)
+
+    return notes
+
+
+def times_asked(notes: Upstream) -> int:
+    calls = [message for message in notes.received if message.get("method") == "tools/call"]
+    return sum("inputResponses" not in message["params"] for message in calls)
+
+
+async def questions(caller: Caller) -> dict[str, str]:
+    """What waits for an answer, and under which id."""
+    shown = (await caller.told("get_elicitations"))["elicitations"]
+    return {row["params"]["message"]: row["request_id"] for row in shown}
+
+
+async def say(caller: Caller, asked: str, value: str) -> None:
+    answer = {"request_id": (await questions(caller))[asked], "action": "accept", "content": {"value": value}}
+    assert (await caller.told("respond_to_elicitation", **answer))["success"] is True
+
+
+async def painted(gate: Gateway, caller: Caller, task_id: str) -> str:
+    await gate.advance(40)
+    reply = await caller.call("get_task_result", {"task_id": task_id})
+    return str(reply.result["content"][0]["text"])
+
+
+async def killed(gate: Gateway, generation: str = "2025") -> Caller:
+    gate.crash()
+    await gate.start()
+    return await gate.caller(generation, token=TOKEN)
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_answer_given_around_promotion_is_not_asked_for_again(moment: str, generation: str) -> None:
+    @seam
+    async def story() -> None:
+        notes = server()
+        async with Gateway(CONFIG, {"notes": notes}) as gate:
+            caller = await gate.caller(generation, token=TOKEN)
+            call = caller.begin_call("notes__paint")
+            await gate.advance(0.5)
+            if moment == "before":
+                await say(caller, "Which colour?", "blue")
+            task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
+            if moment == "after":
+                await say(caller, "Which colour?", "blue")
+            caller = await killed(gate, generation)
+            assert list(await questions(caller)) == ["Which size?"]
+            await say(caller, "Which size?", "large")
+            assert await painted(gate, caller, task_id) == "blue large"
+            assert times_asked(notes) == 1
+
+    story()
+
+
+@seam
+async def test_answers_that_were_sent_before_promotion_are_sent_again_not_asked_for_again() -> None:
+    notes = server(seconds=30)
+    async with Gateway(CONFIG, {"notes": notes}) as gate:
+        caller = await gate.caller("2025", token=TOKEN)
+        call = caller.begin_call("notes__paint")
+        await gate.advance(0.5)
+        await say(caller, "Which colour?", "blue")
+        await say(caller, "Which size?", "large")
+        task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
+        caller = await killed(gate)
+        assert await questions(caller) == {}
+        assert await painted(gate, caller, task_id) == "blue large"
+        assert times_asked(notes) == 1
+
+
+@seam
+async def test_the_last_answer_is_kept_when_the_gateway_dies_before_the_next_round_is_sent() -> None:
+    notes = server(seconds=30)
+    async with Gateway(CONFIG, {"notes": notes}) as gate:
+        caller = await gate.caller("2025", token=TOKEN)
+        call = caller.begin_call("notes__paint")
+        task_id = (await call.done()).result["structuredContent"]["taskgate_notice"]["task_id"]
+        await say(caller, "Which colour?", "blue")
+        await say(caller, "Which size?", "large")
+        caller = await killed(gate)
+        assert await questions(caller) == {}
+        assert await painted(gate, caller, task_id) == "blue large"
+        assert times_asked(notes) == 1
+
+
+def answer_colour_only(params: dict[str, Any]) -> dict[str, Any] | None:
+    return {"action": "accept", "content": {"value": "blue"}} if params["message"] == "Which colour?" else None
+
+
+@seam
+async def test_what_a_session_answered_on_its_own_stream_is_kept_with_the_task() -> None:
+    """A caller that is asked natively, in one round: it answers the first question, and the second when the call is a task."""
+    notes = server()
+    async with Gateway(CONFIG, {"notes": notes}) as gate:
+        answers = {"elicitation/create": answer_colour_only}
+        caller = await gate.caller("2025", token=TOKEN, capabilities={"elicitation": {}}, answers=answers)
+        task_id = (await caller.call("notes__paint")).result["structuredContent"]["taskgate_notice"]["task_id"]
+        assert len(caller.asked) == 2
+        caller = await killed(gate)
+        assert list(await questions(caller)) == ["Which size?"]
+        await say(caller, "Which size?", "large")
+        assert await painted(gate, caller, task_id) == "blue large"
+        assert times_asked(notes) == 1
