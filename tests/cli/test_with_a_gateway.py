@@ -35,10 +35,12 @@ async def cancel_all(gateway: Gateway) -> None:
         await run(gateway, "tasks", "cancel", json.loads(line)["id"])
 
 
-async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway) -> None:
-    code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch")
+@pytest.mark.parametrize("generation", ["stateful", "stateless"])
+async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gateway: Gateway, generation: str) -> None:
+    code, out, err = await run(gateway, "call", "demo__greet", "--task", "--watch", "--generation", generation)
     assert (code, out) == (4, "")
     assert "nobody is here to answer" in err
+    assert "What is your name?" in err
     await cancel_all(gateway)
     code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--json")
     assert code == 4
@@ -47,6 +49,22 @@ async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gate
     code, out, _ = await run(gateway, "call", "demo__greet", "--task", "--watch", "--answer", '{"name": "Ada"}')
     assert code == 0
     assert "Ada" in out
+
+
+async def test_a_watcher_sees_what_a_server_asks_without_saying_for_which_call(gateway: Gateway) -> None:
+    """Two calls are open on one process: the question is shown as the server's, with the command that answers it."""
+    await cancel_all(gateway)
+    code, out, _ = await run(gateway, "call", "demo__slow_report", '{"seconds": 60}', "--task")
+    other = out.strip()
+    words = ["call", "demo__greet", "--task", "--watch", "--json", "--timeout", "15"]
+    code, out, _ = await run(gateway, *words)
+    (asked,) = [row for row in map(json.loads, out.splitlines()) if row["event"] == "server_question"]
+    assert (asked["server"], asked["params"]["message"]) == ("demo", "What is your name?")
+    assert not {"taskId", "task_id"} & asked.keys()
+    assert other not in json.dumps(asked)
+    code, _, err = await run(gateway, "questions", "answer", asked["request_id"], '{"name": "Ada"}')
+    assert code == 0, err
+    await cancel_all(gateway)
 
 
 async def test_the_tools_of_servers_are_listed_without_those_for_agents(gateway: Gateway) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import say
-from taskgate.cli.follow import Display, answerer, follow_task, interrupts
+from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task, interrupts
+from taskgate.cli.operator_tasks import operator_api
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 
@@ -104,7 +105,7 @@ async def _call(target: Target, wish: Wish, display: Display, settings: dict[str
             may_become_task = session.generation == "stateless" and session.supports_tasks
             try:
                 if wish.as_task or may_become_task:
-                    return await _task_call(session, wish, display)
+                    return await _task_call(target, session, wish, display)
                 return await _plain_call(session, wish, display)
             except ServerError as error:
                 if not wish.as_json and is_unknown_tool(error):
@@ -133,7 +134,7 @@ async def _suggest(session: Session, name: str) -> None:
         say.note(f"Did you mean {' or '.join(say.one_line(one) for one in near[:3])}?")
 
 
-async def _task_call(session: Session, wish: Wish, display: Display) -> ExitCode:
+async def _task_call(target: Target, session: Session, wish: Wish, display: Display) -> ExitCode:
     handle = await session.call_tool_as_task(wish.name, wish.arguments, ttl=wish.ttl, timeout=wish.timeout)
     if handle.task_id is None:
         return say.result(await handle.result(), as_json=wish.as_json)
@@ -141,7 +142,10 @@ async def _task_call(session: Session, wish: Wish, display: Display) -> ExitCode
         return _started(handle.task_id, as_json=wish.as_json)
     if handle.immediate_response and not wish.as_json:
         say.note(say.clean(handle.immediate_response))
-    return await follow_task(handle, display, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended)
+    beside = ServerQuestions(operator_api(target), wish.name, as_json=wish.as_json)
+    return await follow_task(
+        handle, display, beside, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended
+    )
 
 
 async def _plain_call(session: Session, wish: Wish, display: Display) -> ExitCode:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.cli import say
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi
 from taskgate.cli.questions import answer_question, read_line
 from taskgate.cli.say import ExitCode
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from taskgate.client import Progress, Question, TaskHandle, TaskUpdate
 
 REFRESH_SECONDS = 0.1
+LOOK_SECONDS = 2.0
 _COLOURS = {
     "working": "cyan",
     "input_required": "yellow",
@@ -140,13 +142,55 @@ def answerer(display: Display) -> Any:
     return answer
 
 
+class ServerQuestions:
+    """What a server asks without saying for which of its calls, shown beside the watched one as the server's.
+
+    Only the operator of the gateway sees these; `api` is None for everybody else.
+    """
+
+    def __init__(self, api: GatewayApi | None, tool: str, *, as_json: bool) -> None:
+        self._api, self._as_json = api, as_json
+        self._server = tool.partition("__")[0] if "__" in tool else None
+        self._shown: set[str] = set()
+
+    async def watch(self) -> None:
+        while self._api is not None:
+            try:
+                rows = (await asyncio.to_thread(self._api.get, "/api/questions")).value
+            except ApiProblem:
+                # The task itself is followed in another way, which says what is wrong.
+                return
+            for row in rows if isinstance(rows, list) else ():
+                self._show(row)
+            await clock.sleep(LOOK_SECONDS)
+
+    def _show(self, row: dict[str, Any]) -> None:
+        question_id, server = row["request_id"], row["server"]
+        if not row.get("undecided") or question_id in self._shown or self._server not in (None, server):
+            return
+        self._shown.add(question_id)
+        if self._as_json:
+            say.event("server_question", server=server, request_id=question_id, params=row["params"])
+            return
+        message = say.one_line(row["params"].get("message") or row["kind"])
+        say.note(f"{say.one_line(server)} asks, and does not say for which of its calls: {message}")
+        say.note(f"Answer it with: taskgate questions answer {question_id} JSON")
+
+
 async def follow_task(
-    handle: TaskHandle, display: Display, *, as_json: bool, timeout: float | None, attended: bool
+    handle: TaskHandle,
+    display: Display,
+    beside: ServerQuestions,
+    *,
+    as_json: bool,
+    timeout: float | None,
+    attended: bool,
 ) -> ExitCode:
     """Show the task until it ends, then print its result. Where nobody is there to answer (`attended`), a question ends it, too."""
     with interrupts() as interrupted, display.shown():
         watching = asyncio.create_task(_watch(handle, display, attended=attended))
         stopping = asyncio.create_task(interrupted.wait())
+        looking = asyncio.create_task(beside.watch())
         try:
             async with asyncio.timeout(timeout):
                 while not watching.done():
@@ -157,12 +201,12 @@ async def follow_task(
             _tell_left_alone(handle, as_json=as_json)
             return ExitCode.TIMED_OUT
         finally:
-            for task in (watching, stopping):
+            for task in (watching, stopping, looking):
                 task.cancel()
-            await asyncio.gather(watching, stopping, return_exceptions=True)
-    question = watching.result()
-    if question is not None:
-        return _unanswered(handle, question, as_json=as_json)
+            await asyncio.gather(watching, stopping, looking, return_exceptions=True)
+    asking = watching.result()
+    if asking is not None:
+        return _unanswered(handle, asking, as_json=as_json)
     return say.result(await handle.result(), as_json=as_json)
 
 
@@ -177,20 +221,24 @@ def interrupts() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> Question | None:
+async def _watch(handle: TaskHandle, display: Display, *, attended: bool) -> TaskUpdate | None:
     """Until the task has ended, or until it asks something that nobody here can answer."""
     async for update in handle.updates():
         display.update(update)
-        if update.questions and not attended:
-            return next(iter(update.questions.values()))
+        if not attended and (update.questions or str(update.status) == "input_required"):
+            return update
     return None
 
 
-def _unanswered(handle: TaskHandle, question: Question, *, as_json: bool) -> ExitCode:
+def _unanswered(handle: TaskHandle, update: TaskUpdate, *, as_json: bool) -> ExitCode:
+    """A stateless server shows its questions with the task; of a stateful one's the task tells only that there are some."""
+    question = next(iter(update.questions.values()), None)
     if as_json:
-        say.event("input_needed", taskId=handle.task_id, method=question.method, params=dict(question.params))
+        asked = {"method": question.method, "params": dict(question.params)} if question is not None else {}
+        say.event("input_needed", taskId=handle.task_id, **asked)
     else:
-        say.note(f"The task asks, and nobody is here to answer: {say.one_line(question.message or question.method)}")
+        text = question.message or question.method if question is not None else update.message or "it wants input"
+        say.note(f"The task asks, and nobody is here to answer: {say.one_line(text)}")
         say.note(
             f"Answer it on a terminal with: taskgate tasks watch {handle.task_id}, or call again with --answer JSON"
         )

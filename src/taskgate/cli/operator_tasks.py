@@ -24,6 +24,10 @@ def is_operator(target: Target) -> bool:
     return own is not None and target.token == own
 
 
+def operator_api(target: Target) -> GatewayApi | None:
+    return GatewayApi(_base(target), target.token) if is_operator(target) else None
+
+
 def list_all(target: Target, *, as_json: bool, state: str) -> None:
     def work(api: GatewayApi) -> None:
         rows = _all(api, state)

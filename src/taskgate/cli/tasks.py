@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from taskgate.cli import operator_tasks, say
-from taskgate.cli.follow import Display, answerer, follow_task
+from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Target, Timeout, aimed
 
@@ -68,9 +68,10 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
     interactive = sys.stdin.isatty() and not as_json
 
     async def work(session: Session) -> ExitCode:
-        return await follow_task(
-            await session.resume_task(task_id), display, as_json=as_json, timeout=timeout, attended=interactive
-        )
+        handle = await session.resume_task(task_id)
+        tool = str(handle.task.raw.get("toolName") or "") if handle.task is not None else ""
+        beside = ServerQuestions(operator_tasks.operator_api(target), tool, as_json=as_json)
+        return await follow_task(handle, display, beside, as_json=as_json, timeout=timeout, attended=interactive)
 
     settings = {"elicitation": answerer(display)} if interactive else {}
     _run(target, work, as_json=as_json, **settings)

@@ -17,7 +17,8 @@ _KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
 
 
 def question_row(waiting: Waiting) -> dict[str, Any]:
-    return {"kind": _KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
+    row = {"kind": _KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
+    return {**row, "undecided": True} if waiting.is_undecided else row
 
 
 def list_questions(gateway: Gateway) -> Answer:

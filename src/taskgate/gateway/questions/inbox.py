@@ -113,6 +113,11 @@ class Waiting:
     def caller(self) -> str:
         return self.whose.caller
 
+    @property
+    def is_undecided(self) -> bool:
+        """Its server did not say which of its calls it is about."""
+        return self.request is None and self.task_id is None
+
     def now_of_task(self, task_id: str, keep_answer: KeepAnswer) -> None:
         """The call that asks has become a task."""
         self.task_id, self.keep_answer = task_id, keep_answer
@@ -333,14 +338,10 @@ class Inbox:
 
     def refuse(self, waiting: Waiting, reason: str | None) -> None:
         """Nobody will answer: an elicitation is cancelled, roots and sampling are refused (the user said no)."""
-        if waiting.method == ELICIT:
-            self._settle(waiting, CANCELLED, Ending.CANCELLED)
-            return
-        if waiting.method == ROOTS:
-            self._settle(waiting, roots_answer("cancel", None, reason), Ending.CANCELLED)
-            return
-        error = {"code": -1, "message": reason or "The request was refused."}
-        self._settle(waiting, Answer(error=wire.encode(error)), Ending.CANCELLED)
+        answer = Answer(error=wire.encode({"code": -1, "message": reason or "The request was refused."}))
+        if waiting.method in FORMS:
+            answer = CANCELLED if waiting.method == ELICIT else roots_answer("cancel", None, reason)
+        self._settle(waiting, answer, Ending.CANCELLED)
 
     def _settle(self, waiting: Waiting, answer: Answer, how: Ending) -> None:
         """The first answer wins, whoever gave it."""
