@@ -20,7 +20,7 @@ from taskgate.telemetry.logs import log
 def kept() -> Iterator[None]:
     environment, folder = dict(os.environ), os.getcwd()
     level, as_text, handlers = log.least, log.as_text, list(logging.root.handlers)
-    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    thresholds, interval, tracer = gc.get_threshold(), sys.getswitchinterval(), sys.gettrace()
     try:
         yield
     finally:
@@ -32,3 +32,6 @@ def kept() -> Iterator[None]:
         logging.root.handlers[:] = handlers
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
+        if sys.gettrace() is not tracer:
+            # Whoever lost it would leave every later test of this process out of the measured coverage.
+            sys.settrace(tracer)
