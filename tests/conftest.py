@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import coverage
 import pytest
 from hypothesis import settings
 
@@ -37,6 +38,14 @@ sys.dont_write_bytecode = False
 # so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """A worker that takes long to end (it may have a database to stop) is killed: what it measured is kept before that."""
+    measured = coverage.Coverage.current()
+    if measured is not None:
+        measured.save()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -250,3 +250,13 @@ def test_other_limits_on_waiting_hold_at_once() -> None:
     assert not queue.is_full_for("bob")
     queue.limit_waiting(1, 1)
     assert queue.is_full_for("bob")
+
+
+def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:
+    queue = FairQueue(slots=1)
+    assert queue.enter("ann", "first") is Place.RUNS
+    queue.run_at_once("bob")
+    assert queue.running == 2
+    assert queue.enter("ann", "second") is Place.WAITS
+    assert queue.leave("bob") == []
+    assert queue.leave("ann") == ["second"]

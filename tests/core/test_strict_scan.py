@@ -111,3 +111,13 @@ def test_a_large_member_that_was_edited_away_stays_away() -> None:
     assert hollow.refill(hollow.small) == body
     kept = wire.join({"b": wire.members_of(hollow.small)["b"]})
     assert json.loads(hollow.refill(kept)) == {"b": {"c": "x" * 20_000}}
+
+
+def test_small_members_stay_where_they_are() -> None:
+    body = b'{"small":[1,2],"large":[' + b",".join([b"1"] * 10_000) + b"]}"
+    scan = StrictScan(body, 10, 20_000)
+    while not scan.step():
+        pass
+    hollow = scan.hollow("nonce")
+    assert json.loads(hollow.small) == {"small": [1, 2], "large": ["nonce1"]}
+    assert hollow.refill(hollow.small) == body

@@ -34,7 +34,7 @@ STATUS_TABLE = [
 
 
 @pytest.mark.parametrize("state, outcome, stateful, stateless, tools, vendor", STATUS_TABLE)
-def test_each_face_has_its_own_word_for_a_state(
+def test_each_projection_has_its_own_word_for_a_state(
     state: TaskState, outcome: Outcome | None, stateful: str, stateless: str, tools: str, vendor: str
 ) -> None:
     task = a_task(state=state, outcome=outcome, finished_ms=NOW if state.is_terminal else None)
@@ -183,3 +183,17 @@ def test_the_tool_face_shows_progress_arguments_and_errors() -> None:
 def test_the_vendor_projection_shows_what_a_task_says_of_itself() -> None:
     assert vendor_projection.task_object(a_task(status_message="Half done"), None)["statusMessage"] == "Half done"
     assert "statusMessage" not in vendor_projection.task_object(a_task(), None)
+
+
+@pytest.mark.parametrize("total, shown", [(None, {"progress": 3}), (9, {"progress": 3, "total": 9})])
+def test_a_stateless_task_shows_its_progress_while_it_works(total: float | None, shown: dict[str, float]) -> None:
+    task = a_task(state=TaskState.RUNNING, progress=3, progress_total=total)
+    assert stateless_projection.task_object(task, 1000)["_meta"] == {"taskgate/progress": shown}
+    ended = a_task(state=TaskState.COMPLETED, outcome=FINE, finished_ms=NOW, progress=3, progress_total=total)
+    assert "_meta" not in stateless_projection.task_object(ended, 1000)
+
+
+def test_a_task_knows_its_conversation_and_whether_anything_has_happened_to_it() -> None:
+    task = a_task(conversation="laptop")
+    assert (task.asked_in.caller, task.asked_in.name, task.is_new) == ("ann", "laptop", True)
+    assert not a_task(updated_ms=NOW + 1).is_new

@@ -1,0 +1,26 @@
+"""A conversation's key: the name under which its events are stored, there and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.conversation_key import SESSION, ConversationKey, conversation_of, streams_between
+
+KEYS = [ConversationKey("ann"), ConversationKey("ann", "laptop"), ConversationKey("ann", SESSION + "s1")]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_name_of_a_stream_says_which_conversation_it_belongs_to(key: ConversationKey) -> None:
+    assert conversation_of(key.stream) == key
+
+
+def test_only_a_stateful_conversation_has_a_session() -> None:
+    assert [key.session_id for key in KEYS] == [None, None, "s1"]
+
+
+def test_the_named_conversations_of_a_caller_stand_together_and_apart_from_those_of_others() -> None:
+    after, before = streams_between("ann")
+    assert all(after < key.stream < before for key in KEYS if key.name)
+    assert not any(
+        after < ConversationKey(caller, "laptop").stream < before for caller in ("an", "ann2", "anna", "bob")
+    )
