@@ -6,19 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from store_under_test import ANN, OPS, PostgresUnderTest, a_call, asking
+from store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
+from taskgate.core.audit import AuditEntry
+from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Verdict, Voted
 from taskgate.core.governance.grants import grant_from
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import Decided
-from taskgate.ports.store_answers import Change, Intended, StaleOwner, Stopped, TaskQuestion
-from taskgate.ports.wakeups import DEAD, GRANTS, TASKS
+from taskgate.ports.store import KeptScope, KeptServer
+from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, Stopped, TaskQuestion
+from taskgate.ports.wakeups import DEAD, GRANTS, PINS, SCOPES, SERVERS, TASKS
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
@@ -204,3 +207,51 @@ async def test_who_is_there_is_seen_with_its_configuration() -> None:
     assert {(seen.owner, seen.configuration) for seen in one.replicas} == {("one", "c1"), ("two", "c2")}
     for store in (one, two):
         await store.close()
+
+
+async def test_an_intent_waits_for_what_another_gateway_changed_and_we_have_not_read(
+    a: PostgresStore, b: PostgresStore
+) -> None:
+    """Pins, scopes and added servers are kept in memory: an intent that would be checked against an old copy is not written."""
+    b.now_known(PINS, (await b.read_revisions()).get(PINS, 0))
+    task = await accepted(b)
+    await a.put_pin("reports", "build", Pin("sha256:1", {"name": "build"}))
+    assert await b.intend(task.id, byte_hash="b", upstream="u", look=just_go) == Outdated((PINS,))
+    found = await b.get(task.id)
+    assert found is not None
+    assert found.attempts == 0
+    b.now_known(PINS, (await b.read_revisions())[PINS])
+    assert isinstance(await b.intend(task.id, byte_hash="b", upstream="u", look=just_go), Intended)
+
+
+async def test_every_change_of_what_is_kept_in_memory_counts_its_revision_up(
+    a: PostgresStore, b: PostgresStore
+) -> None:
+    kept = KeptScope("tmp-1", START + 60_000, b"{}")
+    for topic, change in (
+        (PINS, lambda: a.put_pin("s", "t", Pin("sha256:1", {"name": "t"}))),
+        (PINS, lambda: a.drop_pin("s", "t")),
+        (SCOPES, lambda: a.keep_scope(kept, AuditEntry(0, "scope_handed_over"))),
+        (SCOPES, lambda: a.forget_scope("tmp-1", AuditEntry(0, "scope_ended"))),
+        (SERVERS, lambda: a.keep_server(KeptServer("guest", "default", b"{}"))),
+        (SERVERS, lambda: a.forget_server("guest")),
+    ):
+        before = (await b.read_revisions()).get(topic, 0)
+        await change()
+        assert (await b.read_revisions())[topic] == before + 1
+        async with asyncio.timeout(DEADLINE_S):
+            while b.revisions.numbers.get(topic) != before + 1:  # without any announcement, with the next renewal
+                await asyncio.sleep(0.05)
+
+
+async def test_of_two_first_pins_the_first_one_holds(a: PostgresStore, b: PostgresStore) -> None:
+    ours, theirs = Pin("sha256:1", {"name": "t"}), Pin("sha256:2", {"name": "t"})
+    assert await a.put_first_pin("s", "t", ours) == ours
+    assert await b.put_first_pin("s", "t", theirs) == ours
+
+
+async def test_a_scope_that_two_gateways_end_is_recorded_once(a: PostgresStore, b: PostgresStore) -> None:
+    await a.keep_scope(KeptScope("tmp-1", START, b"{}"), AuditEntry(0, "scope_handed_over"))
+    await asyncio.gather(*(store.forget_scope("tmp-1", AuditEntry(0, "scope_ended")) for store in (a, b)))
+    ended = [row for store in (a, b) for row in await store.audit_rows() if row.entry.event == "scope_ended"]
+    assert len(ended) == 1

@@ -78,7 +78,7 @@ async def test_a_gateway_that_was_paused_for_longer_than_its_lease_runs_nothing_
 
 
 async def test_while_the_database_is_away_durable_calls_fail_clearly_and_plain_calls_go_on(tmp_path: Path) -> None:
-    async with pair(tmp_path) as both:
+    async with pair(tmp_path, passthrough=True) as both:
         database = Database(both)
         async with RawClient(both.a.url, stateless=True) as caller:
             assert "result" in (await caller.call("books__read", {"call": "before"})).reply
@@ -101,6 +101,28 @@ async def test_while_the_database_is_away_durable_calls_fail_clearly_and_plain_c
         task_id = await both.begin(both.a, "once", "after")
         assert (await both.until(both.b, task_id, *OVER))["status"] == "completed"
         assert both.ledger.count("durable") == 0
+
+
+async def test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_seconds(tmp_path: Path) -> None:
+    """What this gateway knows of grants and pins may be long out of date: another one may have taken it back."""
+    async with pair(tmp_path) as both:
+        database = Database(both)
+        async with RawClient(both.a.url, stateless=True) as caller:
+            database.go_away()
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    number = 0
+                    while "result" in (answer := await caller.call("books__read", {"call": f"p{number}"})).reply:
+                        number += 1
+                        await asyncio.sleep(0.1)
+                assert answer.error["data"]["error_type"] == "store_unavailable"
+                assert answer.error["data"]["executed"] == "no"
+                assert both.ledger.count(f"p{number}") == 0
+            finally:
+                database.come_back()
+            async with asyncio.timeout(DEADLINE_S):
+                while "result" not in (await caller.call("books__read", {"call": "after"})).reply:
+                    await asyncio.sleep(0.1)
 
 
 async def test_a_database_that_was_away_for_longer_than_a_lease_costs_nobody_its_tasks(tmp_path: Path) -> None:
@@ -127,5 +149,6 @@ async def test_cut_connections_lose_nothing(tmp_path: Path) -> None:
                 database.cut()
             made[f"c{number}"] = await in_the_end(both, f"c{number}")
         for call, task_id in made.items():
-            assert (await both.until(both.b, task_id, *OVER))["status"] == "completed"
+            shown = await both.until(both.b, task_id, *OVER)
+            assert shown["status"] == "completed", shown
             assert both.ledger.count(call) == 1

@@ -57,7 +57,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(folder: Path, generation: str = "2026", **more: Any) -> AsyncIterator[Pair]:
+async def pair(folder: Path, generation: str = "2026", passthrough: bool = False, **more: Any) -> AsyncIterator[Pair]:
     port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), fresh_url()
     upstream = await start(upstream_command(port, ledger, generation))
     gateways = []
@@ -65,7 +65,9 @@ async def pair(folder: Path, generation: str = "2026", **more: Any) -> AsyncIter
         place = folder / name
         (place / "state").mkdir(parents=True)
         gateway = Gateway(place, free_port())
-        gateway.write({**configuration(port), "store": {"url": url}, **more})
+        gateway.write(
+            {**configuration(port), "store": {"url": url, "unsafe_degraded_passthrough": passthrough}, **more}
+        )
         gateways.append(gateway)
     try:
         await until_ready(upstream, listening(port))

@@ -38,6 +38,11 @@ ONLY_HERE |= {
     "standing_of_owner",
     "hold_streams",
     "numbers_given",
+    "bump_revisions",
+    "revisions",
+    "keep_server",
+    "forget_server",
+    "kept_servers",
 }
 ONLY_IN_SQLITE = {"touch_owner"}
 

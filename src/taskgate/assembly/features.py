@@ -87,6 +87,7 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
         root.limits.url_elicitations_per_minute,
         root.limits.url_elicitation_expiry.total_seconds(),
         root.limits.url_elicitation_loopback,
+        root.store is not None and root.store.unsafe_degraded_passthrough,
         model_servers=frozenset(name for name, server in root.servers.items() if server.sampling == "provider"),
     )
     if not root.providers:

@@ -60,6 +60,10 @@ class Store(Section):
     url: Annotated[str, AfterValidator(_store_url)] = Field(
         description="sqlite:///PATH (relative to this file) or postgresql://...", repr=False
     )
+    unsafe_degraded_passthrough: bool = Field(
+        default=False,
+        description="PostgreSQL: let plain calls go on although grants, pins and scopes were not confirmed for 5 seconds.",
+    )
 
 
 class Audit(Section):

@@ -49,6 +49,7 @@ from taskgate.gateway.requests.admission import CHARGED, Admission
 from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.ports.upstream import RelayedError, Upstream
@@ -78,6 +79,7 @@ class Gateway:
     pins: Pins
     approvals: Approvals
     others: OtherGateways
+    caches: SharedCaches | None
     ask_caller: AskCaller
     models: Models
     pages: ElicitationPages
@@ -221,6 +223,8 @@ class Gateway:
             if self.context.budgets.rate is not None:
                 self.context.budgets.charge(request.caller.principal)
             self.admission.enter(request)
+            if self.caches is not None:
+                self.caches.check()
         if request.session is not None:
             request.session.begin(message_id, request.carrier or request.carried())
             return
@@ -248,6 +252,8 @@ class Gateway:
         await self.temporary_scopes.start()
         await self.pins.load()
         await self.approvals.start()
+        if self.caches is not None:
+            await self.caches.load_all()
         await self.context.catalogs.start()
 
     def write_down_calls(self) -> None:

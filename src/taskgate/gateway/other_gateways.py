@@ -13,12 +13,13 @@ from typing import Final
 from taskgate import clock
 from taskgate.core.tasks.state import TaskState
 from taskgate.gateway.governance.approvals import Approvals
+from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
-from taskgate.ports.wakeups import APPROVALS, DEAD, GRANTS, POLL_S, TASKS, Wakeups
+from taskgate.ports.wakeups import APPROVALS, DEAD, POLL_S, TASKS, Wakeups
 from taskgate.telemetry.logs import log
 
 _PAUSE_S: Final = 0.5
@@ -33,20 +34,25 @@ class OtherGateways:
         questions: TaskQuestions,
         approvals: Approvals,
         recovery: Recovery,
+        caches: SharedCaches | None,
     ) -> None:
-        """`wakeups` is None where there are no others."""
+        """`wakeups` and `caches` are None where there are no others."""
         self._wakeups = wakeups
         self._records = records
         self._runs = runs
         self._questions = questions
         self._approvals = approvals
         self._recovery = recovery
+        self._caches = caches
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         if self._wakeups is None:
             return
-        todo = {TASKS: self._tasks, GRANTS: self._grants, APPROVALS: self._open_approvals, DEAD: self._dead}
+        todo: dict[str, Callable[[frozenset[str] | None], Awaitable[None]]]
+        todo = {TASKS: self._tasks, APPROVALS: self._open_approvals, DEAD: self._dead}
+        if self._caches is not None:
+            todo |= {topic: self._loading(self._caches, topic) for topic in self._caches.topics}
         self._loops = [
             asyncio.get_running_loop().create_task(self._listen(self._wakeups, topic, act))
             for topic, act in todo.items()
@@ -88,8 +94,11 @@ class OtherGateways:
         else:
             self._approvals.task_changed_elsewhere(task)
 
-    async def _grants(self, names: frozenset[str] | None) -> None:
-        await self._approvals.grants.load()
+    def _loading(self, caches: SharedCaches, topic: str) -> Callable[[frozenset[str] | None], Awaitable[None]]:
+        async def load(names: frozenset[str] | None) -> None:
+            await (caches.load(topic) if names is not None else caches.load_if_changed(topic))
+
+        return load
 
     async def _open_approvals(self, names: frozenset[str] | None) -> None:
         for approval_id in names or ():

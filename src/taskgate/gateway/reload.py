@@ -74,6 +74,12 @@ class Reload:
         """A server was added or removed by a caller: everything else stays as the operator has it."""
         self.adopt(self.configured, frozenset({name}))
 
+    async def dynamic_servers_changed_elsewhere(self) -> None:
+        """Another gateway on the same store may have added or removed some."""
+        changed = await self.dynamic_servers.synchronize()
+        if changed:
+            self.adopt(self.configured, changed)
+
     def _temporary_scopes_changed(self, event: TemporaryScopesChanged) -> None:
         """The same plan with other temporary scopes. Their names are never used twice, so nothing else is worked out anew."""
         plan, _ = self.dynamic_servers.merged(self.configured.plan, self.configured.upstreams)

@@ -57,6 +57,7 @@ from taskgate.gateway.requests.admission import Admission, Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import SessionTable
+from taskgate.gateway.shared_caches import SharedCaches, shared_caches
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -75,6 +76,7 @@ from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def wire_gateway(
     notifications = _notifications(base, lists, asking)
     # The listener of every link: from here on upstreams can be made.
     base.upstreams.replace(servers.configured(notifications))
-    dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), local=local)
+    dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), store.shared_servers, local=local)
     grants = StandingGrants(store, base.plan)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
     running = _running(base, lists, asking, recheck)
@@ -108,6 +110,16 @@ def wire_gateway(
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
+    caches = shared_caches(
+        store,
+        base.plan,
+        {
+            GRANTS: grants.load,
+            PINS: partial(lists.pins.load_again, lists.catalogs.offers),
+            SCOPES: temporary_scopes.synchronize,
+            SERVERS: reload.dynamic_servers_changed_elsewhere,
+        },
+    )
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
     context = _context(base, lists, asking, tasks, governed, relay=relay, reload=reload)
@@ -127,7 +139,8 @@ def wire_gateway(
         ),
         pins=lists.pins,
         approvals=governed.approvals,
-        others=_others(store, running, governed, tasks),
+        others=_others(store, running, governed, tasks, caches),
+        caches=caches,
         ask_caller=governed.ask_caller,
         models=asking.models,
         pages=asking.pages,
@@ -265,9 +278,11 @@ def _governed(
     )
 
 
-def _others(store: Store, running: Running, governed: Governed, tasks: TaskEngine) -> OtherGateways:
+def _others(
+    store: Store, running: Running, governed: Governed, tasks: TaskEngine, caches: SharedCaches | None
+) -> OtherGateways:
     return OtherGateways(
-        store.wakeups, running.records, running.runs, running.questions, governed.approvals, tasks.recovery
+        store.wakeups, running.records, running.runs, running.questions, governed.approvals, tasks.recovery, caches
     )
 
 

@@ -73,7 +73,7 @@ class CatalogStore(Protocol):
 
 
 class KeptScope(msgspec.Struct, frozen=True):
-    """`expires_ms` is wall-clock time."""
+    """`expires_ms` is the store's time."""
 
     name: str
     expires_ms: int
@@ -81,6 +81,10 @@ class KeptScope(msgspec.Struct, frozen=True):
 
 
 class ScopeStore(Protocol):
+    def now_ms(self) -> int:
+        """The store's time, by which scopes end."""
+        ...
+
     async def keep_scope(self, scope: KeptScope, entry: AuditEntry) -> None:
         """Returns when it is on the disk. A name is kept once."""
         ...
@@ -94,5 +98,32 @@ class ScopeStore(Protocol):
         ...
 
 
+class KeptServer(msgspec.Struct, frozen=True):
+    """A server that a caller added; `scope` sees it."""
+
+    name: str
+    scope: str
+    body: bytes
+
+
+class ServerStore(Protocol):
+    """The servers that callers added, for all gateways on a store."""
+
+    async def keep_server(self, server: KeptServer) -> bool:
+        """False if there is one of this name already."""
+        ...
+
+    async def forget_server(self, name: str) -> bool:
+        """Whether there was one."""
+        ...
+
+    async def kept_servers(self) -> tuple[KeptServer, ...]: ...
+
+
 class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, Protocol):
     """One database, six views of it."""
+
+    @property
+    def shared_servers(self) -> ServerStore | None:
+        """None where one gateway has the store to itself: what callers add there lives as long as it runs."""
+        ...

@@ -92,9 +92,15 @@ class ApprovalSpent(msgspec.Struct, frozen=True):
     approval: Approval
 
 
+class Outdated(msgspec.Struct, frozen=True):
+    """Another gateway changed what the recheck looks at and we have not read it yet; nothing was written. Try again soon."""
+
+    topics: tuple[str, ...]
+
+
 Accepting = Change | SameCall | KeyTaken | ResultGone | TooManyOpen | IdTaken | StaleOwner
 Advancing = Change | Refusal | UnknownTask | StaleOwner
-Intending = Intended | Stopped | ApprovalSpent | Refusal | UnknownTask | StaleOwner
+Intending = Intended | Stopped | Outdated | ApprovalSpent | Refusal | UnknownTask | StaleOwner
 
 
 class TaskQuestion(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from taskgate.ports.store_answers import (
     TaskPage,
     TaskQuestion,
 )
-from taskgate.ports.wakeups import Wakeups
+from taskgate.ports.wakeups import SeenRevisions, Wakeups
 
 
 class AcceptLimits(msgspec.Struct, frozen=True):
@@ -196,6 +196,19 @@ class TaskStore(Protocol):
     @property
     def wakeups(self) -> Wakeups | None:
         """What other gateways on this store announce; None for a store that one gateway has to itself."""
+        ...
+
+    @property
+    def revisions(self) -> SeenRevisions | None:
+        """The revisions of what gateways keep in memory, as last confirmed; None for a store that one gateway has to itself."""
+        ...
+
+    async def read_revisions(self) -> Mapping[str, int]:
+        """The same, read now."""
+        ...
+
+    def now_known(self, topic: str, revision: int) -> None:
+        """The copy of this topic in memory was read at this revision. An intent with an older copy is refused."""
         ...
 
     @property

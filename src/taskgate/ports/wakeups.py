@@ -5,15 +5,29 @@ A hint may be lost, so whoever waits looks by itself now and then: `wait` gives 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
 
 TASKS: Final = "tasks"
 GRANTS: Final = "grants"
+PINS: Final = "pins"
+SCOPES: Final = "scopes"
+SERVERS: Final = "servers"
+TOKENS: Final = "tokens"
+CACHED: Final = frozenset({GRANTS, PINS, SCOPES, SERVERS, TOKENS})
+"""What every gateway keeps a copy of in memory. Each change of one of them counts its revision up."""
 APPROVALS: Final = "approvals"
 SESSIONS: Final = "sessions"
 DEAD: Final = "dead"
 """Another gateway has died: its tasks can be claimed."""
 POLL_S: Final = 2.0
+
+
+class SeenRevisions(NamedTuple):
+    """The revisions of `CACHED` as they were last read, and when, by the monotonic clock; a topic without a row is at 0."""
+
+    numbers: Mapping[str, int]
+    at: float
 
 
 class Wakeups(Protocol):

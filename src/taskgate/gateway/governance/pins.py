@@ -7,7 +7,7 @@ definition, because nobody agreed to the new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,6 +51,12 @@ class Pins:
     async def load(self) -> None:
         self._pinned = {(stored.server, stored.tool): stored.pin for stored in await self._store.pins()}
 
+    async def load_again(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
+        """Another gateway has pinned or accepted something: whatever is listed here is compared anew."""
+        await self.load()
+        for server, offer in offers().items():
+            self.inspect(server, offer)
+
     def inspect(self, server: str, offer: Offer) -> None:
         """A server's list has arrived. Returns before anybody is shown it."""
         governing = self._plan.value.governing
@@ -92,9 +98,20 @@ class Pins:
             return
         if server_known:
             log.warning("new tool", server=tool[0], tool=tool[1])
-        pin = Pin(found.digest, entry.definition)
-        self._pinned[tool] = pin
-        self._run(self._store.put_pin(*tool, pin, audit=_entry("tool_pinned", tool, found.digest)))
+        self._pinned[tool] = Pin(found.digest, entry.definition)
+        self._run(self._pin_first(tool, entry))
+
+    async def _pin_first(self, tool: Tool, entry: CatalogEntry) -> None:
+        """Another gateway may have seen another definition before: then ours is the changed one."""
+        ours = self._pinned[tool]
+        holds = await self._store.put_first_pin(*tool, ours, audit=_entry("tool_pinned", tool, ours.digest))
+        if holds.digest == ours.digest:
+            return
+        self._pinned[tool] = holds
+        governing, records = self._plan.value.governing, self._plan.value.registry.records
+        others = [name for name in records if name != tool[0]]
+        self._compare(governing.pins, governing.pin_new_tools, entry, others, known=True)
+        self._refresh_quarantine()
 
     def _changed(self, tool: Tool, entry: CatalogEntry, found: Changed) -> None:
         before = self._unaccepted.get(tool)

@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from taskgate import clock
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
@@ -73,6 +72,18 @@ class TemporaryScopes:
         if self._scopes:
             self._events.publish(TemporaryScopesChanged(frozenset()))
 
+    async def synchronize(self) -> None:
+        """Another gateway has handed over or ended scopes: serve those that there are now."""
+        kept = {row.name: row.body for row in await self._store.kept_scopes()}
+        new = [name for name in kept if name not in self._scopes]
+        gone = [scope for name, scope in self._scopes.items() if name not in kept]
+        for name in new:
+            self._put(msgspec.json.decode(kept[name], type=TemporaryScope))
+        for scope in gone:
+            await self._gone(scope, "another gateway ended it")
+        if new:
+            self._events.publish(TemporaryScopesChanged(frozenset()))
+
     async def hand_over(
         self, plan: Plan, config: Mapping[str, str], lifetime_ms: int, *, label: str, by: str
     ) -> HandedOver:
@@ -87,7 +98,7 @@ class TemporaryScopes:
         policy = scope_from_task_config(config, name, plan.profiles)
         if not policy.enabled:
             raise TaskConfigError(['mcp.enabled is not "true", so this task uses no MCP and needs no scope.'])
-        token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), clock.wall_ms()
+        token, now = TOKEN_PREFIX + secrets.token_urlsafe(32), self._store.now_ms()
         digest = hashlib.sha256(token.encode("ascii")).hexdigest()
         scope = TemporaryScope(name, label, dict(config), digest, by, now, now + lifetime_ms)
         self._opening += 1
@@ -110,7 +121,7 @@ class TemporaryScopes:
 
     async def end_expired(self) -> None:
         """Called once a second."""
-        now = clock.wall_ms()
+        now = self._store.now_ms()
         for scope in [scope for scope in self._scopes.values() if scope.expires_ms <= now]:
             await self._end(scope, "its time is over", "")
 
@@ -118,6 +129,9 @@ class TemporaryScopes:
         """Off the disk first: what could not be forgotten there would serve again after a restart."""
         ended = AuditEntry(0, "scope_ended", by, scope.name, kind="scope", decision="ended", reason=why)
         await self._store.forget_scope(scope.name, ended)
+        await self._gone(scope, why)
+
+    async def _gone(self, scope: TemporaryScope, why: str) -> None:
         if self._scopes.pop(scope.name, None) is None:
             return
         del self._by_token[scope.token_sha256]
@@ -131,7 +145,7 @@ class TemporaryScopes:
     def scope_of_token(self, digest: str) -> str | None:
         """The scope that the bearer of this token may use, and no other."""
         scope = self._by_token.get(digest)
-        return scope.name if scope is not None and clock.wall_ms() < scope.expires_ms else None
+        return scope.name if scope is not None and self._store.now_ms() < scope.expires_ms else None
 
     def all(self) -> tuple[TemporaryScope, ...]:
         return tuple(self._scopes.values())

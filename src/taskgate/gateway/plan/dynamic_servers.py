@@ -1,4 +1,5 @@
-"""Servers that a caller brought along while the gateway runs. They live until they are removed or the gateway ends.
+"""Servers that a caller brought along while the gateway runs. They live until they are removed or the gateway ends; where several
+gateways share a store, those with an address are rows in it, seen by all of them until they are removed.
 
 Off unless the operator switches it on (`facade.add_server`: `session` for callers on standard streams only, `on` for all), and
 then a governed call like any other. A program is started for a caller on standard streams only, and never by a shell; an address
@@ -13,12 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.patterns import PatternSet
 from taskgate.core.peer_url import check_peer_url
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.gateway.plan.plan import Plan
 from taskgate.mcp.addresses import is_public_address
+from taskgate.ports.store import KeptServer, ServerStore
 from taskgate.ports.upstream import Upstream
 
 MAX_GUESTS: Final = 20
@@ -56,12 +60,14 @@ def _refuse_inner(host: str) -> None:
 
 
 class DynamicServers:
-    def __init__(self, make: Callable[[NewServer], Upstream], *, local: bool) -> None:
-        """`local`: the only caller is the one who started this gateway."""
+    def __init__(self, make: Callable[[NewServer], Upstream], shared: ServerStore | None, *, local: bool) -> None:
+        """`local`: the only caller is the one who started this gateway. `shared`: where other gateways see them."""
+        self._shared = shared
         self._make = make
         self._local = local
         self._dynamic_servers: dict[str, DynamicServer] = {}
         self._adding: set[str] = set()
+        self._known_to_all: set[str] = set()
 
     def allowed(self, plan: Plan) -> bool:
         mode = plan.add_server or "off"
@@ -105,7 +111,41 @@ class DynamicServers:
             raise CallerError("invalid_params", f"The server was not added: {why}") from None
         finally:
             self._adding.discard(new.name)
-        self._dynamic_servers[new.name] = DynamicServer(scope, record, upstream)
+        await self._keep(DynamicServer(scope, record, upstream), new)
+
+    async def _keep(self, server: DynamicServer, new: NewServer) -> None:
+        """A program belongs to the caller at this gateway; an address is everybody's."""
+        if self._shared is not None and new.command is None:
+            kept = KeptServer(new.name, server.scope, msgspec.json.encode(new))
+            try:
+                is_new = await self._shared.keep_server(kept)
+            except BaseException:
+                await server.upstream.close()
+                raise
+            if not is_new:
+                await server.upstream.close()
+                raise CallerError(
+                    "invalid_params", f"There is a server {new.name[:80]!r} already; choose another name."
+                )
+        self._dynamic_servers[new.name] = server
+        if new.command is None:
+            self._known_to_all.add(new.name)
+
+    async def synchronize(self) -> frozenset[str]:
+        """Other gateways have added or removed servers: the names of those that are new or gone here."""
+        assert self._shared is not None
+        kept = {row.name: row for row in await self._shared.kept_servers()}
+        gone = [name for name in self._known_to_all if name not in kept]
+        for name in gone:
+            self._known_to_all.discard(name)
+            await self._dynamic_servers.pop(name).upstream.close()
+        new = [row for name, row in kept.items() if name not in self._dynamic_servers and name not in self._adding]
+        for row in new:
+            said = msgspec.json.decode(row.body, type=NewServer)
+            record = RegistryRecord(row.name, TransportKind.HTTP, row.name, PatternSet.of(("*",)))
+            self._dynamic_servers[row.name] = DynamicServer(row.scope, record, self._make(said))
+            self._known_to_all.add(row.name)
+        return frozenset(gone) | {row.name for row in new}
 
     def check_removal(self, plan: Plan, name: str) -> None:
         """May this server be removed? Raises with what to do if not."""
@@ -118,6 +158,9 @@ class DynamicServers:
 
     async def remove(self, plan: Plan, name: str) -> None:
         self.check_removal(plan, name)
+        if self._shared is not None and name in self._known_to_all:
+            await self._shared.forget_server(name)
+        self._known_to_all.discard(name)
         await self._dynamic_servers.pop(name).upstream.close()
 
     def merged(self, plan: Plan, upstreams: Mapping[str, Upstream]) -> tuple[Plan, Mapping[str, Upstream]]:

@@ -64,6 +64,8 @@ class Features:
     urls_per_minute: int = 10
     url_expiry_s: float = 300.0
     loopback_urls: bool = False
+    degraded_passthrough: bool = False
+    """Plain calls go on although what other gateways may have changed was not confirmed lately."""
     models: tuple[ModelSource, ...] = ()
     model_servers: frozenset[str] = frozenset()
     """Servers whose sampling a model may answer."""

@@ -10,7 +10,7 @@ import hashlib
 from typing import Protocol
 
 from taskgate.core import wire
-from taskgate.core.errors import Executed, UpstreamError
+from taskgate.core.errors import Executed, GatewayFault, UpstreamError
 from taskgate.core.evidence import Cure, judge
 from taskgate.core.governance.approval import Approval
 from taskgate.core.tasks import endings
@@ -25,7 +25,7 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.core.wire import Members
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.store_answers import Intended, Stopped
+from taskgate.ports.store_answers import Intended, Intending, Outdated, Stopped
 from taskgate.ports.upstream import CallFailed
 
 
@@ -66,10 +66,7 @@ class TaskSends:
     async def sends_again(self) -> None:
         """Write the intent. Raises NotSent if nothing may be sent."""
         byte_hash = hashlib.sha256(wire.join(self.params)).hexdigest()
-        task = self.task
-        intended = await self._records.patiently(
-            lambda: self._records.store.intend(task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck)
-        )
+        intended = await self._records.patiently(lambda: self._intended(byte_hash))
         match intended:
             case Intended(task=sent):
                 self.task = sent
@@ -82,6 +79,17 @@ class TaskSends:
             case _:
                 pass
         raise NotSent
+
+    async def _intended(self, byte_hash: str) -> Intending:
+        """Raises GatewayFault where what the recheck looks at is out of date: it is about to be read."""
+        task = self.task
+        answer = await self._records.store.intend(
+            task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck
+        )
+        if isinstance(answer, Outdated):
+            what = ", ".join(answer.topics)
+            raise GatewayFault("store_unavailable", f"Another gateway has just changed {what}, which is being read.")
+        return answer
 
     async def refused(self) -> None:
         """What was sent last is proven not to have been executed."""

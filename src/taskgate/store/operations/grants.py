@@ -26,10 +26,8 @@ def take_back(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | None)
     return after
 
 
-def standing(tx: Transaction) -> tuple[Grant, ...] | None:
-    """The grants that stand at this moment, where another gateway may have changed them; None where none can."""
-    if not tx.is_shared:
-        return None
+def standing(tx: Transaction) -> tuple[Grant, ...]:
+    """The grants that stand at this moment, whoever changed them."""
     return tuple(rows.grant_from(doc) for (doc,) in tx.run("live_grants", now_ms=tx.now_ms))
 
 

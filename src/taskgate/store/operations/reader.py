@@ -5,6 +5,8 @@ Whatever may be large (long results, exports) is read by the store in a thread, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from taskgate.core.audit import GENESIS, Row
 from taskgate.core.conversation_key import streams_between
 from taskgate.core.governance.grants import Grant
@@ -155,6 +157,13 @@ class Reader:
 
     def scopes(self) -> tuple[KeptScope, ...]:
         return tuple(KeptScope(*row) for row in self._run("kept_scopes"))
+
+    def rows_of(self, name: str, /, **values: Any) -> list[Any]:
+        """For what only one adapter keeps."""
+        return self._run(name, **values).fetchall()
+
+    def revisions(self) -> dict[str, int]:
+        return dict(self._run("revisions").fetchall())
 
     def audit_head(self) -> tuple[int, str]:
         found = self._run("last_audit").fetchone()

@@ -7,7 +7,7 @@ Statements are known by name and take their values by name; every adapter has th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 from taskgate.ports.store_answers import Ownership
@@ -38,7 +38,7 @@ class Statements(Protocol):
 class Transaction(ABC):
     """What an operation may do. Lives only inside one BEGIN and COMMIT."""
 
-    __slots__ = ("_stale", "audit_head", "kept_events", "now_ms", "ownership")
+    __slots__ = ("_revisions", "_stale", "audit_head", "kept_events", "now_ms", "ownership")
     is_shared: ClassVar[bool]
     """Whether other gateways write to the same database."""
 
@@ -49,6 +49,7 @@ class Transaction(ABC):
         self.audit_head: tuple[int, str] | None = None
         """Number and hash of the last audit row, once this transaction has looked; see `operations.audit`."""
         self._stale: bool | None = None
+        self._revisions: dict[str, int] | None = None
 
     @abstractmethod
     def run(self, name: str, /, **values: Any) -> Rows: ...
@@ -72,6 +73,12 @@ class Transaction(ABC):
             found = self.run("find_owner", owner=self.ownership.owner).fetchone()
             self._stale = found is None or found[0] != self.ownership.fence or bool(found[1])
         return self._stale
+
+    def revisions(self) -> Mapping[str, int]:
+        """The revisions of what gateways keep in memory; only where `is_shared`."""
+        if self._revisions is None:
+            self._revisions = dict(self.run("revisions").fetchall())
+        return self._revisions
 
     @property
     def audit_number(self) -> int:

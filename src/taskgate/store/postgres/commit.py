@@ -9,6 +9,7 @@ from typing import Final
 
 import psycopg
 
+from taskgate.ports.wakeups import CACHED
 from taskgate.store.batch import Batch
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.locks import Locks
@@ -178,6 +179,8 @@ class Committer:
         return dict(connection.execute(SQL["hold_streams"], values).fetchall())
 
     def _announce(self, connection: Connection, tx: PostgresTransaction) -> None:
+        if changed := sorted(CACHED & tx.announced.keys()):
+            connection.execute(SQL["bump_revisions"], {"topics": changed})
         for topic, names in tx.announced.items():
             for part in _parts(sorted(names)):
                 payload = json.dumps([self._presence.ownership.owner, topic, part], separators=(",", ":"))

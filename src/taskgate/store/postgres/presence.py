@@ -17,6 +17,7 @@ import psycopg
 from taskgate import clock
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
+from taskgate.ports.wakeups import SeenRevisions
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
 
@@ -54,6 +55,7 @@ class Presence:
         self._offset_ms = 0.0
         self._trouble: str | None = "not connected yet"
         self.replicas: tuple[Replica, ...] = ()
+        self.revisions = SeenRevisions({}, float("-inf"))
         self._thread = threading.Thread(target=self._work, name="taskgate-store-presence", daemon=True)
 
     def begin(self, connection: Connection) -> None:
@@ -114,9 +116,12 @@ class Presence:
         return self._clock() if self._clock is not None else self.observed(row[0])
 
     def _work(self) -> None:
+        """A connection that was cut is replaced at once, because the lease runs; only one that cannot be had is waited for."""
         while not self._stopping.is_set():
+            connected = False
             try:
                 with connect(self._url, "taskgate presence") as connection:
+                    connected = True
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._heard("", [])  # what was told while nobody listened is lost: look at everything
                     while not self._stopping.is_set():
@@ -124,7 +129,8 @@ class Presence:
                         self._listen(connection)
             except (psycopg.Error, OSError) as error:
                 self._trouble = reason(error) if isinstance(error, psycopg.Error) else str(error)
-                self._stopping.wait(RENEW_S)
+                if not connected:
+                    self._stopping.wait(RENEW_S)
 
     def _renew(self, connection: Connection) -> None:
         before = clock.monotonic()
@@ -138,11 +144,21 @@ class Presence:
         self._renewed = before
         self._trouble = None
         self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["seen_replicas"]))
+        self._look_at_revisions(connection)
         if self.may_judge:
             connection.execute(SQL["forget_replicas"], {"before_ms": now - _FORGOTTEN_MS})
             row = connection.execute(SQL["dead_seen"], values).fetchone()
             if row is not None and row[0]:
                 self._heard(DEAD, [])
+
+    def _look_at_revisions(self, connection: Connection) -> None:
+        """Each renewal confirms which copies are current; a change whose announcement was lost is found here."""
+        at = clock.monotonic()
+        seen = SeenRevisions(dict(connection.execute(SQL["revisions"]).fetchall()), at)
+        changed = [topic for topic, number in seen.numbers.items() if self.revisions.numbers.get(topic) != number]
+        self.revisions = seen
+        for topic in changed:
+            self._heard(topic, [])
 
     def _come_back(self, connection: Connection, now_ms: int) -> None:
         """Paused for longer than the lease, we were taken for dead. What was ours is not any more; what comes next is."""

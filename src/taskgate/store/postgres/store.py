@@ -10,12 +10,14 @@ import psycopg
 from taskgate.core.audit import GENESIS
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
+from taskgate.ports.wakeups import SeenRevisions
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.readers import Readers
+from taskgate.store.postgres.servers import ServerView
 from taskgate.store.postgres.sessions import SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
@@ -26,7 +28,7 @@ from taskgate.store.views.scopes import ScopeView
 from taskgate.store.views.tasks import TaskView
 
 
-class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
+class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, ServerView):
     """One gateway's side of the database. Made by `open_store`, ended by `close`."""
 
     def __init__(self, engine: PostgresEngine) -> None:
@@ -58,6 +60,14 @@ class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
     def replicas(self) -> tuple[Replica, ...]:
         """The gateways on this store as they were seen at the last renewal of our lease."""
         return self.engine.presence.replicas
+
+    @property
+    def shared_servers(self) -> ServerView:
+        return self
+
+    @property
+    def revisions(self) -> SeenRevisions:
+        return self.engine.presence.revisions
 
     def audit_head(self) -> tuple[int, str]:
         return self.engine.committer.audit_head or (0, GENESIS)

@@ -64,6 +64,15 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
         return None
 
     @property
+    def revisions(self) -> None:
+        """Nobody else changes what is kept in memory."""
+        return None
+
+    @property
+    def shared_servers(self) -> None:
+        return None
+
+    @property
     def replicas(self) -> tuple[Replica, ...]:
         return ()
 

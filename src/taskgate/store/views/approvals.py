@@ -84,6 +84,11 @@ class ApprovalView(StoreView):
     async def put_pin(self, server: str, tool: str, pin: Pin, *, by: str = "", audit: AuditEntry | None = None) -> None:
         await self._write_or_fault(lambda tx: pins.put(tx, server, tool, pin, by, audit), _of_pin(server, tool))
 
+    async def put_first_pin(self, server: str, tool: str, pin: Pin, *, audit: AuditEntry | None = None) -> Pin:
+        return await self._write_or_fault(
+            lambda tx: pins.put_first(tx, server, tool, pin, audit), _of_pin(server, tool)
+        )
+
     async def drop_pin(self, server: str, tool: str, *, audit: AuditEntry | None = None) -> None:
         await self._write_or_fault(lambda tx: pins.drop(tx, server, tool, audit), _of_pin(server, tool))
 

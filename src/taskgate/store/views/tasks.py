@@ -20,12 +20,14 @@ from taskgate.ports.store_answers import (
     Change,
     Due,
     Intending,
+    Outdated,
     StaleOwner,
     Swept,
     TaskPage,
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
+from taskgate.ports.wakeups import GRANTS
 from taskgate.store.operations import grants, tasks, upkeep
 from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.transaction import Transaction
@@ -43,6 +45,7 @@ class TaskView(StoreView):
         # Progress that has not been written yet, by task; readers see it through `get`.
         self._notes: LatestWins[Noted] = LatestWins(self._defer, tasks.write_note, _of_task)
         self._open_count = (0, float("-inf"))
+        self._known_revisions: dict[str, int] = {}
 
     async def accept(
         self,
@@ -73,9 +76,8 @@ class TaskView(StoreView):
         audit: AuditEntry | None = None,
     ) -> Intending:
         def operation(tx: Transaction) -> Intending:
-            standing = grants.standing(tx)
-            if standing is not None:
-                self.known_grants = standing
+            if tx.is_shared and (outdated := self._brought_up_to_date(tx)):
+                return Outdated(outdated)
             return tasks.intend(
                 tx, task_id, byte_hash=byte_hash, upstream=upstream, message=message, look=look, audit=audit
             )
@@ -85,6 +87,19 @@ class TaskView(StoreView):
         answer = await self._write(operation, _of_task(task_id))
         # The commit may have taken so long that somebody else runs it by now: then nothing goes out, whatever was written.
         return answer if self._engine.may_send() else StaleOwner(self.ownership)
+
+    def _brought_up_to_date(self, tx: Transaction) -> tuple[str, ...]:
+        """Grants are read again if they changed; of everything else in memory, what another gateway has changed meanwhile."""
+        present, known = tx.revisions(), self._known_revisions
+        if present.get(GRANTS, 0) != known.get(GRANTS):
+            self.known_grants = grants.standing(tx)
+        return tuple(topic for topic in known if topic != GRANTS and present.get(topic, 0) > known[topic])
+
+    async def read_revisions(self) -> Mapping[str, int]:
+        return await self._read(lambda reader: reader.revisions())
+
+    def now_known(self, topic: str, revision: int) -> None:
+        self._known_revisions[topic] = revision
 
     async def advance(
         self,

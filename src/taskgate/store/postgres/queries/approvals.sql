@@ -74,3 +74,9 @@ DELETE FROM channel_receipts WHERE approval_id = :approval_id AND place = :place
 
 -- name: all_receipts
 SELECT approval_id, place, workflow, receipt FROM channel_receipts ORDER BY approval_id, place LIMIT :limit;
+
+-- name: put_first_pin
+INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :by, :at_ms) ON CONFLICT (server, tool) DO NOTHING;
+
+-- name: find_pin
+SELECT server, tool, doc, by, at_ms FROM pins WHERE server = :server AND tool = :tool;

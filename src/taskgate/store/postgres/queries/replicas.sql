@@ -26,3 +26,11 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
 -- name: standing_of_owner
 SELECT fence, retired FROM owners WHERE owner = :owner;
+
+-- name: bump_revisions
+INSERT INTO revisions (topic, number)
+SELECT changed.topic, 1 FROM unnest(:topics::text[]) AS changed (topic) ORDER BY changed.topic COLLATE "C"
+ON CONFLICT (topic) DO UPDATE SET number = revisions.number + 1;
+
+-- name: revisions
+SELECT topic, number FROM revisions;

@@ -1,0 +1,14 @@
+-- How often what gateways keep a copy of in memory was changed, by kind: a copy read at the present number is current.
+CREATE TABLE revisions (
+    topic  text COLLATE "C" PRIMARY KEY,
+    number bigint NOT NULL
+);
+
+-- Servers that callers added while a gateway ran.
+CREATE TABLE dynamic_servers (
+    name      text PRIMARY KEY,
+    tenant    text NOT NULL DEFAULT '',
+    principal text NOT NULL DEFAULT '',
+    scope     text NOT NULL,
+    body      bytea NOT NULL
+);

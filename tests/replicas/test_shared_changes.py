@@ -1,0 +1,100 @@
+"""What one gateway is told about scopes, grants and added servers holds at the other one, too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.harness.gateway import Gateway
+from tests.harness.raw_client import RawClient
+from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
+
+from taskgate.ports.store import KeptServer
+from taskgate.store.postgres.store import open_store
+
+MAP = {"mcp.enabled": "true", "mcp.default_server_ids": '["books"]'}
+RULES = {"rules": [{"match": "books:once", "action": "approve"}]}
+FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
+
+
+async def answered(gateway: Gateway, path: str, token: str) -> bool:
+    async with RawClient(
+        f"{gateway.base}/mcp{path}", stateless=True, headers={"authorization": f"Bearer {token}"}
+    ) as caller:
+        try:
+            return "result" in (await caller.request("tools/list", {})).reply
+        except (AssertionError, IndexError, ValueError):
+            return False
+
+
+async def until(what: Any) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await what():
+            await asyncio.sleep(0.05)
+
+
+async def test_a_change_on_a_holds_on_b(tmp_path: Path) -> None:
+    async with pair(tmp_path, governance=RULES, scopes=FACADE, facade={"add_server": "on"}) as both:
+        await _scopes(both.a, both.b)
+        await _grants(both.a, both.b)
+        await _added_servers(both.b)
+
+
+async def _scopes(a: Gateway, b: Gateway) -> None:
+    made = (await operator(a, "POST", "/api/v1/scopes", {"config": MAP, "lifetime_ms": 3_600_000})).json()
+    await until(lambda: answered(b, f"/{made['scope']}", made["token"]))
+    assert (await operator(a, "DELETE", f"/api/v1/scopes/{made['scope']}")).status_code < 300
+
+    async def refused() -> bool:
+        return not await answered(b, f"/{made['scope']}", made["token"])
+
+    await until(refused)
+
+
+async def _grants(a: Gateway, b: Gateway) -> None:
+    """Approved at A with a grant for the next ones: then B lets them through, until it is revoked at A."""
+    async with RawClient(b.url, stateless=True, capabilities=TASKS) as caller:
+        first = await caller.call("books__once", {"call": "g0"})
+        assert first.result["resultType"] == "task"
+        (row,) = (await operator(a, "GET", "/api/approvals")).json()
+        wish = {"grant": {"minutes": 30}}
+        said = await operator(a, "POST", f"/api/approvals/{row['id']}/approve", wish)
+        assert said.status_code == 200, said.text
+
+        async def goes() -> bool:
+            answer = await caller.call("books__once", {"call": "g1"})
+            return not (await operator(a, "GET", "/api/approvals")).json() and "result" in answer.reply
+
+        await until(goes)
+        (grant,) = (await operator(b, "GET", "/api/grants")).json()
+        await operator(a, "POST", f"/api/grants/{grant['id']}/revoke", {})
+
+        async def asks_again() -> bool:
+            await caller.call("books__once", {"call": "g2"})
+            return bool((await operator(a, "GET", "/api/approvals")).json())
+
+        await until(asks_again)
+
+
+async def _added_servers(b: Gateway) -> None:
+    """The row is written as a third gateway would write it: servers that callers add must have a public address."""
+    url = yaml.safe_load(b.config.read_text())["store"]["url"]
+    third = open_store(url)
+    new = {"name": "guest", "url": "https://mcp.example.com/mcp"}
+    assert await third.keep_server(KeptServer("guest", "default", json.dumps(new).encode()))
+
+    async def listed() -> bool:
+        async with RawClient(b.url, stateless=True) as caller:
+            return "guest" in json.dumps((await caller.call("list_servers", {})).reply)
+
+    await until(listed)
+    await third.forget_server("guest")
+    await third.close()
+
+    async def gone() -> bool:
+        return not await listed()
+
+    await until(gone)
