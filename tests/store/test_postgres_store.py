@@ -28,21 +28,16 @@ from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
 
 DEADLINE_S = 60
-ONLY_HERE = {"resolve_locks", "take_locks", "begin_write", "xact_status", "put_lease", "renew_lease", "end_lease"}
-ONLY_HERE |= {
-    "seen_replicas",
-    "dead_seen",
-    "forget_replicas",
-    "database_now",
-    "orphan_chunks",
-    "standing_of_owner",
-    "hold_streams",
-    "numbers_given",
-    "bump_revisions",
-    "revisions",
-    "keep_server",
-    "forget_server",
-    "kept_servers",
+OTHER_GATEWAYS = ("locks", "replicas", "servers", "sessions")
+"""The files of statements about gateways that share a database; the others have the same statements in both adapters."""
+ONLY_HERE = {"orphan_chunks", "hold_streams", "numbers_given"} | {
+    name
+    for file in OTHER_GATEWAYS
+    for name in re.findall(
+        r"^-- name: (\w+)$",
+        (Path(migrations.__code__.co_filename).parent / "queries" / f"{file}.sql").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
 }
 ONLY_IN_SQLITE = {"touch_owner"}
 
