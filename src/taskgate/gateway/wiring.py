@@ -73,10 +73,9 @@ from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
-from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers
+from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers, changed_elsewhere
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
-from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -110,16 +109,7 @@ def wire_gateway(
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
-    caches = shared_caches(
-        store,
-        base.plan,
-        {
-            GRANTS: grants.load,
-            PINS: partial(lists.pins.load_again, lists.catalogs.offers),
-            SCOPES: temporary_scopes.synchronize,
-            SERVERS: reload.dynamic_servers_changed_elsewhere,
-        },
-    )
+    caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload))
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
     context = _context(base, lists, asking, tasks, governed, relay=relay, reload=reload)
@@ -134,9 +124,7 @@ def wire_gateway(
         session_ends=session_ends,
         admission=reload.admission,
         denials=denials,
-        task_metrics=TaskMetrics(
-            running.records, asking.activity.inbox, base.sessions, store, metrics, events=base.events
-        ),
+        task_metrics=_task_metrics(base, running, asking),
         pins=lists.pins,
         approvals=governed.approvals,
         others=_others(store, running, governed, tasks, caches),
@@ -276,6 +264,11 @@ def _governed(
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
         CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials),
     )
+
+
+def _task_metrics(base: Foundation, running: Running, asking: Asking) -> TaskMetrics:
+    inbox, events = asking.activity.inbox, base.events
+    return TaskMetrics(running.records, inbox, base.sessions, base.store, base.metrics, events=events)
 
 
 def _others(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from taskgate.core.activity.diagrams import Waterfall
@@ -17,7 +18,9 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan.dynamic_servers import NewServer
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.plan.scope_record import ScopeRecord
@@ -27,6 +30,7 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.reload import Reload
 from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
@@ -39,6 +43,7 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
+from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -120,3 +125,15 @@ class Governed:
     approvals: Approvals
     ask_caller: AskCaller
     gate: CallGate
+
+
+def changed_elsewhere(
+    grants: StandingGrants, lists: Lists, temporary_scopes: TemporaryScopes, reload: Reload
+) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    """How each kind of thing that another gateway on the same store may have changed is read again."""
+    return {
+        GRANTS: grants.load,
+        PINS: partial(lists.pins.load_again, lists.catalogs.offers),
+        SCOPES: temporary_scopes.synchronize,
+        SERVERS: reload.dynamic_servers_changed_elsewhere,
+    }
