@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from taskgate.core.audit import AuditEntry, Broken, Row, Whole, chain, export_line, from_export, next_row, verify
 
@@ -32,7 +33,7 @@ def test_an_untouched_chain_is_whole() -> None:
 @pytest.mark.parametrize(
     ("tampered", "number"),
     [
-        ([ROWS[0], replace(ROWS[1], entry=replace(ENTRIES[1], reason="x")), *ROWS[2:]], 2),
+        ([ROWS[0], replace(ROWS[1], entry=structs.replace(ENTRIES[1], reason="x")), *ROWS[2:]], 2),
         ([ROWS[0], *ROWS[2:]], 2),
         (ROWS[1:], 1),
         ([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 2),
@@ -48,7 +49,7 @@ def test_the_first_broken_row_is_named(tampered: list[Row], number: int) -> None
 
 
 def test_a_rewritten_row_breaks_the_next_even_if_its_own_hash_is_made_to_fit() -> None:
-    forged = next_row(None, replace(ENTRIES[0], principal="somebody else"))
+    forged = next_row(None, structs.replace(ENTRIES[0], principal="somebody else"))
     assert verify([forged, *ROWS[1:]]) == Broken(2, "it does not continue the row before it")
 
 
@@ -69,7 +70,7 @@ def test_an_export_of_a_later_version_is_refused_instead_of_half_read() -> None:
 def test_no_row_can_be_changed_unseen(entries: list[AuditEntry], data: st.DataObject) -> None:
     rows = list(chain(None, entries))
     at = data.draw(st.integers(0, len(rows) - 1))
-    rows[at] = replace(rows[at], entry=replace(rows[at].entry, outcome="forged"))
+    rows[at] = replace(rows[at], entry=structs.replace(rows[at].entry, outcome="forged"))
     found = verify(rows)
     assert isinstance(found, Broken)
     assert found.number == at + 1

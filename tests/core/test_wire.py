@@ -129,6 +129,15 @@ def test_a_batch_is_read_message_by_message() -> None:
     assert not wire.is_batch(b"{}")
 
 
+def test_only_a_response_is_read_where_a_response_is_due() -> None:
+    response = READER.read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":1}}')
+    assert response is not None
+    assert (response.id, bytes(response.raw_result or b"")) == (b"1", b'{"a":1}')
+    assert READER.read_response(b'{"jsonrpc":"2.0","id":1,"method":"ping"}') is None
+    assert READER.read_response(b"<html>") is None
+    assert wire.Reader(max_depth=2).read_response(b'{"jsonrpc":"2.0","id":1,"result":{"a":[1]}}') is None
+
+
 @pytest.mark.parametrize("body", [b"{}", b"[]"])
 def test_an_empty_batch_or_none_at_all_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidMessage):

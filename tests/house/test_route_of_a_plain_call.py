@@ -6,9 +6,9 @@ import pytest
 from tests.house.plain_call import count
 from tests.seam import seam
 
-MOST_FILES = 33
-MOST_FUNCTIONS = 102
-MOST_CALLS = 124
+MOST_FILES = 25
+MOST_FUNCTIONS = 90
+MOST_CALLS = 111
 
 
 @pytest.mark.parametrize("generation", ["2025", "2026"])

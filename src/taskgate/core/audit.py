@@ -9,8 +9,10 @@ only as a digest and, where the operator wants them, redacted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from taskgate.core.governance.digest import canonical, digest_of_bytes
 
@@ -18,8 +20,7 @@ GENESIS = "sha256:" + "0" * 64
 FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(msgspec.Struct, frozen=True):
     """One fact worth proving later. Empty strings mean "does not apply"."""
 
     at_ms: int
@@ -124,9 +125,8 @@ def export_line(row: Row) -> bytes:
 
 def from_export(line: Mapping[str, Any]) -> Row:
     """A row from a parsed line of the export."""
-    known = {field.name for field in fields(AuditEntry)}
     said = line["entry"]
-    unknown = set(said) - known
+    unknown = set(said).difference(AuditEntry.__struct_fields__)
     if unknown:
         raise ValueError(f"the entry has fields this version does not know: {', '.join(sorted(unknown))}")
     entry = {**said, "hidden": tuple(said["hidden"]), "approvers": tuple(said["approvers"])}
@@ -134,5 +134,4 @@ def from_export(line: Mapping[str, Any]) -> Row:
 
 
 def _plain(entry: AuditEntry) -> dict[str, Any]:
-    plain = {field.name: getattr(entry, field.name) for field in fields(AuditEntry)}
-    return {**plain, "hidden": list(entry.hidden), "approvers": list(entry.approvers)}
+    return {**msgspec.structs.asdict(entry), "hidden": list(entry.hidden), "approvers": list(entry.approvers)}

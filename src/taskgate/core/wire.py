@@ -182,6 +182,14 @@ class Reader:
         """Read one message. Batches are not messages: see `read_batch`."""
         return _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
 
+    def read_response(self, body: bytes) -> Message | None:
+        """The response in a body that should hold one; None if it holds anything else."""
+        try:
+            message = _message(parse_strictly(body, self.max_depth, self.max_nodes), body)
+        except CallerError:
+            return None
+        return message if message.kind is Kind.RESPONSE else None
+
     def read_batch(self, body: bytes) -> list[Message]:
         """Read a JSON-RPC batch, which only the 2025-03-26 revision has."""
         values = parse_strictly(body, self.max_depth, self.max_nodes)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
 
 UseCase = Callable[[Request], Awaitable[bytes]]
+Answer = Callable[[Request], Coroutine[Any, Any, CallerReply | None]]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -92,6 +94,12 @@ class Gateway:
     stateful: Mapping[str, UseCase]
     stateless: Mapping[str, UseCase]
     stopping: bool = False
+    answer: Answer = field(init=False)
+    """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
+
+    def __post_init__(self) -> None:
+        tracing, plainly = self.tracing, self._answer
+        self.answer = partial(answer_traced, tracing, plainly) if tracing is not None else plainly
 
     @property
     def tasks(self) -> TaskEngine:
@@ -165,12 +173,6 @@ class Gateway:
             self.metrics.denied_reason.add("", Reason.NOT_ALLOWED.value)
             self.denials.session_refused(caller, problem)
             raise
-
-    def answer(self, request: Request) -> Coroutine[Any, Any, CallerReply | None]:
-        """Answer one request, whatever happens; None if it was answered early and the call went on as a task."""
-        if self.tracing is None:
-            return self._answer(request)
-        return answer_traced(self.tracing, request, self._answer)
 
     async def _answer(self, request: Request) -> CallerReply | None:
         message, session = request.message, request.session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from taskgate.core.errors import CallerError
 from taskgate.core.generations.stateful_2025 import speaks_tasks
@@ -17,7 +18,7 @@ from taskgate.gateway.methods.list_catalog import list_catalog
 from taskgate.gateway.methods.notifications import links_of
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.own_tools.own_resources import read_own_resource
-from taskgate.gateway.own_tools.table import TOOLS, call_own_tool, own_tool
+from taskgate.gateway.own_tools.table import call_own_tool, own_tool
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 
@@ -38,7 +39,7 @@ class MethodTables:
             "prompts/list": listing,
             "resources/list": listing,
             "resources/templates/list": listing,
-            "tools/call": self._call_tool,
+            "tools/call": self._call_tool(),
             "prompts/get": self._using(get_prompt),
             "resources/read": self._read_resource,
             "resources/subscribe": self._using(self._subscriptions.subscribe),
@@ -59,7 +60,7 @@ class MethodTables:
             "prompts/list": listing,
             "resources/list": listing,
             "resources/templates/list": listing,
-            "tools/call": self._call_tool,
+            "tools/call": self._call_tool(),
             "prompts/get": self._using(get_prompt),
             "resources/read": self._read_resource,
             "completion/complete": self._using(complete),
@@ -69,17 +70,12 @@ class MethodTables:
             "tasks/cancel": self._tasks.methods.cancel,
         }
 
-    def _call_tool(self, request: Request) -> Awaitable[bytes]:
-        context = self._context
-        name = request.params.get("name")
-        if type(name) is str and name in TOOLS:
-            return self._call_own(context, request)
-        scope = context.live_plan.value.scopes.get(request.caller.scope)
-        if scope is not None and scope.mode is ScopeMode.FACADE:
-            raise unknown_tool(str(name))
-        return call_tool(context, request)
+    def _call_tool(self) -> UseCase:
+        return partial(call_tool, self._context, not_listed=self._call_own)
 
-    async def _call_own(self, context: Context, request: Request) -> bytes:
+    async def _call_own(self, request: Request) -> bytes:
+        """The name is one of our own tools, or of a server's tool that is not listed, or of nothing."""
+        context = self._context
         own = await own_tool(context, request)
         if own is not None:
             return await call_own_tool(context, request, own)

@@ -35,8 +35,7 @@ from taskgate.upstreams.flight import (
     unreachable,
 )
 from taskgate.upstreams.http_failures import explain, refusal
-from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.read_message import read_message, response_in
+from taskgate.upstreams.intake import Intake, read_message
 
 _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),
@@ -125,7 +124,7 @@ class HttpWire:
             message = None
             if reply.body:
                 small = len(reply.body) < LARGE_BYTES
-                message = response_in(self.reader, reply.body) if small else await self._large_response(reply.body)
+                message = self.reader.read_response(reply.body) if small else await self._large_response(reply.body)
             if message is not None and message.id == awaited.key:
                 if flight.request is None:
                     self._adopt_session(reply, message)

@@ -74,6 +74,7 @@ class Server:
         self.fingerprint = spec.fingerprint
         self.spec = spec
         self._by_stdio = spec.transport is Transport.STDIO
+        self._per_caller = spec.link_per_caller
         self.listener = listener
         self._standing = Standing(spec, spec_at)
         self._opener = Opener(spec, http, reaper, intake or Intake(), self._standing)
@@ -101,8 +102,8 @@ class Server:
         self._crashes.clear()
 
     async def link(self, caller: LinkKey, profile: ClientProfile) -> Link:
-        link = self._links.get(self._key_for(caller))
-        if link is not None and link.alive:
+        link = self.open_link(caller)
+        if link is not None:
             return link
         return await self._opened(caller, profile.towards(self.spec.keeps_questions, self.spec.asks_models))
 
@@ -121,15 +122,14 @@ class Server:
 
     async def listening_link(self) -> Link:
         caller = self._listening_caller()
-        link = self._links.get(self._key_for(caller))
-        if link is not None and link.alive:
-            return link
-        return await self._opened(caller, LISTING_PROFILE)
+        return self.open_link(caller) or await self._opened(caller, LISTING_PROFILE)
 
     def _key_for(self, caller: LinkKey) -> LinkKey:
         """Under which key the link is kept that serves this caller."""
-        there = self._standing.kept_as(caller) if caller.place else caller
-        return key_in(self.spec, there, self._spoken.towards[caller.generation])
+        towards = self._spoken.towards[caller.generation]
+        if self._per_caller and towards is caller.generation is Generation.STATEFUL and not caller.place:
+            return caller
+        return self._key_in(caller, towards)
 
     def _key_in(self, caller: LinkKey, generation: Generation) -> LinkKey:
         return key_in(self.spec, self._standing.kept_as(caller) if caller.place else caller, generation)

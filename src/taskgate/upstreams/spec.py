@@ -83,6 +83,11 @@ class ServerSpec:
         return self.with_settings_of(other) == other
 
     @property
+    def link_per_caller(self) -> bool:
+        """Whether each stateful caller has a link of its own, under its own key."""
+        return self.instances is Instances.AUTO and self.transport is not Transport.STDIO
+
+    @property
     def fingerprint(self) -> str:
         """Of where the server is found. Values of headers and variables may be secrets, so only their names count."""
         where = [
@@ -130,7 +135,7 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
         caller = caller._replace(generation=generation)
     if caller.resumes or (caller.session == LISTENER and not by_stdio):
         return caller
-    if spec.instances is Instances.AUTO and not by_stdio:
+    if spec.link_per_caller:
         return caller
     match instances_of(spec):
         case Instances.SHARED:

@@ -33,8 +33,7 @@ from taskgate.upstreams.flight import (
     too_large,
     unreachable,
 )
-from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.read_message import read_message
+from taskgate.upstreams.intake import Intake, read_message
 
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d+)')
 

@@ -234,7 +234,7 @@ class Violation:
 class SchemaCheck:
     """One compiled schema. Compile it once per tool definition."""
 
-    __slots__ = ("_dialect", "_schema", "_validator", "_weight", "_without_looking", "_work")
+    __slots__ = ("_dialect", "_schema", "_weight", "_work", "fits_whole", "without_looking")
 
     def __init__(self, schema: Mapping[str, Any], work: SchemaWork) -> None:
         # Loaded when first needed, because an idle gateway should not carry it.
@@ -242,8 +242,10 @@ class SchemaCheck:
 
         kind = jsonschema_rs.validator_for if "$schema" in schema else jsonschema_rs.Draft202012Validator
         self._schema = schema
-        self._validator = _compiled(jsonschema_rs, kind, schema)
-        self._dialect = type(self._validator)
+        validator = _compiled(jsonschema_rs, kind, schema)
+        self._dialect = type(validator)
+        self.fits_whole: Callable[[Any], bool] = validator.is_valid
+        """Whether a value fits. To be asked only where the work is bounded: see `without_looking`."""
         self._work = work
         self._weight: Weight | None = None
         """Of the heaviest place in any value; None if that depends on how deep the value is."""
@@ -251,7 +253,7 @@ class SchemaCheck:
             self._weight = self._work.heaviest(MAX_DEPTH)
         weight = self._weight or Weight(BUDGET)
         heaviest = weight.objects + weight.arrays + weight.values + weight.characters
-        self._without_looking = BUDGET // max(1, heaviest)
+        self.without_looking = BUDGET // max(1, heaviest)
         """So many bytes can be checked whatever is in them."""
 
     @classmethod
@@ -273,9 +275,9 @@ class SchemaCheck:
         """
         if text is None:
             text = json.dumps(value).encode()
-        if len(text) > self._without_looking:
+        if len(text) > self.without_looking:
             self._refuse_too_much(value, text)
-        if self._validator.is_valid(value):
+        if self.fits_whole(value):
             return ()
         place, reason = FaultFinder(self._work, self).find(self._schema, value)
         return (Violation(_pointer(place), reason[:300]),)
@@ -302,7 +304,7 @@ class SchemaCheck:
         import jsonschema_rs
 
         if pointer == "#":
-            return bool(self._validator.is_valid(value))
+            return self.fits_whole(value)
         try:
             registry = jsonschema_rs.Registry([(_SELF, dict(self._schema))])
             part = {"$ref": f"{_SELF}{pointer}"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, missing_capability
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.meta import meta_of
+from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.context import Context
@@ -99,7 +100,13 @@ def _stateless_contract(request: Request) -> TaskCheck:
     return TaskCheck.TASK
 
 
-def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
+NotListed = Callable[[Request], Awaitable[bytes]]
+
+
+def call_tool(context: Context, request: Request, *, not_listed: NotListed | None = None) -> Awaitable[bytes]:
+    """Run a tool of a server. `not_listed` answers names that this caller sees no server's tool under, and all names in scopes
+    that show only our own tools; without it they are looked for.
+    """
     name = request.params.get("name")
     if type(name) is not str:
         raise CallerError("invalid_params", 'tools/call needs "name", a string, and "arguments", an object.')
@@ -109,6 +116,8 @@ def call_tool(context: Context, request: Request) -> Awaitable[bytes]:
     plan = context.live_plan.value
     view = context.views.current(plan, request.caller, request.narrowing)
     tool = view.tools.get(name) if view is not None else None
+    if not_listed is not None and (view is None or tool is None or view.scope.mode is ScopeMode.FACADE):
+        return not_listed(request)
     if tool is None:
         return _unlisted(context, request, name, arguments)
     if tool.plain and _SPECIAL.isdisjoint(request.params) and b"idempotency-key" not in request.headers:

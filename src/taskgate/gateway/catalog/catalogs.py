@@ -51,17 +51,29 @@ def _not_inspected(_server: str, _offer: Offer) -> None:
     return None
 
 
+class ListRevision:
+    """Grows whenever what callers are shown of the lists may be different."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 1
+
+    def grow(self) -> None:
+        self.number += 1
+
+
 class Quarantine:
     """Tools, as (server, tool) pairs, whose definition must be accepted by a person before callers see them."""
 
     def __init__(self) -> None:
         self.tools: frozenset[tuple[str, str]] = frozenset()
-        self.revision = 0
+        self.revision = ListRevision()
 
     def replace(self, tools: frozenset[tuple[str, str]]) -> None:
         if tools != self.tools:
             self.tools = tools
-            self.revision += 1
+            self.revision.grow()
 
 
 class Catalogs:
@@ -83,17 +95,13 @@ class Catalogs:
         self._live_upstreams = upstreams
         self._limits = limits
         self._events = events
-        self._revision = 1
+        self.revision = quarantine.revision
+        """One for both: whoever shows lists looks at it in each call."""
         self._states: dict[str, ListState] = {}
         self._dropped: set[asyncio.Task[None]] = set()
         self._keeper: asyncio.Task[None] | None = None
 
     # What is known
-
-    @property
-    def revision(self) -> int:
-        """Grows whenever what callers are shown of the lists may be different."""
-        return self._revision + self._quarantine.revision
 
     @property
     def quarantined(self) -> frozenset[tuple[str, str]]:
@@ -144,7 +152,7 @@ class Catalogs:
                 state.restored(offer)
                 age_s = max(0, round(clock.wall() - offer.listed_ms / 1000))
                 log.info("lists of the last run are shown until the server answers", server=server, age_s=age_s)
-        self._revision += 1
+        self.revision.grow()
         self._keeper = asyncio.get_running_loop().create_task(self._keep_fresh())
 
     async def _keep_fresh(self) -> None:
@@ -179,7 +187,7 @@ class Catalogs:
             for state in self._states.values():
                 state.outdated()
                 self._drop_fetch(state)
-        self._revision += 1
+        self.revision.grow()
         if self._keeper is not None:
             for server in upstreams:
                 if self._state(server).due(clock.monotonic()):
@@ -318,7 +326,7 @@ class Catalogs:
         announced = state.arrived(offer, now + self._age_s(server, offer), now)
         different = difference(before, offer) | announced
         if different or not same(before, offer):
-            self._revision += 1
+            self.revision.grow()
             generation = offer.generation.value if offer.generation is not None else None
             log.info("server listed", server=server, generation=generation, **offer.counts())
         for kind, why in offer.failed.items():

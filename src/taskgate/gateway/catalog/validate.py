@@ -99,14 +99,19 @@ class Validation:
 
     def arguments(self, entry: CatalogEntry, shown: str, arguments: Any, text: bytes) -> None:
         """Raises InvalidArguments or UnusableSchema where that is enforced. `text` is what the arguments were read from."""
-        checks = self._of(entry)
+        checks = self._checks.get((entry.server, entry.name))
+        if checks is None or checks.entry is not entry:
+            checks = self._of(entry)
         check = checks.arguments
         if check is None:
             return
+        value = arguments if arguments is not None else {}
         try:
             if isinstance(check, UnusableSchema):
                 raise check.with_traceback(None)
-            violations = check.violations(arguments if arguments is not None else {}, text)
+            if len(text) <= check.without_looking and check.fits_whole(value):
+                return
+            violations = check.violations(value, text)
             if violations:
                 raise InvalidArguments(shown, violations)
         except (InvalidArguments, UnusableSchema) as problem:

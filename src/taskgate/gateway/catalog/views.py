@@ -45,6 +45,7 @@ class Views:
 
     def __init__(self, catalogs: Catalogs, scope_record: ScopeRecord) -> None:
         self._catalogs = catalogs
+        self._lists = catalogs.revision
         self._scope_record = scope_record
         self._views: dict[tuple[str, SessionRequest], tuple[int, int, View]] = {}
         self._whole: dict[str, tuple[int, int, View]] = {}
@@ -81,7 +82,7 @@ class Views:
             found = self._whole.get(caller.scope)
         else:
             found = self._views.get((caller.scope, narrowing))
-        if found is not None and found[0] == plan.revision and found[1] == self._catalogs.revision:
+        if found is not None and found[0] == plan.revision and found[1] == self._lists.number:
             return found[2]
         return None
 
@@ -97,7 +98,7 @@ class Views:
             view = build_view(plan, _policy(plan, caller.scope), subset, self._catalogs)
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            fresh = (plan.revision, self._catalogs.revision, view)
+            fresh = (plan.revision, self._lists.number, view)
             if narrowing is NO_WISH:
                 self._whole[caller.scope] = fresh
             else:

@@ -20,7 +20,7 @@ from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.evaluate import Asked, evaluate, tell_note
 from taskgate.gateway.governance.recheck import PreSendRecheck, schema_of
 from taskgate.gateway.plan.plan import Live, Plan
-from taskgate.gateway.requests.caller_keys import arguments_digest, caller_key
+from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
@@ -62,7 +62,7 @@ class CallGate:
         if isinstance(settled, Denied):
             self._refuse(asked, settled, shown)
         if isinstance(settled, NeedsApproval):
-            return self.approvals.request(asked, settled, caller_key(request), shown, request.caller.limit_key)
+            return self.approvals.request(asked, settled, request.caller_key, shown, request.caller.limit_key)
         self._let_go(asked, settled)
         return None
 

@@ -65,7 +65,7 @@ async def complete(context: Context, request: Request) -> bytes:
     asked = read_asked(request.params)
     view = await context.views.view(context.plan, request.caller, request.narrowing)
     caller = fair_key(request)
-    seen = (context.plan.revision, context.catalogs.revision, request.caller.scope, request.narrowing)
+    seen = (context.plan.revision, context.catalogs.revision.number, request.caller.scope, request.narrowing)
     key = (caller, request.generation, seen, asked)
     recent = context.completions.recent(key)
     if recent is not None:

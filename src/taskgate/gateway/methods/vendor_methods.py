@@ -25,7 +25,7 @@ from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.questions.elicitation_pages import CallerAsks
 from taskgate.gateway.questions.server_elicitations import OwnElicitations, listed
-from taskgate.gateway.requests.caller_keys import KEY_META, caller_key
+from taskgate.gateway.requests.caller_keys import KEY_META
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.cancel_note import CancelNote
 
@@ -175,7 +175,7 @@ def _inner(
 
 def _key(request: Request, given: str) -> str:
     """Ids that callers choose are theirs alone: an idempotency key of their own keeps each."""
-    whose = hashlib.sha256(caller_key(request).encode()).hexdigest()[:16]
+    whose = hashlib.sha256(request.caller_key.encode()).hexdigest()[:16]
     return f"vendor:{whose}:{given[:200]}"
 
 

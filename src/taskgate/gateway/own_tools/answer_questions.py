@@ -10,7 +10,7 @@ from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks import ids
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.questions.inbox import FORMS, Waiting
-from taskgate.gateway.requests.caller_keys import caller_key, may_see
+from taskgate.gateway.requests.caller_keys import may_see
 from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def _find(context: Context, request: Request, given: dict[str, Any], metho
         for waiting in context.activity.inbox.of_task(task.id, methods):
             if waiting.id == given["request_id"]:
                 return waiting
-    return context.activity.inbox.find(caller_key(request), given["request_id"], methods)
+    return context.activity.inbox.find(request.caller_key, given["request_id"], methods)
 
 
 async def get_elicitations(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:

@@ -17,7 +17,6 @@ from taskgate.gateway.own_tools.inner import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, saying
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
-from taskgate.gateway.requests.caller_keys import conversation_key
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.timers import Heartbeat
 
@@ -62,7 +61,7 @@ async def _wait(context: Context, request: Request, feed: Feed, timeout_ms: int)
 
 
 def _pending_client(context: Context, request: Request) -> dict[str, Any]:
-    inbox, who = context.activity.inbox, conversation_key(request)
+    inbox, who = context.activity.inbox, request.conversation_key
     return {
         "elicitations": [
             {"requestId": waiting.id, "server": waiting.server, "message": waiting.message}

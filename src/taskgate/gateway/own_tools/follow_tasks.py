@@ -14,7 +14,7 @@ from taskgate.core.tasks import expiry, ids, tool_projection
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, relayed, saying
-from taskgate.gateway.requests.caller_keys import caller_key, conversation_key, may_see
+from taskgate.gateway.requests.caller_keys import may_see
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.gateway.tasks.timers import Heartbeat
@@ -40,7 +40,7 @@ async def list_tasks(context: Context, request: Request, given: dict[str, Any]) 
     now = context.tasks.store.now_ms()
     shown = [tool_projection.task_object(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
-    if caller_key(request).startswith(NO_CONVERSATION):
+    if request.caller_key.startswith(NO_CONVERSATION):
         reply["note"] = _NO_LIST
     return saying(reply)
 
@@ -60,7 +60,7 @@ async def tasks_of(
         page = await own_tasks(
             context.tasks.store,
             context.activity.conversations,
-            conversation_key(request),
+            request.conversation_key,
             after=after,
             limit=200,
             server=server,

@@ -21,7 +21,6 @@ from taskgate.gateway.events.events import EventHub, SessionEnded, TaskChanged, 
 from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
-from taskgate.gateway.requests.caller_keys import conversation_key
 from taskgate.gateway.requests.open_conversations import IDLE_S, OpenConversations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
@@ -72,7 +71,7 @@ class Activity:
 
     async def feed(self, request: Request) -> Feed:
         """The feed of the caller's conversation, with everything the store knows about it."""
-        key = conversation_key(request)
+        key = request.conversation_key
         self._heard(key)
         feed = self.open(key, request.caller.scope)
         loading = self._loading.get(key)

@@ -13,7 +13,6 @@ from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.inbox import ANSWERABLE
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.asking import ask_session
-from taskgate.gateway.requests.caller_keys import conversation_key
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 
@@ -40,7 +39,7 @@ class Asker:
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
         """The caller cannot be asked natively."""
-        whose, waits = conversation_key(request), request.inbox and self.may_wait(question)
+        whose, waits = request.conversation_key, request.inbox and self.may_wait(question)
         if self._models.answer_for(question) and not (waits and self.attended(whose)):
             return await self._models.answer(question, request.caller.principal)
         if not waits:

@@ -33,7 +33,6 @@ from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Qu
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
-from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 
@@ -277,7 +276,7 @@ class Inbox:
         return sorted((w for own in self._waiting.values() for w in own.values()), key=lambda w: w.asked_ms)
 
     def of_request(self, request: Request) -> list[Waiting]:
-        return [w for w in self._waiting.get(caller_key(request), {}).values() if w.request is request]
+        return [w for w in self._waiting.get(request.caller_key, {}).values() if w.request is request]
 
     def of_task(self, task_id: str, methods: tuple[str, ...] = ANSWERABLE) -> list[Waiting]:
         """What a task waits for, in whosever inbox it is: for a reader that may see the task."""
@@ -288,13 +287,13 @@ class Inbox:
         self, request: Request, server: str | None = None, task_id: str | None = None
     ) -> list[dict[str, Any]]:
         """With the id of a task that the reader may see also what that task asks, in whichever conversation it was begun."""
-        found = self.of(conversation_key(request), FORMS, server)
+        found = self.of(request.conversation_key, FORMS, server)
         of_task = self.of_task(task_id, FORMS) if task_id is not None else ()
         found += [waiting for waiting in of_task if waiting not in found]
         return [waiting.shown() for waiting in found]
 
     def sampling_requests(self, request: Request, server: str | None = None) -> list[dict[str, Any]]:
-        return [waiting.shown() for waiting in self.of(conversation_key(request), (SAMPLE,), server)]
+        return [waiting.shown() for waiting in self.of(request.conversation_key, (SAMPLE,), server)]
 
     def find(self, caller: str, request_id: str, methods: tuple[str, ...]) -> Waiting:
         """The question, if it is this caller's, in whichever conversation it was asked. Unknown and foreign ids look the same.

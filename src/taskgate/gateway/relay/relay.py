@@ -8,8 +8,9 @@ back; its call waits meanwhile (see `suspended`). Nothing here decides whether t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
@@ -24,7 +25,6 @@ from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, 
 from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, questions_of
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import carry_traced
-from taskgate.gateway.requests.caller_keys import asking_stream
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
 
 Asker = Callable[[Request, Question], Awaitable[Answer]]
+Carry = Callable[[Request, Upstream, UpstreamCall], Coroutine[Any, Any, bytes]]
 
 
 class Relay:
@@ -71,7 +72,8 @@ class Relay:
         self._ask = ask
         self._ask_otherwise = ask_otherwise
         self._waterfall = waterfall
-        self._tracing = tracing
+        self.carry: Carry = self._carry if tracing is None else partial(carry_traced, tracing, self._carry)
+        """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
         self._events = events
 
     def call_for(
@@ -98,21 +100,19 @@ class Relay:
             wants_progress=request.progress_token is not None,
             keep_envelope=request.generation is Generation.STATELESS,
             headers=headers,
-            asker=asking_stream(request),
+            asker=request.asking_stream,
             send_log=request,
             on_stream=lambda notice, retry_ms: streamed(request, notice, retry_ms),
         )
 
-    def carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> Awaitable[bytes]:
-        """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
-        if self._tracing is None:
-            return self._carry(request, upstream, call)
-        return carry_traced(self._tracing, request, upstream, call, self._carry)
-
     async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
         if request.generation is Generation.STATELESS and "requestState" in call.params:
             return await self._next_round(request, upstream, call)
-        link = upstream.common_link(request.generation) or await self._own_link(request, upstream)
+        session = request.session
+        found = (
+            upstream.open_link(session.link_key) if session is not None else upstream.common_link(request.generation)
+        )
+        link = found or await self._own_link(request, upstream)
         same = link.generation is request.generation
         if not same and request.generation is Generation.STATELESS:
             return await self._hold(request, upstream, call, link)

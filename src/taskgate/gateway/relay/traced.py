@@ -34,7 +34,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 async def answer_traced(
-    tracing: Tracing, request: Request, answer: Callable[[Request], Awaitable[Answered | None]]
+    tracing: Tracing, answer: Callable[[Request], Awaitable[Answered | None]], request: Request
 ) -> Answered | None:
     params, session = request.params, request.session
     target = params.get("name") or params.get("uri")
@@ -59,10 +59,10 @@ async def answer_traced(
 
 async def carry_traced(
     tracing: Tracing,
+    carry: Callable[[Request, Upstream, UpstreamCall], Awaitable[bytes]],
     request: Request,
     upstream: Upstream,
     call: UpstreamCall,
-    carry: Callable[[Request, Upstream, UpstreamCall], Awaitable[bytes]],
 ) -> bytes:
     with tracing.calling(call.method, call.name, upstream.id) as (outcome, context):
         traced = replace(call, params=_along(call.params, context), trace=_headers(context))

@@ -12,11 +12,12 @@ from typing import Any, Final, Protocol
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.diagrams import Span, Waterfall
-from taskgate.core.caller import Caller
+from taskgate.core.caller import ANONYMOUS, Caller
+from taskgate.core.conversation_key import ConversationKey
 from taskgate.core.delivery import Delivery
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
-from taskgate.core.meta import META
+from taskgate.core.meta import META, meta_of
 from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.scoping.request import NO_WISH, SessionRequest
 from taskgate.core.tasks.task import Task
@@ -27,6 +28,8 @@ from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile, LinkKey
 
 _NEVER = float("inf")
+CLIENT_META: Final = "taskgate/client"
+"""Under which key of `_meta` a stateless client says what it calls itself."""
 NO_CONVERSATION: Final = "request:"
 """How the names begin under which requests without a conversation are kept."""
 _STARTED: Final = secrets.token_hex(8)
@@ -253,6 +256,44 @@ class Request:
         if not self._own_key:
             self._own_key = f"{NO_CONVERSATION}{_STARTED}-{next(_numbers)}"
         return self._own_key
+
+    @property
+    def caller_key(self) -> str:
+        """Whose lists, events and inboxes these are: the principal's, or for anonymous callers their conversation's.
+
+        An anonymous stateless caller that does not say which client it is has no conversation: what it starts is found by its
+        unguessable id alone, and nobody else is told of it.
+        """
+        if self.caller.principal != ANONYMOUS:
+            return self.caller.principal
+        if self.session is not None:
+            return self.session.key
+        return self._client_label() or self.own_key
+
+    @property
+    def conversation_key(self) -> ConversationKey:
+        """Which conversation of its caller it belongs to: what it causes is told there while that goes on."""
+        if self.session is not None:
+            return self.session.conversation
+        label = self._client_label() if self.caller.principal != ANONYMOUS else ""
+        return ConversationKey(self.caller_key, label)
+
+    @property
+    def asking_stream(self) -> str:
+        """The name of the caller's conversation, for links to remember who has calls open on them."""
+        if self.session is not None:
+            return self.session.stream
+        meta = self.params.get(META)
+        if type(meta) is dict and CLIENT_META in meta:
+            return self.conversation_key.stream
+        # The usual plain call, in as few steps as may be.
+        return self.own_key if self.caller.principal == ANONYMOUS else self.caller.principal
+
+    def _client_label(self) -> str:
+        """What a stateless client calls itself, or nothing."""
+        client = meta_of(self.params).get(CLIENT_META)
+        label = "".join(letter for letter in client[:200] if letter.isprintable()) if type(client) is str else ""
+        return f"client:{label}" if label else ""
 
     def members(self) -> Members:
         raw = self.message.raw_params

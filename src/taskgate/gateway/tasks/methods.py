@@ -15,7 +15,6 @@ from taskgate.core.tasks import stateful_projection
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled
-from taskgate.gateway.requests.caller_keys import caller_key, conversation_key
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
@@ -202,7 +201,7 @@ class TaskMethods:
         server, after = self._position(request)
         rows: list[dict[str, Any]] = []
         if not server:
-            key = conversation_key(request)
+            key = request.conversation_key
             page = await own_tasks(self._records.store, self._conversations, key, after=after or None, limit=limit)
             rows = [stateful_projection.list_row(task, self._records.poll_ms(task)) for task in page.tasks]
             if page.after is not None:
@@ -218,7 +217,7 @@ class TaskMethods:
 
     def _cursor(self, request: Request, server: str, after: str) -> str:
         return self._state_signer.close(
-            "list", request.caller.principal, "tasks/list", caller_key(request), server, body=after
+            "list", request.caller.principal, "tasks/list", request.caller_key, server, body=after
         )
 
     def _position(self, request: Request) -> tuple[str, str]:
@@ -226,7 +225,7 @@ class TaskMethods:
         if cursor is None:
             return "", ""
         try:
-            state = self._state_signer.open(cursor, request.caller.principal, "tasks/list", caller_key(request))
+            state = self._state_signer.open(cursor, request.caller.principal, "tasks/list", request.caller_key)
         except CallerError:
             text = "This cursor is not one of ours, or is too old; start again without a cursor."
             raise CallerError("invalid_cursor", text) from None

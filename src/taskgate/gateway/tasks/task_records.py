@@ -33,8 +33,6 @@ from taskgate.gateway.events.events import EventHub, TaskChanged, TaskExpired
 from taskgate.gateway.plan.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.caller_keys import (
     arguments_digest,
-    caller_key,
-    conversation_key,
     may_see,
     unknown_task,
 )
@@ -187,8 +185,8 @@ class TaskRecords:
         return Task(
             id=task_id,
             principal=request.caller.principal,
-            caller=caller_key(request),
-            conversation=conversation_key(request).name,
+            caller=request.caller_key,
+            conversation=request.conversation_key.name,
             limited_as=request.caller.limit_key,
             scope=request.caller.scope,
             place=request.caller.place,

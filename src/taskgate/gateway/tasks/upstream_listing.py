@@ -22,7 +22,7 @@ from taskgate.core.meta import with_meta
 from taskgate.gateway.events.events import EventHub, TaskChanged
 from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.asking import ask_caller
-from taskgate.gateway.requests.caller_keys import asking_stream, unknown_task
+from taskgate.gateway.requests.caller_keys import unknown_task
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamCall
@@ -129,7 +129,7 @@ class UpstreamListing:
             timeout_s,
             lambda _method, _params: None,
             lambda question: ask_caller(request, question),
-            asker=asking_stream(request),
+            asker=request.asking_stream,
         )
 
     def _alias(self, request: Request, server: str, task_id: str) -> str:

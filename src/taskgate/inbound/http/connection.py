@@ -45,7 +45,9 @@ class HeadersRefused(Exception):
 
 
 def check_head(url: bytes, headers: Headers, limits: Limits) -> None:
-    """A request has so many headers, so many bytes of them, and one Host. Raises HeadersRefused."""
+    """A request has so many headers, so many bytes of them, and one Host. Raises HeadersRefused. For heads that are not
+    obviously short and without a name that comes twice.
+    """
     if len(headers) > limits.header_count:
         raise HeadersRefused(431, f"A request may have at most {limits.header_count} headers.")
     size, hosts = len(url), 0
@@ -125,6 +127,8 @@ class Connection(HttpToolsProtocol):
         self._answer = answer
         self.plan = plan
         """The plan in force; its limits hold from the next request on."""
+        self._read_bytes = 0
+        """What came with the latest read."""
         self._head_reads = 0
         self._head_bytes = 0
         """What was read of an unfinished head, without the read that began it: that one may hold the end of a body."""
@@ -155,12 +159,13 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
         before = self._received
+        size = self._read_bytes = len(data)
         try:
             self.parser.feed_data(data)
             if self._waiting_since is not None:
-                self._check_unfinished_head(len(data))
+                self._check_unfinished_head(size)
             elif self._body_since is not None:
-                self._check_framing(len(data), self._received - before)
+                self._check_framing(size, self._received - before)
         except httptools.HttpParserUpgrade as asked:
             self._read_as_it_is(data[asked.args[0] :])
         except HeadersRefused as refused:
@@ -215,19 +220,27 @@ class Connection(HttpToolsProtocol):
         if self._waiting_since is None:
             # A trailer: nothing that matters may come after the body.
             return
-        name = name.lower()
-        self.headers.append((name, value))
-        if name == b"expect":
-            self.expect_100_continue = value.lower() == b"100-continue"
+        self.headers.append((name.lower(), value))
 
     def on_url(self, url: bytes) -> None:
         self.url += url
 
     def on_headers_complete(self) -> None:
         limits = self.plan.value.limits
-        check_head(self.url, self.headers, limits)
+        fields = dict(self.headers)
+        count = len(self.headers)
+        # A head that began with this read is no longer than it; each header may count for one byte more than it has.
+        if (
+            len(fields) != count
+            or count > limits.header_count
+            or self._head_reads
+            or self._read_bytes + count > limits.header_bytes
+        ):
+            check_head(self.url, self.headers, limits)
         if self.parser.should_upgrade():
             return
+        if b"expect" in fields:
+            self.expect_100_continue = fields[b"expect"].lower() == b"100-continue"
         self._body_since, self._waiting_since = clock.monotonic(), None
         self._received = 0
         self.on_lost = None
@@ -235,7 +248,7 @@ class Connection(HttpToolsProtocol):
         if not url.startswith(b"/"):
             url = self.url = _without_host(url)
         if self.parser.get_method() == b"POST" and (url == b"/mcp" or url.startswith((b"/mcp/", b"/mcp?"))):
-            self._begin_post(limits.request_bytes)
+            self._begin_post(fields, limits.request_bytes)
         else:
             self._begin_asgi()
 
@@ -247,11 +260,19 @@ class Connection(HttpToolsProtocol):
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
-    def _begin_post(self, most_bytes: int) -> None:
+    def _begin_post(self, fields: dict[bytes, bytes], most_bytes: int) -> None:
         before: Any = self.cycle
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         first = before is None or before.response_complete
-        post = self._post = Post(self, self.url, self.headers, keep_alive, most_bytes, is_first=first)
+        post = self._post = Post(
+            self,
+            self.url,
+            self.headers,
+            fields,
+            keep_alive=keep_alive,
+            limit=most_bytes,
+            is_first=first,
+        )
         self.cycle = post  # type: ignore[assignment]
         if self.expect_100_continue and not post.too_large:
             self.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -70,15 +70,17 @@ class Post:
         connection: PostConnection,
         url: bytes,
         every_header: Headers,
+        headers: dict[bytes, bytes],
+        *,
         keep_alive: bool,
         limit: int,
-        *,
         is_first: bool,
     ) -> None:
         self.arrival = connection.arrival
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
-        headers = self.headers = dict(every_header)
+        self.headers = headers
+        """The last of each name."""
         self.keep_alive = keep_alive
         self.limit = limit
         self.body = b""

@@ -20,6 +20,7 @@ from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS, Generation
 from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
+from taskgate.core.meta import META
 from taskgate.core.scoping.request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.gateway.gateway import Gateway
@@ -77,7 +78,9 @@ class PostHandler:
             message = self._read(post)
             if message is None:
                 await self._batch(post, caller)
-            elif post.headers.get(b"mcp-protocol-version") in _STATELESS or has_envelope(message.params):
+            elif post.headers.get(b"mcp-protocol-version") in _STATELESS or (
+                message.params and META in message.params and has_envelope(message.params)
+            ):
                 await self._stateless(post, caller, message)
             elif message.kind is Kind.REQUEST and message.method == "initialize":
                 await self._initialize(post, caller, message)

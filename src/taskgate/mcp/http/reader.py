@@ -218,15 +218,15 @@ class ReplyReader:
 
     def _judge_head(self, head: HttpHead) -> None:
         headers = head.headers
-        coding = headers.get(b"transfer-encoding")
+        coding, packing = headers.get(b"transfer-encoding"), headers.get(b"content-encoding")
         if coding is not None and coding.strip().lower() != b"chunked":
             self._refuse(Stage.MALFORMED, "the reply has a transfer coding other than chunked")
-        elif headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
+        elif packing is not None and packing.strip().lower() not in (b"identity", b""):
             self._refuse(Stage.MALFORMED, "the reply is compressed, although we did not ask for it")
         length = headers.get(b"content-length")
         self._until_close = coding is None and length is None and head.status not in (204, 304)
-        content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if self._on_event is not None and head.status < 300 and content_type == b"text/event-stream":
+        kind = headers.get(b"content-type", b"application/json")
+        if kind != b"application/json" and self._on_event is not None and head.status < 300 and _is_event_stream(kind):
             self._sse = SseParser(self._limits.max_event_bytes)
         elif length is not None and int(length) > self._limits.max_response_bytes:
             self._refuse(Stage.TOO_LARGE, f"the reply is larger than {self._limits.max_response_bytes} bytes")
@@ -268,3 +268,7 @@ class ReplyReader:
     def _refuse(self, stage: Stage, message: str) -> None:
         if self._problem is None:
             self._problem = ReplyProblem(stage, message)
+
+
+def _is_event_stream(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == b"text/event-stream"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_changes
+from msgspec.structs import replace
 
 from taskgate.core.audit import GENESIS, AuditEntry
 from taskgate.core.governance.digest import digest_of_bytes
@@ -13,7 +13,7 @@ from taskgate.store.operations.transaction import Transaction
 def record(tx: Transaction, entry: AuditEntry) -> None:
     """Append to the chain, stamped with the store's time if the entry has none."""
     if entry.at_ms == 0:
-        entry = with_changes(entry, at_ms=tx.now_ms)
+        entry = replace(entry, at_ms=tx.now_ms)
     if tx.audit_head is None:
         tx.audit_head = tx.run("last_audit").fetchone() or (0, GENESIS)
     number, previous = tx.audit_head
