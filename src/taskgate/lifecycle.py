@@ -171,6 +171,7 @@ class Lifecycle:
         log.info("draining", sessions=len(self.app.gateway.context.sessions))
         self.app.gateway.subscriptions.end_all()
         self.app.gateway.session_ends.end_streams()
+        self.dashboard.live.end_all()
         drain_s = self.app.plan.limits.drain_timeout_s
         self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.leave()

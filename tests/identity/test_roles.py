@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 import pytest
@@ -41,23 +42,32 @@ async def status(gate: Gateway, method: str, path: str, role: str) -> int:
 @seam
 async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str) -> None:
     async with Gateway(people(), {"s": upstream()}) as gate:
-        api = gate.life.dashboard.api
-        routes = [("/api", route) for route in api.routes] + [("/api/v1", route) for route in api.versioned_routes]
-        assert len(routes) > 30
-        for prefix, route in routes:
-            path = f"{prefix}/{route.path.replace('*', 'none')}"
-            found = await status(gate, route.method, path, role)
-            assert (found != 403) == allows({role}, route.needs), (route.method, path, found)
+        routes = [route for route in gate.life.dashboard.api.table.routes if not route.stream]
+        assert len(routes) > 20
+        for route in routes:
+            versioned = re.sub(r"{\w+}", "none", route.path)
+            for path in {versioned, versioned.replace("/api/v1/", "/api/")}:
+                found = await status(gate, route.method, path, role)
+                if path == "/api/tasks":
+                    assert (found != 403) == allows({role}, Permission.SEE)
+                    continue
+                assert (found != 403) == (route.needs is None or allows({role}, route.needs)), (
+                    route.method,
+                    path,
+                    found,
+                )
 
 
 @seam
 async def test_pages_of_people_ask_for_the_same_permissions() -> None:
     async with Gateway(people(), {"s": upstream()}) as gate:
         pages = gate.life.dashboard._pages
-        needs = {(route.method, route.path): route.needs for route in pages.routes}
-        assert needs["POST", "approvals/*/approve"] is Permission.DECIDE
-        assert needs["POST", "definitions/accept"] is Permission.ACT
-        assert all(needs[key] is Permission.SEE for key in needs if key[0] == "GET")
+        needs = {(route.method, route.path): route.needs for route in pages.table.routes}
+        assert needs["POST", "/approvals/{id}/approve"] is Permission.DECIDE
+        assert needs["POST", "/definitions/accept"] is Permission.ACT
+        assert all(
+            needs["GET", path] is Permission.SEE for path in ("/approvals", "/grants", "/definitions", "/waterfall")
+        )
 
 
 @seam

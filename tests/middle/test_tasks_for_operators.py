@@ -84,12 +84,21 @@ async def test_a_caller_follows_its_own_task_and_no_other() -> None:
         await gate.advance(1)
         path = f"/api/v1/tasks/{task_id}/events"
         mine = gate.http("GET", path, headers={"authorization": "Bearer agent-token-0123456789abcdef"})
-        for stranger in ("Bearer other-token-0123456789abcdef", "Bearer nonsense-0123456789abcdef", None):
+        for stranger in ("Bearer nonsense-0123456789abcdef", None):
             headers = {"authorization": stranger} if stranger else {}
             refused = await gate.http("GET", path, headers=headers).done()
             assert refused.status in (401, 403)
             listed = await gate.http("GET", "/api/v1/tasks", headers=headers).done()
             assert listed.status in (401, 403)
+        for token, mine_too in (("other", False), ("agent", True)):
+            headers = {"authorization": f"Bearer {token}-token-0123456789abcdef"}
+            listed = (await gate.http("GET", "/api/v1/tasks", headers=headers).done()).json()["tasks"]
+            assert [row["id"] for row in listed] == ([task_id] if mine_too else [])
+            shown = await gate.http("GET", f"/api/v1/tasks/{task_id}", headers=headers).done()
+            assert shown.status == (200 if mine_too else 404)
+        foreign = {"authorization": "Bearer other-token-0123456789abcdef"}
+        assert (await gate.http("GET", path, headers=foreign).done()).status == 404
+        assert (await gate.http("POST", f"/api/v1/tasks/{task_id}/cancel", {}, foreign).done()).status == 404
         await gate.advance(101)
         body = (await mine.done()).body
         assert body.count(b"event: task_status") >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -10,76 +11,181 @@ import msgspec
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity.roles import Permission
-from taskgate.dashboard import questions_api
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
+from taskgate.dashboard.questions_api import QuestionsApi
+from taskgate.dashboard.routes import (
+    ROWS,
+    TEXT,
+    Found,
+    Route,
+    RouteTable,
+    Visit,
+    closed_object,
+    refusal,
+)
 from taskgate.dashboard.rows import approval_detail, grant_row, task_row
 from taskgate.dashboard.scopes_api import ScopesApi
-from taskgate.dashboard.tasks_api import ApiRoute, TasksApi
-from taskgate.dashboard.web import Answer, EventAnswer, Route, WebRequest, find_route, json_answer, limit_of, problem
+from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
 from taskgate.ports.approval_channel import CallbackChannel
 
 VERSION: Final = "v1"
 """The API whose shapes are a promise; what stands beside it without a version came before it."""
+_DECISION: Final = closed_object(
+    reason=TEXT,
+    arguments_digest=TEXT,
+    passphrase=TEXT,
+    grant=closed_object(
+        minutes={"type": "integer"}, exact_arguments={"type": "boolean"}, whole_scope={"type": "boolean"}
+    ),
+)
 _DIGITS: Final = frozenset("0123456789")
 _NOTHING_HERE: Final = "There is nothing at this address."
 
 
 class Api:
-    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login, passphrase: Passphrase) -> None:
+    def __init__(
+        self, gateway: Gateway, inbox: Inbox, login: Login, passphrase: Passphrase, more: Iterable[Route] = ()
+    ) -> None:
         self._passphrase = passphrase
         self._gateway = gateway
         self._inbox = inbox
         self._login = login
         self._store = inbox.store
         self.tasks = TasksApi(gateway)
-        shared, tasks = self._routes(), self.tasks.routes()
-        self.routes: tuple[ApiRoute, ...] = (
-            *shared,
-            Route("GET", "tasks", Permission.SEE, self._tasks),
-            *(route for route in tasks if route.path != "tasks"),
-        )
-        self.versioned_routes: tuple[ApiRoute, ...] = (*shared, *tasks, *ScopesApi(gateway).routes())
-
-    def _routes(self) -> tuple[ApiRoute, ...]:
-        """What stands below `/api` and `/api/v1` alike."""
-        return (
-            Route("GET", "approvals", Permission.SEE, self._list),
-            Route("GET", "approvals/*", Permission.SEE, self._show),
-            Route("POST", "approvals/*/approve", Permission.DECIDE, self._decide),
-            Route("POST", "approvals/*/deny", Permission.DECIDE, self._decide),
-            Route("GET", "grants", Permission.SEE, self._grants),
-            Route("POST", "grants/*/revoke", Permission.DECIDE, self._revoke),
-            Route("GET", "pins", Permission.SEE, self._pins),
-            Route("POST", "pins/accept", Permission.ACT, self._accept_pin),
-            Route("GET", "questions", Permission.SEE, self._activity),
-            Route("GET", "waterfall", Permission.SEE, self._activity),
-            Route("GET", "servers", Permission.SEE, self._activity),
-            Route("POST", "questions/*", Permission.ACT, self._answer_question),
-            Route("POST", "login-links", Permission.SEE, self._login_link),
+        scopes = ScopesApi(gateway)
+        self.questions = QuestionsApi(gateway)
+        self.table = RouteTable(
+            [*self._routes(), *self.tasks.routes(), *scopes.routes(), *self.questions.routes(), *more]
         )
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
-        """One request of a person who is known."""
-        parts = [part for part in request.path.split("/") if part][1:]
-        routes = self.routes
-        if parts[:1] == [VERSION]:
-            parts, routes = parts[1:], self.versioned_routes
-        route = find_route(routes, request.method, parts)
-        if route is None:
+        """One request of a known person. What stands at `/api/...` without a version is the same as at `/api/v1/...`."""
+        found = self.find(request)
+        if found is None:
             return problem(404, _NOTHING_HERE)
-        if not who.may(route.needs):
-            return problem(403, f"You may not do this here: it needs a role that may {route.needs.value}.")
+        if found.route.needs is not None and not who.may(found.route.needs):
+            return problem(403, refusal(found.route.needs))
         try:
-            return await route.handler(request, who, parts)
+            return await found.route.handler(Visit(request, who, found.values))
         except (ValueError, TypeError, msgspec.DecodeError, msgspec.ValidationError) as error:
             return problem(400, f"The request cannot be read: {error}")
         except CallerError as error:
             return problem(400, error.message)
 
-    async def _list(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+    def find(self, request: WebRequest) -> Found | None:
+        found = self.table.find(request.method, request.path)
+        if found is None and not request.path.startswith(f"/api/{VERSION}/"):
+            found = self.table.find(request.method, f"/api/{VERSION}" + request.path.removeprefix("/api"))
+        return found
+
+    def _routes(self) -> tuple[Route, ...]:
+        after = {
+            "after": "where the next page begins, from the header x-next-after",
+            "limit": "how many rows, up to 1000",
+        }
+        return (
+            Route(
+                method="GET",
+                path="/api/v1/openapi.json",
+                needs=None,
+                handler=self._openapi,
+                summary="This table.",
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/approvals",
+                needs=Permission.SEE,
+                handler=self._list,
+                answer=ROWS,
+                summary="Calls that wait for a decision, oldest first.",
+                query={"all": "1 adds the decided ones", **after},
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/approvals/{id}",
+                needs=Permission.SEE,
+                handler=self._show,
+                summary="One held call with its arguments, hidden fields marked.",
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/approvals/{id}/approve",
+                needs=Permission.DECIDE,
+                handler=self._approve,
+                summary="Agree to a held call.",
+                body=_DECISION,
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/approvals/{id}/deny",
+                needs=Permission.DECIDE,
+                handler=self._deny,
+                summary="Refuse a held call.",
+                body=_DECISION,
+            ),
+            Route(
+                method="GET",
+                path="/api/tasks",
+                needs=Permission.SEE,
+                handler=self._tasks,
+                answer=ROWS,
+                summary="Tasks of everybody, as version 0.1 listed them; see /api/v1/tasks.",
+                query=after,
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/grants",
+                needs=Permission.SEE,
+                handler=self._grants,
+                answer=ROWS,
+                summary="Standing grants.",
+                query={"all": "1 adds those that have ended"},
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/grants/{id}/revoke",
+                needs=Permission.DECIDE,
+                handler=self._revoke,
+                summary="End a standing grant.",
+                body=closed_object(),
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/pins",
+                needs=Permission.SEE,
+                handler=self._pins,
+                answer=ROWS,
+                summary="Tool definitions that are not what was pinned.",
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/pins/accept",
+                needs=Permission.ACT,
+                handler=self._accept_pin,
+                summary="Accept a changed definition.",
+                body=closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT),
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/login-links",
+                needs=Permission.SEE,
+                handler=self._login_link,
+                summary="A link that logs you into the console once.",
+                body=closed_object(),
+            ),
+        )
+
+    async def _openapi(self, _visit: Visit) -> Answer:
+        from taskgate import __version__
+
+        return json_answer(self.table.openapi(__version__))
+
+    async def _list(self, visit: Visit) -> Answer:
+        request = visit.request
         rows, after = await self._inbox.rows(
             everything=request.query.get("all") in ("1", "true"),
             after=request.query.get("after"),
@@ -87,30 +193,37 @@ class Api:
         )
         return json_answer(rows, headers=((b"x-next-after", after.encode("ascii")),) if after is not None else ())
 
-    async def _show(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        shown = await self._inbox.shown(parts[1], who)
+    async def _show(self, visit: Visit) -> Answer:
+        shown = await self._inbox.shown(visit.values["id"], visit.who)
         if shown is None:
             return problem(404, "There is no such approval.")
         return json_answer({**approval_detail(shown.row, shown.card), "may_decide": shown.may_decide})
 
-    async def _decide(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
+    async def _approve(self, visit: Visit) -> Answer:
+        return await self._decide(visit, Verdict.APPROVE)
+
+    async def _deny(self, visit: Visit) -> Answer:
+        return await self._decide(visit, Verdict.DENY)
+
+    async def _decide(self, visit: Visit, verdict: Verdict) -> Answer:
+        request, who, approval_id = visit.request, visit.who, visit.values["id"]
         said = request.json()
         given = _text(said, "passphrase") or ""
-        if request.locked and parts[2] == "approve" and not await self._passphrase.fits(given):
+        if request.locked and verdict is Verdict.APPROVE and not await self._passphrase.fits(given):
             return json_answer({"error": "passphrase_needed", "message": "Approving needs the passphrase."}, 403)
         unknown = set(said) - {"reason", "arguments_digest", "grant", "passphrase"}
         if unknown:
             return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
         ruling = await self._inbox.decide(
             who,
-            parts[1],
-            Verdict(parts[2]),
+            approval_id,
+            verdict,
             reason=_text(said, "reason") or "",
             channel=PAGE_CHANNEL if who.logged_in else "api",
             digest=_text(said, "arguments_digest"),
             grant=_wish(said.get("grant")),
         )
-        body: dict[str, Any] = {"id": parts[1], "message": ruling.text}
+        body: dict[str, Any] = {"id": approval_id, "message": ruling.text}
         if ruling.held is not None:
             body["state"] = ruling.held.approval.state.value
         if ruling.refusal:
@@ -119,24 +232,25 @@ class Api:
             body["grant"] = grant_row(ruling.grant)
         return json_answer(body, STATUS_OF.get(ruling.refusal, 409))
 
-    async def _grants(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
-        everything = request.query.get("all") in ("1", "true")
+    async def _grants(self, visit: Visit) -> Answer:
+        everything = visit.request.query.get("all") in ("1", "true")
         return json_answer([grant_row(grant) for grant in await self._store.grants(all_of_them=everything)])
 
-    async def _revoke(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        grant = await self._inbox.approvals.grants.revoke(who, parts[1])
+    async def _revoke(self, visit: Visit) -> Answer:
+        grant = await self._inbox.approvals.grants.revoke(visit.who, visit.values["id"])
         return json_answer(grant_row(grant)) if grant is not None else problem(404, "There is no such grant.")
 
-    async def _tasks(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+    async def _tasks(self, visit: Visit) -> Answer:
+        request = visit.request
         page = await self._store.page(None, after=request.query.get("after"), limit=limit_of(request))
         headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
         return json_answer([task_row(task) for task in page.tasks], headers=headers)
 
-    async def _pins(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+    async def _pins(self, _visit: Visit) -> Answer:
         return json_answer(self._gateway.pins.changed_rows())
 
-    async def _accept_pin(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
-        said = request.json()
+    async def _accept_pin(self, visit: Visit) -> Answer:
+        who, said = visit.who, visit.request.json()
         server, tool, digest = _text(said, "server"), _text(said, "tool"), _text(said, "digest")
         if server is None or tool is None or digest is None:
             return problem(400, "Say which: server, tool and the digest of the definition you saw.")
@@ -145,18 +259,8 @@ class Api:
             return problem(409, "There is no such changed definition (any more). Look again.")
         return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
 
-    async def _activity(self, request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
-        if parts[0] == "questions":
-            return questions_api.list_questions(self._gateway)
-        if parts[0] == "servers":
-            return questions_api.servers_json(self._gateway)
-        return questions_api.waterfall_json(self._gateway, request)
-
-    async def _answer_question(self, request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
-        return await questions_api.answer_question(self._gateway, request, parts[1])
-
-    async def _login_link(self, _request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
-        return json_answer({"url": self.login_url(who)})
+    async def _login_link(self, visit: Visit) -> Answer:
+        return json_answer({"url": self.login_url(visit.who)})
 
     def login_url(self, who: Approver) -> str:
         base = self._inbox.approvals.page_url("").removesuffix("/approvals/")

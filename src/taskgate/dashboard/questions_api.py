@@ -4,64 +4,134 @@ Callers answer their own questions with tools; the operator may answer any.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.roles import Permission
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
-from taskgate.dashboard.web import Answer, WebRequest, json_answer
+from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object
+from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.inbox import FORMS, Waiting
 
 MOST_SPANS = 2_000
-_KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
+_ANSWER: Final = closed_object(
+    action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
+)
+KINDS: Final = {ELICIT: "elicitation", ROOTS: "roots", SAMPLE: "sampling"}
 
 
 def question_row(waiting: Waiting) -> dict[str, Any]:
-    row = {"kind": _KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
+    row = {"kind": KINDS[waiting.method], "caller": waiting.caller, **waiting.shown()}
     return {**row, "undecided": True} if waiting.is_undecided else row
 
 
-def list_questions(gateway: Gateway) -> Answer:
-    return json_answer([question_row(waiting) for waiting in gateway.activity.inbox.all()])
+class QuestionsApi:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._inbox = gateway.activity.inbox
 
-
-async def answer_question(gateway: Gateway, request: WebRequest, question_id: str) -> Answer:
-    """The same checks as for the caller's own answer; the first answer wins."""
-    said, inbox = request.json(), gateway.activity.inbox
-    unknown = set(said) - {"action", "content", "role", "model", "stop_reason", "reason"}
-    if unknown:
-        return json_answer({"error": f"Unknown keys: {', '.join(sorted(unknown))}."}, 400)
-    try:
-        waiting = inbox.find_any(question_id)
-    except CallerError as problem:
-        return json_answer({"error": problem.message}, 404)
-    action = said.get("action", "accept")
-    if action not in ("accept", "decline", "cancel"):
-        return json_answer({"error": "action must be accept, decline or cancel."}, 400)
-    if waiting.method in FORMS:
-        inbox.answer_elicitation(waiting, action, said.get("content"))
-    elif action == "accept":
-        inbox.answer_sampling(
-            waiting,
-            str(said.get("role", "assistant")),
-            said.get("content"),
-            str(said.get("model", "a person")),
-            said.get("stop_reason"),
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            Route(
+                method="GET",
+                path="/api/v1/questions",
+                needs=None,
+                handler=self._list,
+                answer=ROWS,
+                summary="Questions of servers that wait for an answer: everybody's for who may see, else your own.",
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/questions/{id}",
+                needs=None,
+                handler=self._answer,
+                summary="Answer a question, or refuse to.",
+                body=_ANSWER,
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/servers",
+                needs=Permission.SEE,
+                handler=self._servers,
+                answer=ROWS,
+                summary="State, health and the last words of every server.",
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/waterfall",
+                needs=Permission.SEE,
+                handler=self._waterfall,
+                answer=ROWS,
+                summary="The latest requests and the calls that they caused.",
+                query={"limit": "how many, up to 2000"},
+            ),
         )
-    else:
-        inbox.refuse(waiting, said.get("reason"))
-    await waiting.kept()
-    return json_answer({"id": question_id, "message": f"{waiting.server} has the answer."})
+
+    def asked_of(self, who: Approver) -> list[Waiting]:
+        """What this person may see, oldest first."""
+        return [waiting for waiting in self._inbox.all() if who.may(Permission.SEE) or may_answer(who, waiting)]
+
+    def find(self, who: Approver, question_id: str) -> Waiting | None:
+        """The question; one that is somebody else's looks like one that is gone."""
+        try:
+            waiting = self._inbox.find_any(question_id)
+        except CallerError:
+            return None
+        return waiting if may_answer(who, waiting) else None
+
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer([question_row(waiting) for waiting in self.asked_of(visit.who)])
+
+    async def _answer(self, visit: Visit) -> Answer:
+        """The same checks as for the caller's own answer; the first answer wins."""
+        said = visit.request.json()
+        unknown = set(said) - {"action", "content", "role", "model", "stop_reason", "reason"}
+        if unknown:
+            return problem(400, f"Unknown keys: {', '.join(sorted(unknown))}.")
+        waiting = self.find(visit.who, visit.values["id"])
+        if waiting is None:
+            return problem(404, f"There is no question {visit.values['id'][:60]!r} waiting.")
+        if said.get("action", "accept") not in ("accept", "decline", "cancel"):
+            return problem(400, "action must be accept, decline or cancel.")
+        await self.settle(waiting, said)
+        return json_answer({"id": waiting.id, "message": f"{waiting.server} has the answer."})
+
+    async def settle(self, waiting: Waiting, said: Mapping[str, Any]) -> None:
+        """Raises CallerError for an answer that does not fit, and for a question that somebody else was quicker with."""
+        action = said.get("action", "accept")
+        if waiting.method in FORMS:
+            self._inbox.answer_elicitation(waiting, action, said.get("content"))
+        elif action == "accept":
+            self._inbox.answer_sampling(
+                waiting,
+                str(said.get("role", "assistant")),
+                said.get("content"),
+                str(said.get("model", "a person")),
+                said.get("stop_reason"),
+            )
+        else:
+            self._inbox.refuse(waiting, said.get("reason"))
+        await waiting.kept()
+
+    async def _waterfall(self, visit: Visit) -> Answer:
+        asked = visit.request.query.get("limit", str(MOST_SPANS))
+        if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= MOST_SPANS:
+            raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
+        return json_answer([span.shown() for span in self._gateway.waterfall.latest(int(asked))])
+
+    async def _servers(self, _visit: Visit) -> Answer:
+        return json_answer(server_rows(self._gateway))
 
 
-def waterfall_json(gateway: Gateway, request: WebRequest) -> Answer:
-    asked = request.query.get("limit", str(MOST_SPANS))
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= MOST_SPANS:
-        raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
-    return json_answer([span.shown() for span in gateway.waterfall.latest(int(asked))])
+def may_answer(who: Approver, waiting: Waiting) -> bool:
+    return who.may(Permission.ACT) or (waiting.caller == who.id and who.id != ANONYMOUS)
 
 
-def servers_json(gateway: Gateway) -> Answer:
+def server_rows(gateway: Gateway) -> list[dict[str, Any]]:
     """State, health and the last words of every server, for the operator."""
     rows = []
     for name, upstream in gateway.context.upstreams.items():
@@ -78,4 +148,4 @@ def servers_json(gateway: Gateway) -> Answer:
                 "stderr": list(status.stderr[-20:]),
             }
         )
-    return json_answer(rows)
+    return rows

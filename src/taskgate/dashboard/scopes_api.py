@@ -10,12 +10,13 @@ from taskgate.core.scoping.request import NO_WISH
 from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.dashboard.tasks_api import ApiRoute
-from taskgate.dashboard.web import Answer, Route, WebRequest, json_answer, problem
+from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object
+from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.scope_record import facts_of
 
 DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
+_NO_SUCH_SCOPE: Final = "There is no such scope."
 _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
 
@@ -24,24 +25,52 @@ class ScopesApi:
         self._gateway = gateway
         self._temporary = gateway.temporary_scopes
 
-    def routes(self) -> tuple[ApiRoute, ...]:
+    def routes(self) -> tuple[Route, ...]:
         return (
-            Route("GET", "scopes", Permission.ACT, self._list),
-            Route("POST", "scopes", Permission.ACT, self._hand_over),
-            Route("GET", "scopes/*", Permission.ACT, self._show),
-            Route("DELETE", "scopes/*", Permission.ACT, self._end),
+            Route(
+                method="GET",
+                path="/api/v1/scopes",
+                needs=Permission.ACT,
+                handler=self._list,
+                summary="The scopes in force, and what each comes to.",
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/scopes",
+                needs=Permission.ACT,
+                handler=self._hand_over,
+                summary="Hand a scope over for a time.",
+                status=201,
+                body=closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT),
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/scopes/{name}",
+                needs=Permission.ACT,
+                handler=self._show,
+                summary="One scope.",
+            ),
+            Route(
+                method="DELETE",
+                path="/api/v1/scopes/{name}",
+                needs=Permission.ACT,
+                handler=self._delete,
+                summary="End a scope that was handed over.",
+            ),
         )
 
-    async def _list(self, _request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
+    async def _list(self, _visit: Visit) -> Answer:
         return json_answer({"scopes": [self._row(name) for name in self._gateway.context.plan.scopes]})
 
-    async def _show(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
-        if not self._gateway.has_scope(parts[1]):
-            return problem(404, "There is no such scope.")
-        return json_answer(self._row(parts[1]))
+    async def _show(self, visit: Visit) -> Answer:
+        name = visit.values["name"]
+        return json_answer(self._row(name)) if self._gateway.has_scope(name) else problem(404, _NO_SUCH_SCOPE)
 
-    async def _hand_over(self, request: WebRequest, who: Approver, _parts: list[str]) -> Answer:
-        said = request.json()
+    async def _delete(self, visit: Visit) -> Answer:
+        return await self._end(visit.values["name"], visit.who)
+
+    async def _hand_over(self, visit: Visit) -> Answer:
+        who, said = visit.who, visit.request.json()
         config, label = said.get("config"), said.get("label", "")
         lifetime_ms = said.get("lifetime_ms", DEFAULT_LIFETIME_MS)
         if set(said) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
@@ -57,13 +86,12 @@ class ScopesApi:
         row = self._row(handed.scope.name)
         return json_answer({**row, "url": self._url(handed.scope.name), "token": handed.token}, 201)
 
-    async def _end(self, _request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        name = parts[1]
+    async def _end(self, name: str, who: Approver) -> Answer:
         if await self._temporary.end(name, who.id):
             return json_answer({"scope": name, "ended_by": who.id})
         if self._gateway.has_scope(name):
             return problem(409, "This scope stands in the configuration file; take it out there.")
-        return problem(404, "There is no such scope.")
+        return problem(404, _NO_SUCH_SCOPE)
 
     def _row(self, name: str) -> dict[str, Any]:
         """What a scope comes to now: its servers, and the reason for each that is left out."""

@@ -1,6 +1,6 @@
 """Everything on the port that people look at: `/approvals` and its neighbours, and `/api` for scripts.
 
-Authorisation is attached here, before any route: everything is for people who may at least see, except the pages that are meant for
+Authorisation is attached here, before any route: everything is for the operator and approvers, except the pages that are meant for
 one user, whoever that is. Bearer tokens come from scripts, cookies from browsers; a cookie changes something only together with the
 token of a form of ours.
 """
@@ -16,10 +16,12 @@ from urllib.parse import quote
 from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity.roles import permissions_of
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.live import LiveUpdates
 from taskgate.dashboard.login import EndedSessions, Fits, Login, Passphrase
+from taskgate.dashboard.routes import Route, Visit
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -40,11 +42,8 @@ if TYPE_CHECKING:
     from taskgate.dashboard.pages import Pages
 
 CALLBACK: Final = "/api/approvals/callback/"
-ELICITATIONS: Final = "/elicitations/"
-_NOT_AN_APPROVER: Final = (
-    "Not for you",
-    "You have no role here: viewer, approver, operator or admin. A page that is meant for you opens by its own link.",
-)
+STATIC: Final = "/static/"
+START: Final = "/approvals"
 _METHODS: Final = ("GET", "POST")
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 
@@ -62,14 +61,23 @@ class Dashboard:
         self.login = Login(secret, self._named, self._is_https, ended)
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
         self._passphrase = Passphrase(fits)
-        self.api = Api(gateway, self._inbox, self.login, self._passphrase)
+        self.live = LiveUpdates(gateway.events)
+        events = Route(
+            method="GET",
+            path="/api/v1/events",
+            needs=None,
+            handler=self._events,
+            stream=True,
+            summary="What kinds of things change, as they do; with Last-Event-ID it tells of what was missed.",
+        )
+        self.api = Api(gateway, self._inbox, self.login, self._passphrase, (events,))
 
     @cached_property
     def _pages(self) -> Pages:
         # The template engine is loaded with the first page, not with the gateway.
         from taskgate.dashboard.pages import Pages
 
-        return Pages(self._gateway, self._inbox, self.login)
+        return Pages(self._gateway, self._inbox, self.login, self.api)
 
     def _named(self, name: str) -> Approver | None:
         governing = self._gateway.context.plan.governing
@@ -112,17 +120,11 @@ class Dashboard:
         bearer = request.headers.get(b"authorization")
         cookie = request.cookie(self.login.cookie_name)
         who = await self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
-        if who is None or not who.may(Permission.SEE):
-            followed = _followed_task(request)
-            if followed is not None and await self._may_follow(followed, bearer, who):
+        if who is None:
+            followed = _followed_task(request) if bearer is None else None
+            if followed is not None and await self.api.tasks.may_follow(followed, None):
                 return await self.api.tasks.events(followed)
-            status = 401 if bearer is None and who is None else 403
-            return Answer(
-                status,
-                b'{"error":"Only people with a role may come here. Send the bearer token of one."}',
-                "application/json",
-                _REALM if status == 401 else (),
-            )
+            return _unknown(401 if bearer is None else 403)
         if request.method != "GET":
             if request.method == "POST" and not request.is_json:
                 return problem(415, "Send application/json.")
@@ -132,21 +134,28 @@ class Dashboard:
         locked = bearer is not None and self._passphrase.needed_by(who)
         return await self.api.answer(replace(request, locked=locked), who)
 
-    async def _may_follow(self, task_id: str, bearer: bytes | None, who: Approver | None) -> bool:
-        """A caller may watch its own task. A token that is none of ours is no proof of anything."""
-        if bearer is not None and who is None:
-            return False
-        return await self.api.tasks.may_follow(task_id, who.id if who is not None else None)
+    async def _events(self, visit: Visit) -> Answer | EventAnswer:
+        """The stream of an open page. It ends when the login or the token behind it does."""
+        bearer, cookie = visit.request.headers.get(b"authorization"), visit.request.cookie(self.login.cookie_name)
 
-    async def _answer_page(self, request: WebRequest) -> Answer:
+        def still_may() -> bool:
+            now = self.login.who(cookie) if bearer is None else self._named(visit.who.id)
+            return now is not None and permissions_of(now.roles) >= permissions_of(visit.who.roles)
+
+        last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or None
+        if self.live.is_full:
+            return problem(503, "Too many pages are open at this gateway.")
+        return EventAnswer(self.live.stream(last_id, visit.only, still_may))
+
+    async def _answer_page(self, request: WebRequest) -> Answer | EventAnswer:
         path, pages = request.path, self._pages
-        if path == "/static/style.css":
-            from taskgate.dashboard.pages import HERE
+        if path.startswith(STATIC):
+            from taskgate.dashboard.frame import static_answer
 
-            return Answer(200, (HERE / "static" / "style.css").read_bytes(), "text/css; charset=utf-8")
+            return static_answer(path.removeprefix(STATIC)) or Answer(404)
         cookie = request.cookie(self.login.cookie_name)
         if request.method == "POST" and not self.login.good_form(cookie, request.form().get("form_token")):
-            return pages.message(
+            return pages.frame.message(
                 request, None, 403, "Try again", "This form is too old or not from here. Open the page again."
             )
         if path == "/login":
@@ -156,10 +165,8 @@ class Dashboard:
             return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
         if path == "/logout" and request.method == "POST":
             return redirect("/login", (b"set-cookie", self.login.end(cookie)))
-        if not who.may(Permission.SEE) and not path.startswith(ELICITATIONS):
-            return pages.message(request, who, 403, *_NOT_AN_APPROVER)
         if path == "/":
-            return redirect("/approvals")
+            return redirect(START)
         return await pages.answer(request, who)
 
     def _login_page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
@@ -185,8 +192,13 @@ class Dashboard:
             log.warning("login refused", who=who.id)
             return self._login_page(request, note="The passphrase does not fit.", status=403)
         log.info("logged in", who=who.id)
-        back = safe_return(form.get("next")) or "/approvals"
+        back = safe_return(form.get("next")) or START
         return redirect(back, (b"set-cookie", self.login.cookie_for(who)))
+
+
+def _unknown(status: int) -> Answer:
+    text = b'{"error":"Only people who are known may come here. Send a bearer token of one."}'
+    return Answer(status, text, "application/json", _REALM if status == 401 else ())
 
 
 def _followed_task(request: WebRequest) -> str | None:
@@ -208,6 +220,6 @@ def _is_meant_for_mcp(request: WebRequest) -> bool:
 def _to_login(request: WebRequest) -> Answer:
     """To the login page, which leads back to where somebody wanted to be."""
     wished = safe_return(request.path if not request.raw_query else f"{request.path}?{request.raw_query}")
-    if wished is None or wished in ("/", "/approvals"):
+    if wished is None or wished in ("/", START):
         return redirect("/login")
     return redirect(f"/login?next={quote(wished, safe='/')}")

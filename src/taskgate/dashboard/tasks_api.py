@@ -1,11 +1,11 @@
 """Tasks of every caller for operators, as JSON: list, look, follow, cancel. The paths are in docs/api-reference.md.
 
-Who may see may look, who may act may cancel. A caller may follow the events of its own task and nothing else.
+Who may see may look, who may act may cancel. A caller sees, follows and cancels its own tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
@@ -17,15 +17,20 @@ from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, refusal
 from taskgate.dashboard.rows import status_event, task_row
-from taskgate.dashboard.web import Answer, EventAnswer, Route, WebRequest, json_answer, limit_of, problem
+from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
+from taskgate.ports.store_answers import TaskPage
 
 PING_S: Final = 15.0
 _NO_SUCH_TASK: Final = "There is no such task."
-
-ApiRoute = Route[Callable[[WebRequest, Approver, list[str]], Awaitable[Answer | EventAnswer]]]
-"""A route of the API: its handler gets the parts of the path below `/api` or `/api/v1`."""
+FILTERS: Final = {
+    "state": "open, all, or one state",
+    "server": "of this server",
+    "after": "where the next page begins, from `next` of the one before",
+    "limit": "how many rows, up to 1000",
+}
 
 
 class TasksApi:
@@ -33,36 +38,73 @@ class TasksApi:
         self._gateway = gateway
         self._store = gateway.tasks.store
 
-    def routes(self) -> tuple[ApiRoute, ...]:
+    def routes(self) -> tuple[Route, ...]:
         return (
-            Route("GET", "tasks", Permission.SEE, self._page),
-            Route("GET", "tasks/*", Permission.SEE, self._show),
-            Route("GET", "tasks/*/events", Permission.SEE, self._events),
-            Route("POST", "tasks/*/cancel", Permission.ACT, self._cancel),
+            Route(
+                method="GET",
+                path="/api/v1/tasks",
+                needs=None,
+                handler=self._page,
+                query=FILTERS,
+                summary="Tasks, newest first: everybody's for who may see, else your own.",
+                answer=closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]}),
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/tasks/{id}",
+                needs=None,
+                handler=self._show,
+                summary="One task with its arguments (hidden fields marked) and open questions.",
+            ),
+            Route(
+                method="GET",
+                path="/api/v1/tasks/{id}/events",
+                needs=None,
+                handler=self._events,
+                stream=True,
+                summary="Its status as it changes.",
+            ),
+            Route(
+                method="POST",
+                path="/api/v1/tasks/{id}/cancel",
+                needs=None,
+                handler=self._cancel,
+                summary="Cancel it: your own, or anybody's for who may act.",
+                body=closed_object(reason=TEXT),
+            ),
         )
 
-    async def _page(self, request: WebRequest, _who: Approver, _parts: list[str]) -> Answer:
-        page = await self._store.page(
-            None,
-            after=request.query.get("after"),
-            limit=limit_of(request),
-            server=request.query.get("server"),
-            states=_states(request.query.get("state")),
+    async def find(self, visit: Visit, task_id: str) -> Task | None:
+        """The task, if this person may see it; somebody else's looks like one that does not exist."""
+        task = await self._find(task_id)
+        return task if task is not None and visit.only in (None, task.principal) else None
+
+    async def page(self, visit: Visit, limit: int) -> TaskPage:
+        """The tasks that fit what the address asks for, of those that this person may see."""
+        return await self._store.page(
+            visit.only,
+            after=visit.asked("after"),
+            limit=limit,
+            server=visit.asked("server"),
+            states=_states(visit.asked("state")),
         )
+
+    async def _page(self, visit: Visit) -> Answer:
+        page = await self.page(visit, limit_of(visit.request))
         return json_answer({"tasks": [operator_row(task) for task in page.tasks], "next": page.after})
 
-    async def _show(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer:
-        task = await self._find(parts[1])
+    async def _show(self, visit: Visit) -> Answer:
+        task = await self.find(visit, visit.values["id"])
         if task is None:
             return problem(404, _NO_SUCH_TASK)
-        arguments, hidden = self._shown_arguments(task)
+        arguments, hidden = self.shown_arguments(task)
         questions = [
             {"key": question.key, "method": question.method, "request": wire.parse_strictly(question.request)}
             for question in await self._store.questions(task.id)
         ]
         return json_answer({**operator_row(task), "arguments": arguments, "hidden": hidden, "questions": questions})
 
-    def _shown_arguments(self, task: Task) -> tuple[Any, list[str]]:
+    def shown_arguments(self, task: Task) -> tuple[Any, list[str]]:
         """With everything hidden that any workflow hides: a task page is no way round an approval page."""
         value: Any = wire.parse_strictly(task.arguments or b"{}")
         hidden: list[str] = []
@@ -72,21 +114,30 @@ class TasksApi:
             hidden += [path for path in redacted.hidden if path not in hidden]
         return value, hidden
 
-    async def _cancel(self, request: WebRequest, who: Approver, parts: list[str]) -> Answer:
-        said = request.json()
+    async def _cancel(self, visit: Visit) -> Answer:
+        said = visit.request.json()
         reason = said.get("reason")
         if set(said) - {"reason"} or (reason is not None and type(reason) is not str):
             return problem(400, 'The body may hold "reason", a string, and nothing else.')
-        task = await self._find(parts[1])
+        task = await self.find(visit, visit.values["id"])
         if task is None:
             return problem(404, _NO_SUCH_TASK)
+        if not self.may_cancel(visit.who, task):
+            return problem(403, refusal(Permission.ACT))
         if task.state.is_terminal:
             return problem(409, f"This task has ended already, as {task.state.value}.")
-        told = f"by {who.id}: {reason}" if reason else f"by {who.id}"
-        return json_answer(operator_row(await self._gateway.tasks.methods.cancel_task(task, told)))
+        return json_answer(operator_row(await self.cancel(visit.who, task, reason)))
 
-    async def _events(self, _request: WebRequest, _who: Approver, parts: list[str]) -> Answer | EventAnswer:
-        return await self.events(parts[1])
+    def may_cancel(self, who: Approver, task: Task) -> bool:
+        return who.may(Permission.ACT) or (task.principal == who.id and who.id != ANONYMOUS)
+
+    async def cancel(self, who: Approver, task: Task, reason: str | None) -> Task:
+        told = f"by {who.id}: {reason}" if reason else f"by {who.id}"
+        return await self._gateway.tasks.methods.cancel_task(task, told)
+
+    async def _events(self, visit: Visit) -> Answer | EventAnswer:
+        task = await self.find(visit, visit.values["id"])
+        return EventAnswer(self._follow(task)) if task is not None else problem(404, _NO_SUCH_TASK)
 
     async def events(self, task_id: str) -> Answer | EventAnswer:
         task = await self._find(task_id)

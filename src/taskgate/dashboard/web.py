@@ -6,17 +6,14 @@ No framework: a handful of routes does not pay for one, and what is here is load
 from __future__ import annotations
 
 import html
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import msgspec
 
-from taskgate.core.identity.roles import Permission
-
-Handler = TypeVar("Handler")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -32,13 +29,16 @@ SAFE: Final = (
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
     (
         b"content-security-policy",
-        b"default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
-        b"base-uri 'none'; require-trusted-types-for 'script'",
+        b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+        b"frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types taskgate",
     ),
 )
+
+
+_CACHED: Final = b"cache-control"
+_NOT_KEPT: Final = (_CACHED, b"no-store")
 
 
 class BodyTooLarge(Exception):
@@ -78,28 +78,6 @@ class WebRequest:
         except CookieError:
             return None
         return jar[name].value if name in jar else None
-
-
-@dataclass(frozen=True, slots=True)
-class Route(Generic[Handler]):
-    """One thing that can be asked for: where, by whom, and who answers. `*` in a path is any one part."""
-
-    method: str
-    path: str
-    needs: Permission
-    handler: Handler
-
-    def fits(self, method: str, parts: Sequence[str]) -> bool:
-        wanted = self.path.split("/")
-        return (
-            method == self.method
-            and len(wanted) == len(parts)
-            and all(word in ("*", part) for word, part in zip(wanted, parts, strict=True))
-        )
-
-
-def find_route(routes: Iterable[Route[Handler]], method: str, parts: Sequence[str]) -> Route[Handler] | None:
-    return next((route for route in routes if route.fits(method, parts)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +141,7 @@ async def read_request(scope: Scope, receive: Receive) -> WebRequest:
 
 async def send_answer(send: Send, answer: Answer | EventAnswer) -> None:
     if isinstance(answer, EventAnswer):
-        headers = [(b"content-type", b"text/event-stream"), *SAFE]
+        headers = [(b"content-type", b"text/event-stream"), *SAFE, _NOT_KEPT]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         async for frame in answer.frames:
             await send({"type": "http.response.body", "body": frame, "more_body": True})
@@ -173,7 +151,7 @@ async def send_answer(send: Send, answer: Answer | EventAnswer) -> None:
         (b"content-length", b"%d" % len(answer.body)),
         (b"content-type", answer.content_type.encode("latin-1")),
         *SAFE,
-        *answer.headers,
+        *(answer.headers if _CACHED in (name for name, _ in answer.headers) else (*answer.headers, _NOT_KEPT)),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -125,6 +125,13 @@ class ApprovalOver(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionsChanged(Event):
+    """A question was put into a caller's inbox, or has left it."""
+
+    caller: str
+
+
+@dataclass(frozen=True, slots=True)
 class DefinitionChanged(Event):
     """A server lists a tool with another definition than the pinned one."""
 

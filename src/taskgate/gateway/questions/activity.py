@@ -44,7 +44,7 @@ class Activity:
         *,
         events: EventHub,
     ) -> None:
-        self.inbox = Inbox(self.tell, plan, address, conversations)
+        self.inbox = Inbox(self.tell, plan, address, conversations, events)
         self.conversations = conversations
         self._store = store
         self._upstreams = upstreams

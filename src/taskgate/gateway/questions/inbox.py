@@ -32,6 +32,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
+from taskgate.gateway.events.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
@@ -144,8 +145,16 @@ class Waiting:
 
 
 class Inbox:
-    def __init__(self, tell: Tell, plan: Live[Plan], address: PublicAddress, conversations: OpenConversations) -> None:
+    def __init__(
+        self,
+        tell: Tell,
+        plan: Live[Plan],
+        address: PublicAddress,
+        conversations: OpenConversations,
+        events: EventHub,
+    ) -> None:
         self._tell = tell
+        self._events = events
         self._plan = plan
         self._address = address
         self._conversations = conversations
@@ -213,6 +222,7 @@ class Inbox:
         if question.is_url:
             waiting.page = self._address.elicitation(waiting.id)
         own[waiting.id] = waiting
+        self._events.publish(QuestionsChanged(whose.caller))
         if request is not None:
             request.waits_for(waiting.sentence)
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
@@ -245,6 +255,7 @@ class Inbox:
         own = self._waiting.get(waiting.caller)
         if own is not None and own.pop(waiting.id, None) is not None:
             self._remember(waiting, how)
+            self._events.publish(QuestionsChanged(waiting.caller))
             if not own:
                 del self._waiting[waiting.caller]
 

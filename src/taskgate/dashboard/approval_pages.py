@@ -1,0 +1,191 @@
+"""Approvals, grants and changed definitions as pages, and the waterfall. Nothing is decided by opening a link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from taskgate import clock
+from taskgate.core.activity.diagrams import svg
+from taskgate.core.errors import CallerError
+from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
+from taskgate.core.governance.card import excerpt, show_json
+from taskgate.core.governance.difference import Change
+from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.frame import Frame, clear, span
+from taskgate.dashboard.inbox import Inbox, Shown
+from taskgate.dashboard.routes import Route, Visit, form_route, page_route
+from taskgate.dashboard.rows import grant_row, vote_row
+from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.governance.standing_grants import GrantWish
+
+FIRST_LOOK: Final = 20_000
+"""So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
+_THANKS: Final = {
+    "approve": "Your approval is noted.",
+    "deny": "Denied. The tool will not run, and the caller is told.",
+}
+MOST_DIGITS: Final = 15
+
+
+class ApprovalPages:
+    def __init__(self, gateway: Gateway, inbox: Inbox, frame: Frame) -> None:
+        self._gateway = gateway
+        self._inbox = inbox
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            page_route("/approvals", Permission.SEE, self._list),
+            page_route("/approvals/{id}", Permission.SEE, self._show),
+            form_route("/approvals/{id}/approve", Permission.DECIDE, self._approve),
+            form_route("/approvals/{id}/deny", Permission.DECIDE, self._deny),
+            page_route("/grants", Permission.SEE, self._grants),
+            form_route("/grants/{id}/revoke", Permission.DECIDE, self._revoke),
+            page_route("/definitions", Permission.SEE, self._definitions),
+            form_route("/definitions/accept", Permission.ACT, self._accept),
+            page_route("/waterfall", Permission.SEE, self._waterfall),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        everything = visit.asked("all") == "1"
+        rows, more = await self._inbox.rows(everything=everything, after=_cursor(visit.asked("after")), limit=PAGE)
+        return await self._frame.page(
+            visit,
+            "approvals",
+            "list.html",
+            title="All approvals" if everything else "Open approvals",
+            everything=everything,
+            rows=[self._timed(_visible(row)) for row in rows],
+            after=more,
+        )
+
+    async def _show(
+        self, visit: Visit, note: str | None = None, status: int = 200, *, note_kind: str = "bad"
+    ) -> Answer:
+        approval_id, said = visit.values["id"], visit.asked("said")
+        shown = await self._inbox.shown(approval_id, visit.who)
+        if shown is None:
+            return self._frame.message(
+                visit.request, visit.who, 404, "No such approval", "It may have been forgotten after a while."
+            )
+        if note is None and said in _THANKS:
+            note, note_kind = _THANKS[said], ""
+        return await self._frame.page(
+            visit,
+            "approvals",
+            "show.html",
+            title=clear(shown.row["name"]),
+            status=status,
+            note=note,
+            note_kind=note_kind,
+            command=f"taskgate approvals show {approval_id}",
+            api=f"/api/v1/approvals/{approval_id}",
+            **self._parts(visit.request, shown),
+        )
+
+    def _parts(self, request: WebRequest, shown: Shown) -> dict[str, Any]:
+        text = shown.card.arguments
+        cut = excerpt(text, len(text) if request.query.get("full") == "1" else FIRST_LOOK)
+        governing = self._gateway.context.plan.governing
+        return {
+            "row": self._timed(_visible(shown.row)),
+            "card": shown.card,
+            "arguments": cut.text,
+            "left_out": cut.left_out,
+            "total": len(text),
+            "changes": [_change(change) for change in shown.card.changes.changes] if shown.card.changes else [],
+            "votes": [_visible(vote_row(vote)) for vote in shown.card.votes],
+            "may_decide": shown.may_decide,
+            "grants": governing.grants and shown.row["kind"] == "tool",
+            "grant_minutes": min(60, governing.longest_grant_ms // 60_000),
+        }
+
+    async def _approve(self, visit: Visit) -> Answer:
+        return await self._decide(visit, Verdict.APPROVE)
+
+    async def _deny(self, visit: Visit) -> Answer:
+        return await self._decide(visit, Verdict.DENY)
+
+    async def _decide(self, visit: Visit, verdict: Verdict) -> Answer:
+        form, approval_id = visit.request.form(), visit.values["id"]
+        try:
+            ruling = await self._inbox.decide(
+                visit.who,
+                approval_id,
+                verdict,
+                reason=form.get("reason", "").strip(),
+                channel=PAGE_CHANNEL,
+                digest=form.get("digest", ""),
+                grant=self._wish(form.get("grant", "")) if verdict is Verdict.APPROVE else None,
+            )
+        except CallerError as problem:
+            return await self._show(visit, problem.message, 400)
+        if ruling.refusal:
+            return await self._show(visit, ruling.text, 409)
+        back = form.get("back")
+        return redirect("/inbox" if back == "inbox" else f"/approvals/{approval_id}?said={verdict.value}")
+
+    def _wish(self, word: str) -> GrantWish | None:
+        if word not in ("exact", "tool", "scope"):
+            return None
+        longest = min(60 * 60_000, self._gateway.context.plan.governing.longest_grant_ms)
+        return GrantWish(longest, exact_arguments=word == "exact", whole_scope=word == "scope")
+
+    async def _grants(self, visit: Visit) -> Answer:
+        rows = [_visible(grant_row(grant)) for grant in await self._inbox.store.grants()]
+        return await self._frame.page(visit, "grants", "grants.html", rows=rows)
+
+    async def _revoke(self, visit: Visit) -> Answer:
+        await self._inbox.approvals.grants.revoke(visit.who, visit.values["id"])
+        return redirect("/grants")
+
+    async def _definitions(self, visit: Visit, note: str | None = None) -> Answer:
+        rows = self._gateway.pins.changed_rows()
+        for row in rows:
+            row["shown"] = [
+                {**c, "path": clear(c["path"]), "before": show_json(c["before"]), "after": show_json(c["after"])}
+                for c in row["changes"]["list"]
+            ]
+        return await self._frame.page(visit, "definitions", "definitions.html", rows=rows, note=note, note_kind="bad")
+
+    async def _accept(self, visit: Visit) -> Answer:
+        form, who = visit.request.form(), visit.who
+        done = await self._gateway.pins.accept(
+            form.get("server", ""), form.get("tool", ""), form.get("digest", ""), who.id
+        )
+        if not done:
+            return await self._definitions(visit, "It has changed once more since you looked. Look again.")
+        return redirect("/definitions")
+
+    async def _waterfall(self, visit: Visit) -> Answer:
+        drawing = svg(self._gateway.waterfall.latest(), clock.wall())
+        return await self._frame.page(visit, "waterfall", "waterfall.html", drawing=drawing)
+
+    def _timed(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        from datetime import datetime
+
+        now = self._inbox.store.now_ms() / 1000
+        asked = datetime.fromisoformat(row["asked_at"]).timestamp()
+        until = datetime.fromisoformat(row["expires_at"]).timestamp()
+        return {**row, "asked_ago": f"{span(now - asked)} ago", "left": f"{span(until - now)} left"}
+
+
+def _cursor(after: str | None) -> str | None:
+    """Where the next page starts, as we wrote it into the link; the beginning for anything else."""
+    number = (after or "").partition(":")[0]
+    return after if number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS else None
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "path": clear(change.path),
+        "kind": change.kind.value,
+        "before": show_json(change.before),
+        "after": show_json(change.after),
+    }
+
+
+def _visible(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: clear(value) if isinstance(value, str) else value for key, value in row.items()}

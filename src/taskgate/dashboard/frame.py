@@ -1,0 +1,194 @@
+"""The frame around every page: navigation, what the page is called, its JSON and its command, and the guard of its forms.
+
+Templates escape everything by themselves, and every text that came from a caller or a server is first made visible: characters that
+print nothing or turn text around appear as escapes. Pages work without a script; with one they change by themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from taskgate import clock
+from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.card import show_json
+from taskgate.core.identity.roles import Permission
+from taskgate.core.plain_text import visible
+from taskgate.dashboard.login import Login
+from taskgate.dashboard.routes import Visit
+from taskgate.dashboard.web import Answer, WebRequest
+
+HERE: Final = Path(__file__).parent
+STATIC: Final = {"style.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8"}
+_FOREVER: Final = ((b"cache-control", b"public, max-age=31536000, immutable"),)
+
+Count = Callable[[Approver], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """One page of the console: its name, who may open it, where scripts read the same, and the command that prints it."""
+
+    title: str
+    path: str
+    needs: Permission | None
+    api: str
+    command: str
+    topics: tuple[str, ...] = ()
+    """What it shows; a change of one of these makes it look again."""
+    in_menu: bool = True
+
+
+ABOUT: Final[Mapping[str, About]] = {
+    "now": About("Now", "/now", None, "/api/v1/now", "taskgate status", ("tasks", "inbox", "servers")),
+    "tasks": About("Tasks", "/tasks", None, "/api/v1/tasks", "taskgate tasks list --all", ("tasks",)),
+    "inbox": About("Inbox", "/inbox", None, "/api/v1/inbox", "taskgate approvals list", ("inbox", "tasks")),
+    "servers": About("Servers", "/servers", Permission.SEE, "/api/v1/servers", "taskgate servers list", ("servers",)),
+    "scopes": About("Scopes", "/scopes", Permission.ACT, "/api/v1/scopes", "taskgate scopes list", ("scopes",)),
+    "rules": About("Rules", "/rules", Permission.SEE, "/api/v1/rules", "taskgate policy explain", ()),
+    "waterfall": About("Waterfall", "/waterfall", Permission.SEE, "/api/v1/waterfall", "taskgate status --json"),
+    "audit": About("Audit", "/audit", Permission.SEE, "/api/v1/audit", "taskgate audit search"),
+    "system": About("System", "/system", Permission.SEE, "/api/v1/system", "taskgate status"),
+    "try": About("Try", "/try", None, "/api/v1/tools", "taskgate call"),
+    "approvals": About(
+        "Approvals", "/approvals", Permission.SEE, "/api/v1/approvals", "taskgate approvals list", ("inbox",), False
+    ),
+    "grants": About("Grants", "/grants", Permission.SEE, "/api/v1/grants", "taskgate approvals grants", (), False),
+    "definitions": About(
+        "Definitions", "/definitions", Permission.SEE, "/api/v1/pins", "taskgate pins list", ("definitions",), False
+    ),
+}
+
+
+class Frame:
+    """`served` says whether there is a page at an address: the menu offers nothing else."""
+
+    def __init__(self, login: Login, waiting: Count, served: Callable[[str], bool]) -> None:
+        self._login = login
+        self._waiting = waiting
+        self._served = served
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            auto_reload=False,
+            finalize=_harmless,
+        )
+        self._templates.filters.update(ago=ago, moment=moment, span=span, clear=clear, shown=show_json)
+
+    async def page(
+        self,
+        visit: Visit,
+        name: str,
+        template: str,
+        *,
+        command: str | None = None,
+        api: str | None = None,
+        **values: Any,
+    ) -> Answer:
+        """A page of the console. `command` and `api` replace those of the page where it is about one thing."""
+        waiting = await self._waiting(visit.who)
+        about = ABOUT[name]
+        values |= {"command": command or about.command, "api": api or about.api, "topics": about.topics}
+        values.setdefault("title", about.title)
+        return self.plain(template, visit.request, visit.who, here=name, waiting=waiting, **values)
+
+    def plain(
+        self,
+        template: str,
+        request: WebRequest,
+        who: Approver | None,
+        *,
+        status: int = 200,
+        note: str | None = None,
+        note_kind: str = "",
+        **values: Any,
+    ) -> Answer:
+        """Without what the console's pages have: logins, messages, pages for one user."""
+        token = self._login.form_token(request.cookie(self._login.cookie_name))
+        shown = {"waiting": 0, "command": "", "api": "", "topics": (), "here": "", "title": "", **values}
+        text = self._templates.get_template(template).render(
+            who=who,
+            form_token=token,
+            note=note,
+            note_kind=note_kind,
+            menu=self._menu(who),
+            asset=asset_address,
+            **shown,
+        )
+        return Answer(status, text.encode("utf-8", "replace"))
+
+    def message(self, request: WebRequest, who: Approver | None, status: int, title: str, text: str) -> Answer:
+        return self.plain("message.html", request, who, status=status, title=title, text=text)
+
+    def _menu(self, who: Approver | None) -> list[tuple[str, About]]:
+        if who is None:
+            return []
+        open_to = [(name, page) for name, page in ABOUT.items() if page.needs is None or who.may(page.needs)]
+        return [(name, page) for name, page in open_to if page.in_menu and self._served(page.path)]
+
+
+@cache
+def asset(name: str) -> bytes | None:
+    """A style sheet or script of ours, read once."""
+    return (HERE / "static" / name).read_bytes() if name in STATIC else None
+
+
+@cache
+def asset_address(name: str) -> str:
+    """Its address, which changes with its contents: a browser keeps it for good, and a page knows when it is outdated."""
+    return f"/static/{name}?v={hashlib.sha256(asset(name) or b'').hexdigest()[:12]}"
+
+
+def static_answer(name: str) -> Answer | None:
+    body = asset(name)
+    return Answer(200, body, STATIC[name], _FOREVER) if body is not None else None
+
+
+def _harmless(value: Any) -> Any:
+    """Whatever a template puts on a page, also where somebody forgot that it came from elsewhere."""
+    return visible(value) if type(value) is str else value
+
+
+def clear(text: object) -> str:
+    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def moment(ms: float | str | None) -> str:
+    """A time as the attribute of a `time` element has it; pages show it in the reader's own zone."""
+    if ms is None or isinstance(ms, str):
+        return ms or ""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ago(ms: float | str | None) -> str:
+    if ms is None:
+        return ""
+    at = datetime.fromisoformat(ms).timestamp() if isinstance(ms, str) else ms / 1000
+    past = clock.wall() - at
+    return f"{span(past)} ago" if past >= 0 else f"in {span(-past)}"
+
+
+def span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(0, int(seconds))} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min"
+    if seconds < 86_400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{int(seconds // 86_400)} days"
+
+
+def with_query(path: str, asked: Mapping[str, str | None], **changed: str | None) -> str:
+    """An address with these parameters, some of them changed; those without a value are left out."""
+    wanted = {key: value for key, value in {**asked, **changed}.items() if value}
+    return f"{path}?{urlencode(wanted)}" if wanted else path

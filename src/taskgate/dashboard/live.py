@@ -1,0 +1,137 @@
+"""What makes open pages change by themselves: one stream of events per page, which says what kind of thing has changed.
+
+A frame names topics, never contents: the page then asks for itself again, as the person who looks at it, so a stream can show
+nobody what they may not see. Frames are numbered within one run of the gateway. Whoever comes back after a cut with a number of
+an earlier run, or an older one, is told at once that everything may have changed.
+
+Changes are gathered for a moment and sent together, so a burst costs every open page one frame. While nothing happens a
+stream costs a timer every fifteen seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import msgspec
+
+from taskgate.gateway.events.events import (
+    ApprovalOpened,
+    ApprovalOver,
+    DefinitionChanged,
+    EventHub,
+    ListsChanged,
+    ProgressMade,
+    QuestionsChanged,
+    ScopesChanged,
+    TaskChanged,
+    TaskExpired,
+    TemporaryScopesChanged,
+)
+
+GATHER_S: Final = 0.05
+PING_S: Final = 15.0
+MOST_STREAMS: Final = 1_000
+EVERYBODY: Final = ""
+"""Stands for a change that is nobody's in particular."""
+TOPICS: Final = ("tasks", "inbox", "servers", "scopes", "definitions")
+
+StillMay = Callable[[], bool]
+
+
+class LiveUpdates:
+    def __init__(self, events: EventHub) -> None:
+        self._run = secrets.token_hex(4)
+        self._number = 0
+        self._dirty: set[tuple[str, str]] = set()
+        self._last: frozenset[tuple[str, str]] = frozenset()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._open = 0
+        self._closing = False
+        events.subscribe(TaskChanged, lambda event: self.changed("tasks", event.task.principal))
+        events.subscribe(TaskExpired, lambda event: self.changed("tasks", event.task.principal))
+        events.subscribe(ProgressMade, lambda _: self.changed("tasks"))
+        events.subscribe(ApprovalOpened, lambda _: self.changed("inbox"))
+        events.subscribe(ApprovalOver, lambda _: self.changed("inbox"))
+        events.subscribe(QuestionsChanged, lambda event: self.changed("inbox", event.caller))
+        events.subscribe(DefinitionChanged, lambda _: self.changed("definitions"))
+        events.subscribe(ListsChanged, lambda _: self.changed("servers"))
+        events.subscribe(ScopesChanged, lambda _: self.changed("scopes"))
+        events.subscribe(TemporaryScopesChanged, lambda _: self.changed("scopes"))
+
+    @property
+    def is_full(self) -> bool:
+        """As many pages are open as one gateway serves."""
+        return self._open >= MOST_STREAMS
+
+    def changed(self, topic: str, whose: str = EVERYBODY) -> None:
+        """Something of this kind is different now. With nobody looking this costs next to nothing."""
+        if not self._open:
+            self._number += 1
+            return
+        self._dirty.add((topic, whose))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._number += 1
+        self._last, self._dirty = frozenset(self._dirty), set()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def end_all(self) -> None:
+        """The gateway goes down: every stream ends, and its page comes back to the next one."""
+        self._closing = True
+        self._wake()
+
+    async def stream(self, last_id: str | None, only: str | None, still_may: StillMay) -> AsyncIterator[bytes]:
+        """The frames of one open page. `only` is whose changes it hears of; None hears of everybody's."""
+        self._open += 1
+        try:
+            seen = self._number
+            yield b"retry: 1000\n\n"
+            if last_id is not None and last_id != f"{self._run}-{seen}":
+                yield self._frame(seen, sorted(TOPICS))
+            while not self._closing:
+                woken = await self._next()
+                if not still_may():
+                    yield b"event: ended\ndata: {}\n\n"
+                    return
+                if not woken:
+                    yield b":ping\n\n"
+                elif self._number != seen:
+                    topics = TOPICS if self._number != seen + 1 else self._heard(only)
+                    seen = self._number
+                    if topics:
+                        yield self._frame(seen, sorted(topics))
+        finally:
+            self._open -= 1
+
+    def _heard(self, only: str | None) -> set[str]:
+        return {topic for topic, whose in self._last if only is None or whose in (EVERYBODY, only)}
+
+    def _frame(self, number: int, topics: list[str]) -> bytes:
+        data = msgspec.json.encode({"topics": topics})
+        return b"id: %s-%d\nevent: change\ndata: %s\n\n" % (self._run.encode(), number, data)
+
+    async def _next(self) -> bool:
+        """Wait for the next frame; False when it is time for a sign of life instead."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            async with asyncio.timeout(PING_S):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(future)
+        return True

@@ -1,0 +1,284 @@
+// Life for the console's pages. Every page works without this script; with it, pages follow what happens by themselves.
+// The server sends only which kinds of things changed; the page then asks for itself again and takes over what is different.
+"use strict";
+(() => {
+  const body = document.body;
+  const topics = new Set((body.dataset.topics || "").split(" ").filter(Boolean));
+  const policy = window.trustedTypes
+    ? trustedTypes.createPolicy("taskgate", { createHTML: (text) => text })
+    : { createHTML: (text) => text };
+  const parse = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+
+  // Times in the reader's own zone and language.
+  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const span = (s) =>
+    s < 60 ? `${Math.floor(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min`
+    : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(s / 86400)} days`;
+  const tellTimes = (root) => {
+    const now = Date.now();
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const at = Date.parse(time.dateTime);
+      if (Number.isNaN(at)) continue;
+      const exact = full.format(at);
+      const past = (now - at) / 1000;
+      const text = "ago" in time.dataset ? (past >= 0 ? `${span(past)} ago` : `in ${span(-past)}`) : exact;
+      if (time.textContent !== text) time.textContent = text;
+      if (time.title !== exact) time.title = exact;
+    }
+  };
+
+  // Taking over what is different, element by element, so that focus, selection, open details and half-filled forms stay.
+  const keyOf = (node) => (node.nodeType === 1 && node.id ? `#${node.id}` : null);
+  const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+  const takeAttributes = (old, fresh) => {
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes])
+      if (!fresh.hasAttribute(name) && !(name === "open" && old.tagName === "DETAILS") && name !== "data-at") old.removeAttribute(name);
+  };
+  const takeOver = (old, fresh) => {
+    if (old.nodeType !== 1) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+      return;
+    }
+    if (old.tagName === "TIME") {
+      takeAttributes(old, fresh);
+      return;
+    }
+    if (["INPUT", "TEXTAREA", "SELECT"].includes(old.tagName)) return;
+    takeAttributes(old, fresh);
+    const known = new Map();
+    for (const child of old.childNodes) if (keyOf(child)) known.set(keyOf(child), child);
+    const wanted = new Set([...fresh.childNodes].map(keyOf));
+    for (const [key, child] of known) if (!wanted.has(key)) child.remove();
+    let place = old.firstChild;
+    for (const child of [...fresh.childNodes]) {
+      const key = keyOf(child);
+      const same = key ? known.get(key) : place && !keyOf(place) && alike(place, child) ? place : null;
+      if (same && alike(same, child)) {
+        if (same !== place) old.insertBefore(same, place);
+        else place = place.nextSibling;
+        takeOver(same, child);
+        known.delete(key);
+      } else {
+        old.insertBefore(document.importNode(child, true), place);
+      }
+    }
+    while (place) {
+      const next = place.nextSibling;
+      place.remove();
+      place = next;
+    }
+  };
+
+  // Nothing moves under somebody's eyes: a list that is being read or used changes its rows, and holds new ones back.
+  const inUse = (region) =>
+    region.matches(":hover") || region.contains(document.activeElement) ||
+    (!getSelection().isCollapsed && region.contains(getSelection().anchorNode));
+  const hold = (region, fresh) => {
+    const kept = new Set();
+    for (const row of fresh.children) {
+      const own = row.id && document.getElementById(row.id);
+      if (own && region.contains(own)) {
+        takeOver(own, row);
+        kept.add(own.id);
+      }
+    }
+    let waiting = [...fresh.children].filter((row) => row.id && !kept.has(row.id)).length;
+    for (const row of region.children) {
+      if (!row.id || kept.has(row.id)) continue;
+      row.classList.add("gone");
+      for (const control of row.querySelectorAll("button")) control.disabled = true;
+      waiting += 1;
+    }
+    tellHeld(region, waiting);
+  };
+  const tellHeld = (region, waiting) => {
+    let told = document.getElementById(`${region.id}-held`);
+    if (!waiting) {
+      if (told) told.remove();
+      return;
+    }
+    if (!told) {
+      told = document.createElement("button");
+      told.id = `${region.id}-held`;
+      told.type = "button";
+      told.className = "held";
+      told.addEventListener("click", () => look(true));
+      region.before(told);
+    }
+    told.textContent = `${waiting} ${waiting === 1 ? "change" : "changes"}: show`;
+  };
+  const refresh = (page, now) => {
+    if (document.title !== page.title) document.title = page.title;
+    for (const fresh of page.querySelectorAll("[data-live][id]")) {
+      const old = document.getElementById(fresh.id);
+      if (!old) continue;
+      if ("hold" in old.dataset && !now && inUse(old)) hold(old, fresh);
+      else {
+        tellHeld(old, 0);
+        takeOver(old, fresh);
+      }
+    }
+    tellTimes(document);
+    notify(page);
+  };
+
+  // One look at a time; whatever changes meanwhile causes one more.
+  const line = document.getElementById("connection");
+  const say = (text, link) => {
+    line.hidden = !text;
+    line.textContent = text;
+    if (link) {
+      const a = document.createElement("a");
+      a.href = link.href;
+      a.textContent = link.text;
+      line.append(" ", a);
+    }
+  };
+  let looking = false, again = false, last = 0, over = false;
+  const PAUSE_MS = 700;
+  const asset = document.querySelector("script[src]").getAttribute("src");
+  const look = async (now) => {
+    if (over) return;
+    if (looking) {
+      again = true;
+      return;
+    }
+    const wait = now ? 0 : Math.max(0, last + PAUSE_MS - Date.now());
+    looking = true;
+    if (wait) await new Promise((done) => setTimeout(done, wait));
+    last = Date.now();
+    try {
+      const reply = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+      const page = parse(await reply.text());
+      if (reply.redirected && new URL(reply.url).pathname === "/login") ended("You are no longer logged in.");
+      else if (reply.status === 403) ended(page.querySelector("main p")?.textContent || "You may no longer see this page.");
+      else if (reply.status === 404) say("What this page shows is gone.");
+      else if (reply.ok) {
+        const theirs = page.querySelector("script[src]")?.getAttribute("src");
+        if (theirs && theirs !== asset) say("The gateway was upgraded.", { href: location.href, text: "Load this page again" });
+        else refresh(page, now);
+      }
+    } catch {
+      // The stream says when the gateway is back.
+    } finally {
+      looking = false;
+      if (again) {
+        again = false;
+        look(false);
+      }
+    }
+  };
+  const ended = (text) => {
+    over = true;
+    stop();
+    say(text, { href: `/login?next=${encodeURIComponent(location.pathname + location.search)}`, text: "Log in" });
+  };
+
+  // The stream of events; where it cannot be had, looking every five seconds.
+  let source = null, failures = 0, poll = 0, closeTimer = 0;
+  const stop = () => {
+    source?.close();
+    source = null;
+    clearInterval(poll);
+    poll = 0;
+  };
+  const startPolling = () => {
+    if (!poll) poll = setInterval(() => { if (!document.hidden) look(false); }, 5000);
+  };
+  const listen = () => {
+    if (over || source || !window.EventSource) return startPolling();
+    source = new EventSource("/api/v1/events");
+    source.addEventListener("open", () => {
+      if (failures) look(true);
+      failures = 0;
+      clearInterval(poll);
+      poll = 0;
+      body.dataset.live = "yes";
+      say("");
+    });
+    source.addEventListener("change", (event) => {
+      const changed = JSON.parse(event.data).topics;
+      if (changed.some((topic) => topics.has(topic) || topic === "inbox")) look(false);
+    });
+    source.addEventListener("ended", () => look(true));
+    source.addEventListener("error", () => {
+      failures += 1;
+      body.dataset.live = "no";
+      if (failures > 1) say("The gateway does not answer just now; this page looks again by itself.");
+      if (source && source.readyState === EventSource.CLOSED) {
+        source = null;
+        look(true);
+        setTimeout(listen, Math.min(15000, 1000 * failures));
+      }
+      if (failures > 3) startPolling();
+    });
+  };
+
+  // The browser tells of a new entry in the inbox, if it may.
+  let told = null;
+  const countOf = (page) => Number(/^\((\d+)\)/.exec(page.title)?.[1] || 0);
+  const notify = (page) => {
+    const count = countOf(page);
+    if (told !== null && count > told && document.hidden && window.Notification && Notification.permission === "granted")
+      new Notification("Taskgate", { body: `${count} waiting in the inbox`, tag: "taskgate-inbox" });
+    told = count;
+  };
+
+  // Copying, marking, and the keys of lists.
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+  document.addEventListener("click", async (event) => {
+    const target = event.target.closest("[data-copy], [data-notify], [data-close]");
+    if (!target) return;
+    if (target.dataset.copy) {
+      await navigator.clipboard.writeText(target.dataset.copy);
+      target.textContent = "Copied";
+    } else if ("notify" in target.dataset) {
+      target.hidden = (await Notification.requestPermission()) !== "default";
+    } else target.closest("dialog")?.close();
+  });
+  for (const button of document.querySelectorAll("[data-notify]"))
+    button.hidden = !window.Notification || Notification.permission !== "default";
+  const cards = () => [...document.querySelectorAll("[data-card]:not(.gone)")];
+  const move = (by) => {
+    const all = cards();
+    const at = all.findIndex((card) => card.contains(document.activeElement));
+    const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by))];
+    if (next) {
+      next.focus();
+      next.scrollIntoView({ block: "nearest" });
+    }
+  };
+  const press = (what) => {
+    const card = document.activeElement?.closest("[data-card]");
+    const control = card?.querySelector(`[data-key="${what}"]`);
+    if (control) control.click();
+  };
+  const keys = { j: () => move(1), k: () => move(-1), a: () => press("a"), d: () => press("d"), o: () => press("o") };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+    const help = document.getElementById("keys");
+    if (event.key === "?" && help) help.open ? help.close() : help.showModal();
+    else if (help && keys[event.key] && !help.open) keys[event.key]();
+    else return;
+    event.preventDefault();
+  });
+
+  tellTimes(document);
+  setInterval(() => tellTimes(document), 5000);
+  told = countOf(document);
+  if (body.dataset.formToken) {
+    listen();
+    if ("every" in body.dataset) setInterval(() => { if (!document.hidden) look(false); }, Number(body.dataset.every) * 1000);
+    // A page that nobody sees needs no stream; it catches up when it is looked at.
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(closeTimer);
+      if (document.hidden && !(window.Notification && Notification.permission === "granted"))
+        closeTimer = setTimeout(stop, 60000);
+      else if (!source && !over) {
+        listen();
+        look(true);
+      }
+    });
+  }
+})();

@@ -1,0 +1,130 @@
+"""The frame of the console: the table of routes and who may ask for what, OpenAPI, and the stream that keeps pages alive."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from tests.seam import Call, Gateway, Upstream, seam
+
+TOKENS: dict[str, Any] = {
+    "tokens": [
+        {"id": name, "sha256": hashlib.sha256(f"{name}-token-0123456789abcdef".encode()).hexdigest(), **roles}
+        for name, roles in (("agent", {}), ("other", {}), ("ann", {"roles": ["approver"]}))
+    ],
+}
+TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}-token-0123456789abcdef"}
+
+
+def bank_server() -> Upstream:
+    bank = Upstream("2025")
+
+    @bank.tool("pay")
+    async def pay(call: Call) -> str:
+        await call.sleep(100)
+        return "paid"
+
+    return bank
+
+
+@seam
+async def test_every_route_of_the_table_is_described_and_closed_to_strangers() -> None:
+    async with Gateway(TOKENS, {}) as gate:
+        table = gate.life.dashboard.api.table
+        document = (await gate.operator("GET", "/api/v1/openapi.json")).json()
+        operations = {(method, path) for path, methods in document["paths"].items() for method in methods}
+        assert operations == {(route.method.lower(), route.path) for route in table.routes}
+        assert len({op["operationId"] for methods in document["paths"].values() for op in methods.values()}) == len(
+            operations
+        )
+        for route in table.routes:
+            described = document["paths"][route.path][route.method.lower()]
+            assert described["x-needs"] == (route.needs.value if route.needs is not None else None)
+            assert {p["name"] for p in described["parameters"] if p["in"] == "path"} == set(
+                re.findall(r"{(\w+)}", route.path)
+            )
+            path = re.sub(r"{\w+}", "x", route.path)
+            body = {} if route.method == "POST" else None
+            assert (await gate.http(route.method, path, body).done()).status == 401
+
+
+@seam
+async def test_what_stood_without_a_version_is_still_there() -> None:
+    async with Gateway(TOKENS, {}) as gate:
+        for path in ("approvals", "grants", "pins", "questions", "servers", "waterfall"):
+            old, new = [await gate.operator("GET", f"/api/{version}{path}") for version in ("", "v1/")]
+            assert (old.status, old.json()) == (200, new.json())
+        assert (await gate.operator("GET", "/api/tasks")).json() == []
+        assert (await gate.operator("GET", "/api/v1/nothing")).status == 404
+
+
+def frames(body: bytes) -> list[tuple[str, list[str]]]:
+    """(id, topics) of every change that a stream told of."""
+    found = re.findall(rb"id: (\S+)\nevent: change\ndata: (\S+)\n\n", body)
+    return [(number.decode(), re.findall(r"\w+", data.decode())[1:]) for number, data in found]
+
+
+@seam
+async def test_a_page_hears_of_a_change_at_once_and_a_caller_only_of_its_own() -> None:
+    async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
+        streams = {name: gate.http("GET", "/api/v1/events", headers=bearer(name)) for name in ("agent", "other", "ann")}
+        for stream in streams.values():
+            await stream.head()
+        await gate.advance(1)
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        await caller.call("bank__pay", {}, task={"ttl": 60000})
+        await gate.advance(0.15)
+        heard = {
+            name: {t for _, topics in frames(stream.reply.body) for t in topics} for name, stream in streams.items()
+        }
+        assert "tasks" in heard["agent"]
+        assert "tasks" in heard["ann"]
+        assert "tasks" not in heard["other"]
+        await gate.advance(16)
+        assert b":ping" in streams["other"].reply.body
+
+
+@seam
+async def test_a_stream_that_was_cut_tells_what_was_missed_also_after_a_restart() -> None:
+    async with Gateway(TOKENS, {"bank": bank_server()}) as gate:
+        first = gate.http("GET", "/api/v1/events", headers=bearer("agent"))
+        await first.head()
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        await caller.call("bank__pay", {}, task={"ttl": 60000})
+        await gate.advance(1)
+        last, _ = frames(first.reply.body)[-1]
+        await first.hang_up()
+        same = gate.http("GET", "/api/v1/events", headers={**bearer("agent"), "last-event-id": last})
+        await gate.advance(1)
+        assert frames(same.reply.body) == []
+        await same.hang_up()
+        await gate.advance(1)
+        await caller.call("bank__pay", {}, task={"ttl": 60000})
+        await gate.advance(1)
+        missed = gate.http("GET", "/api/v1/events", headers={**bearer("agent"), "last-event-id": last})
+        await gate.advance(1)
+        assert "tasks" in frames(missed.reply.body)[0][1]
+        last, _ = frames(missed.reply.body)[-1]
+        await gate.restart()
+        assert missed.is_done
+        later = gate.http("GET", "/api/v1/events", headers={**bearer("agent"), "last-event-id": last})
+        await gate.advance(1)
+        assert "tasks" in frames(later.reply.body)[0][1]
+        await later.hang_up()
+
+
+@seam
+async def test_a_stream_ends_with_the_role_behind_it() -> None:
+    async with Gateway(TOKENS, {}) as gate:
+        stream = gate.http("GET", "/api/v1/events", headers=bearer("ann"))
+        await stream.head()
+        plain = [{key: value for key, value in token.items() if key != "roles"} for token in TOKENS["tokens"]]
+        await gate.reload({"tokens": plain})
+        await gate.advance(16)
+        assert b"event: ended" in stream.reply.body
+        assert stream.is_done
