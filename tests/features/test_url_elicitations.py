@@ -376,7 +376,7 @@ async def test_a_user_who_is_no_approver_opens_their_own_page_and_nothing_else(g
         to_login = (await http.get(gateway.base + path)).headers["location"]
         assert to_login == f"/login?next={path}"
         assert await logged_in(http, gateway, TOKENS["cleo"], path) == path
-        for elsewhere in ("/", "/approvals", "/grants", "/definitions", "/waterfall"):
+        for elsewhere in ("/approvals", "/grants", "/definitions", "/waterfall"):
             refused_page = await http.get(gateway.base + elsewhere)
             assert refused_page.status_code == 403
             assert "You have no role here" in refused_page.text
