@@ -46,7 +46,8 @@ async def test_every_route_of_the_api_opens_to_the_roles_that_it_needs(role: str
         assert len(routes) > 20
         for route in routes:
             versioned = re.sub(r"{\w+}", "none", route.path)
-            for path in {versioned, versioned.replace("/api/v1/", "/api/")}:
+            older = versioned.replace("/api/v1/", "/api/") if route.method != "DELETE" else versioned
+            for path in {versioned, older}:
                 found = await status(gate, route.method, path, role)
                 if path == "/api/tasks":
                     assert (found != 403) == allows({role}, Permission.SEE)
