@@ -162,7 +162,7 @@ class Inbox:
         self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(len(own) for own in self._waiting.values())
+        return sum(map(len, self._waiting.values()))
 
     async def ask(self, whose: ConversationKey, question: Question, request: Request | None = None) -> Answer:
         """Let a question wait for its answer. Whoever stops waiting (a lost server, a cancelled call) withdraws it."""
@@ -178,7 +178,8 @@ class Inbox:
 
         waiting = self.put(whose, question, answered, request=request)
         if waiting is None:
-            return _too_many(question)
+            text = f"Too many questions of {question.server} wait for an answer already."
+            return Answer(error=wire.encode({"code": -32603, "message": text}))
         try:
             return await future
         finally:
@@ -203,7 +204,9 @@ class Inbox:
             return None
         now = clock.wall_ms()
         drop = ("elicitationId",) if question.method == ELICIT else ()
-        expiry_s = self._expiry_s(question)
+        # An address is good for a shorter time than a form.
+        expiry_s = self._plan.value.limits.question_timeout_s
+        expiry_s = min(expiry_s, self._plan.value.features.url_expiry_s) if question.is_url else expiry_s
         asked = bytes(bare_params(question.params, drop))
         waiting = Waiting(
             question.shown_as or _new_id(now, task_id, question.key, asked),
@@ -241,12 +244,6 @@ class Inbox:
             if waiting.whose == ended and not waiting.told_durably:
                 self._tell_of(waiting)
 
-    def _expiry_s(self, question: Question) -> float:
-        """An address is good for a shorter time than a form."""
-        plan = self._plan.value
-        whole = plan.limits.question_timeout_s
-        return min(whole, plan.features.url_expiry_s) if question.is_url else whole
-
     def withdraw(self, waiting: Waiting, how: Ending = Ending.REJECTED) -> None:
         """Take a question out; its timer goes with it. Does nothing for one that has been settled."""
         waiting.over.set()
@@ -254,15 +251,12 @@ class Inbox:
             waiting.timer.cancel()
         own = self._waiting.get(waiting.caller)
         if own is not None and own.pop(waiting.id, None) is not None:
-            self._remember(waiting, how)
+            self._settled[waiting.caller, waiting.id] = how
+            while len(self._settled) > REMEMBERED:
+                self._settled.popitem(last=False)
             self._events.publish(QuestionsChanged(waiting.caller))
             if not own:
                 del self._waiting[waiting.caller]
-
-    def _remember(self, waiting: Waiting, how: Ending) -> None:
-        self._settled[waiting.caller, waiting.id] = how
-        while len(self._settled) > REMEMBERED:
-            self._settled.popitem(last=False)
 
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
@@ -385,17 +379,11 @@ _WORDS: Final = {
 
 
 def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> str:
-    """A question of a task keeps its id over a restart, because a client may have read it before. Another question under the
-    same key gets another one."""
+    """A question of a task keeps its id over a restart: a client may have read it. Another one under the same key gets another."""
     if task_id is None or key is None:
         return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
     digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()
     return ids.ulid(ids.born_ms(task_id) or 0, digest[: ids.RANDOM_BYTES])
-
-
-def _too_many(question: Question) -> Answer:
-    text = f"Too many questions of {question.server} wait for an answer already."
-    return Answer(error=wire.encode({"code": -32603, "message": text}))
 
 
 def _told(waiting: Waiting) -> dict[str, Any]:
