@@ -167,6 +167,16 @@ def closed_object(required: Iterable[str] = (), **properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
+def get(path: str, needs: Permission | None, handler: Handler, summary: str, **more: Any) -> Route:
+    """Something of the API that is read."""
+    return Route(method="GET", path=f"/api/v1{path}", needs=needs, handler=handler, summary=summary, **more)
+
+
+def post(path: str, needs: Permission | None, handler: Handler, summary: str, body: Schema, **more: Any) -> Route:
+    """Something of the API that is done."""
+    return Route(method="POST", path=f"/api/v1{path}", needs=needs, handler=handler, summary=summary, body=body, **more)
+
+
 def page_route(path: str, needs: Permission | None, handler: Handler) -> Route:
     return Route(method="GET", path=path, needs=needs, handler=handler, summary="A page.")
 
