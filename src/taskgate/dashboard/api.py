@@ -22,6 +22,8 @@ from taskgate.dashboard.routes import (
     RouteTable,
     Visit,
     closed_object,
+    get,
+    post,
     refusal,
 )
 from taskgate.dashboard.rows import approval_detail, grant_row, task_row
@@ -42,6 +44,11 @@ _DECISION: Final = closed_object(
         minutes={"type": "integer"}, exact_arguments={"type": "boolean"}, whole_scope={"type": "boolean"}
     ),
 )
+_DEFINITION: Final = closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT)
+_PAGED: Final = {
+    "after": "where the next page begins, from the header x-next-after",
+    "limit": "how many rows, up to 1000",
+}
 _DIGITS: Final = frozenset("0123456789")
 _NOTHING_HERE: Final = "There is nothing at this address."
 
@@ -83,99 +90,29 @@ class Api:
         return found
 
     def _routes(self) -> tuple[Route, ...]:
-        after = {
-            "after": "where the next page begins, from the header x-next-after",
-            "limit": "how many rows, up to 1000",
-        }
+        see, decide = Permission.SEE, Permission.DECIDE
+        everything = {"all": "1 adds those that are over"}
         return (
-            Route(
-                method="GET",
-                path="/api/v1/openapi.json",
-                needs=None,
-                handler=self._openapi,
-                summary="This table.",
+            get("/openapi.json", None, self._openapi, "This table."),
+            get(
+                "/approvals", see, self._list, "Calls that wait for a decision.", answer=ROWS, query=everything | _PAGED
             ),
-            Route(
-                method="GET",
-                path="/api/v1/approvals",
-                needs=Permission.SEE,
-                handler=self._list,
-                answer=ROWS,
-                summary="Calls that wait for a decision, oldest first.",
-                query={"all": "1 adds the decided ones", **after},
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/approvals/{id}",
-                needs=Permission.SEE,
-                handler=self._show,
-                summary="One held call with its arguments, hidden fields marked.",
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/approvals/{id}/approve",
-                needs=Permission.DECIDE,
-                handler=self._approve,
-                summary="Agree to a held call.",
-                body=_DECISION,
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/approvals/{id}/deny",
-                needs=Permission.DECIDE,
-                handler=self._deny,
-                summary="Refuse a held call.",
-                body=_DECISION,
-            ),
+            get("/approvals/{id}", see, self._show, "One held call with its arguments, hidden fields marked."),
+            post("/approvals/{id}/approve", decide, self._approve, "Agree to a held call.", _DECISION),
+            post("/approvals/{id}/deny", decide, self._deny, "Refuse a held call.", _DECISION),
+            get("/grants", see, self._grants, "Standing grants.", answer=ROWS, query=everything),
+            post("/grants/{id}/revoke", decide, self._revoke, "End a standing grant.", closed_object()),
+            get("/pins", see, self._pins, "Tool definitions that are not what was pinned.", answer=ROWS),
+            post("/pins/accept", Permission.ACT, self._accept_pin, "Accept a changed definition.", _DEFINITION),
+            post("/login-links", see, self._login_link, "A link that logs you into the console once.", closed_object()),
             Route(
                 method="GET",
                 path="/api/tasks",
-                needs=Permission.SEE,
+                needs=see,
                 handler=self._tasks,
                 answer=ROWS,
                 summary="Tasks of everybody, as version 0.1 listed them; see /api/v1/tasks.",
-                query=after,
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/grants",
-                needs=Permission.SEE,
-                handler=self._grants,
-                answer=ROWS,
-                summary="Standing grants.",
-                query={"all": "1 adds those that have ended"},
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/grants/{id}/revoke",
-                needs=Permission.DECIDE,
-                handler=self._revoke,
-                summary="End a standing grant.",
-                body=closed_object(),
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/pins",
-                needs=Permission.SEE,
-                handler=self._pins,
-                answer=ROWS,
-                summary="Tool definitions that are not what was pinned.",
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/pins/accept",
-                needs=Permission.ACT,
-                handler=self._accept_pin,
-                summary="Accept a changed definition.",
-                body=closed_object(("server", "tool", "digest"), server=TEXT, tool=TEXT, digest=TEXT),
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/login-links",
-                needs=Permission.SEE,
-                handler=self._login_link,
-                summary="A link that logs you into the console once.",
-                body=closed_object(),
+                query=_PAGED,
             ),
         )
 

@@ -12,7 +12,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object
+from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.inbox import FORMS, Waiting
@@ -35,40 +35,18 @@ class QuestionsApi:
         self._inbox = gateway.activity.inbox
 
     def routes(self) -> tuple[Route, ...]:
+        see, latest = Permission.SEE, {"limit": "how many, up to 2000"}
         return (
-            Route(
-                method="GET",
-                path="/api/v1/questions",
-                needs=None,
-                handler=self._list,
+            get(
+                "/questions",
+                None,
+                self._list,
+                "Questions that wait: everybody's for who may see, or yours.",
                 answer=ROWS,
-                summary="Questions of servers that wait for an answer: everybody's for who may see, else your own.",
             ),
-            Route(
-                method="POST",
-                path="/api/v1/questions/{id}",
-                needs=None,
-                handler=self._answer,
-                summary="Answer a question, or refuse to.",
-                body=_ANSWER,
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/servers",
-                needs=Permission.SEE,
-                handler=self._servers,
-                answer=ROWS,
-                summary="State, health and the last words of every server.",
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/waterfall",
-                needs=Permission.SEE,
-                handler=self._waterfall,
-                answer=ROWS,
-                summary="The latest requests and the calls that they caused.",
-                query={"limit": "how many, up to 2000"},
-            ),
+            post("/questions/{id}", None, self._answer, "Answer a question, or refuse to.", _ANSWER),
+            get("/servers", see, self._servers, "State, health and the last words of every server.", answer=ROWS),
+            get("/waterfall", see, self._waterfall, "The latest requests and their calls.", answer=ROWS, query=latest),
         )
 
     def asked_of(self, who: Approver) -> list[Waiting]:

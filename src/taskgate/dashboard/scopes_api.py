@@ -10,13 +10,14 @@ from taskgate.core.scoping.request import NO_WISH
 from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object
+from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.scope_record import facts_of
 
 DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
 _NO_SUCH_SCOPE: Final = "There is no such scope."
+_WISH: Final = closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT)
 _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
 
@@ -26,34 +27,15 @@ class ScopesApi:
         self._temporary = gateway.temporary_scopes
 
     def routes(self) -> tuple[Route, ...]:
+        act = Permission.ACT
         return (
-            Route(
-                method="GET",
-                path="/api/v1/scopes",
-                needs=Permission.ACT,
-                handler=self._list,
-                summary="The scopes in force, and what each comes to.",
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/scopes",
-                needs=Permission.ACT,
-                handler=self._hand_over,
-                summary="Hand a scope over for a time.",
-                status=201,
-                body=closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT),
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/scopes/{name}",
-                needs=Permission.ACT,
-                handler=self._show,
-                summary="One scope.",
-            ),
+            get("/scopes", act, self._list, "The scopes in force, and what each comes to."),
+            post("/scopes", act, self._hand_over, "Hand a scope over for a time.", _WISH, status=201),
+            get("/scopes/{name}", act, self._show, "One scope."),
             Route(
                 method="DELETE",
                 path="/api/v1/scopes/{name}",
-                needs=Permission.ACT,
+                needs=act,
                 handler=self._delete,
                 summary="End a scope that was handed over.",
             ),

@@ -21,7 +21,7 @@ from taskgate.dashboard.api import Api
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.live import LiveUpdates
 from taskgate.dashboard.login import EndedSessions, Fits, Login, Passphrase
-from taskgate.dashboard.routes import Route, Visit
+from taskgate.dashboard.routes import Visit, get
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -62,14 +62,7 @@ class Dashboard:
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
-        events = Route(
-            method="GET",
-            path="/api/v1/events",
-            needs=None,
-            handler=self._events,
-            stream=True,
-            summary="What kinds of things change, as they do; with Last-Event-ID it tells of what was missed.",
-        )
+        events = get("/events", None, self._events, "Which kinds of things change, as they do.", stream=True)
         self.api = Api(gateway, self._inbox, self.login, self._passphrase, (events,))
 
     @cached_property

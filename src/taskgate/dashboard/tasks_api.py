@@ -17,7 +17,7 @@ from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, refusal
+from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
@@ -25,6 +25,8 @@ from taskgate.ports.store_answers import TaskPage
 
 PING_S: Final = 15.0
 _NO_SUCH_TASK: Final = "There is no such task."
+_PAGE: Final = closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]})
+_REASON: Final = closed_object(reason=TEXT)
 FILTERS: Final = {
     "state": "open, all, or one state",
     "server": "of this server",
@@ -40,38 +42,10 @@ class TasksApi:
 
     def routes(self) -> tuple[Route, ...]:
         return (
-            Route(
-                method="GET",
-                path="/api/v1/tasks",
-                needs=None,
-                handler=self._page,
-                query=FILTERS,
-                summary="Tasks, newest first: everybody's for who may see, else your own.",
-                answer=closed_object(("tasks", "next"), tasks=ROWS, next={"type": ["string", "null"]}),
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/tasks/{id}",
-                needs=None,
-                handler=self._show,
-                summary="One task with its arguments (hidden fields marked) and open questions.",
-            ),
-            Route(
-                method="GET",
-                path="/api/v1/tasks/{id}/events",
-                needs=None,
-                handler=self._events,
-                stream=True,
-                summary="Its status as it changes.",
-            ),
-            Route(
-                method="POST",
-                path="/api/v1/tasks/{id}/cancel",
-                needs=None,
-                handler=self._cancel,
-                summary="Cancel it: your own, or anybody's for who may act.",
-                body=closed_object(reason=TEXT),
-            ),
+            get("/tasks", None, self._page, "Tasks, newest first: everybody's, or yours.", answer=_PAGE, query=FILTERS),
+            get("/tasks/{id}", None, self._show, "One task with its arguments (hidden fields marked) and questions."),
+            get("/tasks/{id}/events", None, self._events, "Its status as it changes.", stream=True),
+            post("/tasks/{id}/cancel", None, self._cancel, "Cancel it: yours, or anybody's for who may act.", _REASON),
         )
 
     async def find(self, visit: Visit, task_id: str) -> Task | None:
