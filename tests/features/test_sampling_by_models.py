@@ -323,7 +323,7 @@ async def test_what_cannot_be_shown_in_full_is_refused_without_asking() -> None:
         return True
 
     plan = Live(build_plan(load_text("schema: 1", environment={})))
-    models = Models(plan, review, lambda _entry: None)
+    models = Models(plan, review, lambda _entry: None, lambda *_spent: None)
     assert not await models._reviewed("odd", None)
     assert not await models._reviewed("odd", "x" * (MAX_SHOWN + 1))
     assert asked == []

@@ -10,6 +10,7 @@ from typing import Any
 from taskgate.config.approvals import ElicitationChannel
 from taskgate.config.approvals import Workflow as WorkflowConfig
 from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.governance import Record
 from taskgate.config.paths import read_text
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.servers import Server
@@ -26,7 +27,7 @@ from taskgate.core.identity.identity import principal_name
 from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
-from taskgate.gateway.plan.plan import Elicits, Governing
+from taskgate.gateway.plan.plan import Elicits, Governing, RecordSettings
 from taskgate.ports.policy_engine import PolicyEngine
 
 _MAX_POLICY_BYTES = 4 * 1024 * 1024
@@ -89,6 +90,7 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
         root.pins == "strict",
         str(root.public_url).rstrip("/") if root.public_url is not None else None,
         people,
+        _record(root.governance.record),
     )
 
 
@@ -97,6 +99,13 @@ def _people(root: GatewayFile) -> dict[str, frozenset[str]]:
     names = {token.id: principal_name(token.tenant or "", token.id) for token in root.tokens}
     known = [frozenset(names.get(each, each) for each in identities) for identities in root.people.values()]
     return {identity: identities for identities in known for identity in identities}
+
+
+def _record(record: Record | None) -> RecordSettings | None:
+    if record is None:
+        return None
+    keep_ms = int(record.keep.total_seconds() * 1000)
+    return RecordSettings(record.sample, keep_ms, compile_redaction(record.redact))
 
 
 def load_policy(root: GatewayFile) -> PolicyEngine | None:

@@ -53,6 +53,17 @@ class Grants(Section):
     longest: Duration = Field(default=timedelta(hours=1), description="The longest time a grant may last.")
 
 
+class Record(Section):
+    """Calls kept with their arguments, so that changed rules can be rehearsed on them."""
+
+    sample: float = Field(default=1.0, gt=0, le=1, description="Which part of the calls: 1 is all, 0.1 every tenth.")
+    keep: Duration = Field(default=timedelta(days=7), description="How long; at most 200,000 calls in all.")
+    redact: Words = Field(
+        default=(),
+        description="Arguments that are not kept, as in redact_fields; what workflows hide is not kept either.",
+    )
+
+
 class Governance(Section):
     """The rules."""
 
@@ -62,6 +73,9 @@ class Governance(Section):
     rules: tuple[Rule, ...] = Field(default=(), description="In order; the first match wins.")
     force_required: Patterns = Field(default=(), description="Tools shown as needing a task, whatever the rules say.")
     grants: Grants = Field(default_factory=Grants, description="Approvals that last.")
+    record: Record | None = Field(
+        default=None, description="Keep calls for `taskgate policy rehearse`; without it nothing is kept but digests."
+    )
 
 
 class Cedar(Section):

@@ -260,10 +260,11 @@ class Gateway:
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
-        self.context.call_log.flush(self.context.live_plan.value.gates.revision)
+        self.context.call_log.flush(self.context.live_plan.value.gates.revision, last=self.stopping)
         self.denials.flush()
 
     async def reap(self) -> None:
+        await self.context.call_log.forget_old()
         await self.session_ends.reap(clock.monotonic())
         self.activity.reap(clock.monotonic())
 

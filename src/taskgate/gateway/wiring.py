@@ -33,7 +33,9 @@ from taskgate.gateway.governance.held_readings import HeldReadings
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.governance.recheck import PreSendRecheck
+from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.governance.usage import UsageCounter
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.notifications import UpstreamNotifications
 from taskgate.gateway.methods.session_ends import SessionEnds
@@ -144,7 +146,7 @@ def wire_gateway(
 
 
 def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None) -> Foundation:
-    live = Live(plan)
+    live, events = Live(plan), EventHub()
     budgets = Budgets(plan)
     metrics.show(*budgets.gauges())
     sessions = SessionTable(live)
@@ -153,7 +155,7 @@ def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tra
         upstreams=Live({}),
         store=store,
         metrics=metrics,
-        events=EventHub(),
+        events=events,
         state_signer=RequestStateSigner(seal_key),
         tracing=tracing,
         waterfall=Waterfall(),
@@ -162,6 +164,8 @@ def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tra
         sessions=sessions,
         conversations=OpenConversations(sessions),
         subscriptions=Subscriptions(),
+        recorder=CallRecorder(store, live),
+        usage=UsageCounter(store, metrics, events),
     )
 
 
@@ -186,7 +190,7 @@ def _lists(base: Foundation) -> Lists:
 
 def _asking(base: Foundation) -> Asking:
     activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, events=base.events)
-    models = Models(base.plan, shown_to_operator(activity.inbox), base.store.record)
+    models = Models(base.plan, shown_to_operator(activity.inbox), base.store.record, base.usage.spent)
     urls = UrlElicitations(base.plan, base.store.record)
     pages = ElicitationPages()
     own_pages = OwnElicitations(base.plan, urls, pages, base.address)
@@ -262,7 +266,7 @@ def _governed(
     return Governed(
         approvals,
         AskCaller(approvals, running.followers, base.store, base.plan, base.events),
-        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials),
+        CallGate(base.store, base.plan, approvals, recheck, base.metrics, denials=denials, recorder=base.recorder),
     )
 
 
@@ -381,7 +385,7 @@ def _context(
         gate=governed.gate,
         by_url=ByUrl(base.state_signer, governed.approvals, tasks, base.plan),
         held_readings=HeldReadings(governed.gate, tasks, base.plan, base.events),
-        call_log=CallLog(base.store),
+        call_log=CallLog(base.store, base.recorder, base.usage),
         validation=lists.validation,
         completions=Completions(base.plan),
         handed_out=lists.handed_out,

@@ -18,7 +18,9 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import StandingGrants
+from taskgate.gateway.governance.usage import UsageCounter
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan.dynamic_servers import NewServer
@@ -79,6 +81,8 @@ class Foundation:
     sessions: SessionTable
     conversations: OpenConversations
     subscriptions: Subscriptions
+    recorder: CallRecorder
+    usage: UsageCounter
 
 
 @dataclass(slots=True, eq=False)

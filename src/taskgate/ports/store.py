@@ -17,11 +17,14 @@ What a body means is the gateway's business. A change and the audit row that pro
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from taskgate.core.audit import AuditEntry, Row
+from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalStore
 from taskgate.ports.event_outbox import EventOutbox
 from taskgate.ports.task_store import TaskStore
@@ -120,8 +123,39 @@ class ServerStore(Protocol):
     async def kept_servers(self) -> tuple[KeptServer, ...]: ...
 
 
-class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, Protocol):
-    """One database, six views of it."""
+class RecordedPage(NamedTuple):
+    """`after` asks for the next page; None if this is the last."""
+
+    calls: tuple[RecordedCall, ...]
+    after: int | None
+
+
+class UsageStore(Protocol):
+    """Calls that were recorded to try other rules on them, and who used what by day."""
+
+    def record_calls(self, calls: Sequence[RecordedCall]) -> None:
+        """Write soon. `at_ms` 0 is replaced by the store's time."""
+        ...
+
+    async def recorded_calls(self, since_ms: int, after: int = 0, limit: int = 1_000) -> RecordedPage:
+        """In the order in which they were recorded."""
+        ...
+
+    async def forget_recorded_calls(self, keep_ms: int) -> int:
+        """Remove calls that are older, or too many, and usage of long ago."""
+        ...
+
+    def add_usage(self, rows: Sequence[UsageRow]) -> None:
+        """Add soon to what is kept for the same day, principal, server and tool."""
+        ...
+
+    async def usage(self, first: str, last: str) -> tuple[UsageRow, ...]:
+        """Of all days from the first to the last, as `2026-01-31`."""
+        ...
+
+
+class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, UsageStore, Protocol):
+    """One database, seven views of it."""
 
     @property
     def shared_servers(self) -> ServerStore | None:

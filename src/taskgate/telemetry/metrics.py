@@ -76,6 +76,15 @@ class Metrics:
             "taskgate_mcp_list_tools_latency_seconds", "Time to fetch a server's lists.", ("server_id",)
         )
         self.request_seconds = Histogram("taskgate_request_seconds", "Time to answer a request.", ("method",))
+        self.usage_calls = Counter("taskgate_usage_calls", "Calls that reached a server, by server.", ("server",))
+        self.usage_errors = Counter("taskgate_usage_errors", "Those of them that failed.", ("server",))
+        self.usage_seconds = Counter("taskgate_usage_seconds", "How long they took, added up.", ("server",))
+        self.usage_bytes = Counter(
+            "taskgate_usage_bytes", "Bytes of their arguments (in) and results (out).", ("server", "direction")
+        )
+        self.usage_cost = Counter(
+            "taskgate_usage_sampling_cost", "What models cost that answered servers.", ("server",)
+        )
         self.gauges: list[Gauge] = []
 
     def answered(self, method: str, outcome: str, seconds: float) -> None:

@@ -288,7 +288,7 @@ async def plainly(context: Context, request: Request, tool: ToolRef, arguments: 
     if handle is not None:
         return await context.tasks.adopt_upstream_task(request, new_call(context, request, tool), handle)
     failed = b'"isError"' in small and is_error(small)
-    context.call_log.note(request, tool, "error" if failed else "ok", Executed.YES)
+    context.call_log.note(request, tool, "error" if failed else "ok", Executed.YES, len(result))
     return result
 
 
@@ -317,7 +317,7 @@ async def _failed(
         await promotion.fail(task, problem)
         return b"{}"
     executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
-    context.call_log.note(request, tool, "error", executed)
+    context.call_log.note(request, tool, "error", executed, 0)
     if isinstance(problem, UpstreamError):
         return as_tool_result(problem, request.generation)
     raise problem

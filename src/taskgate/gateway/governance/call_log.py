@@ -1,19 +1,23 @@
-"""Plain calls that passed through, on their way into the audit log: noted in memory while they happen, written once a second.
+"""Plain calls that passed through, on their way into audit log and usage: noted in memory while they happen, written once a second.
 
 A plain call must not wait for the disk, nor pay for a row of its own under load: of each second the first calls get a row each,
 with the digest of their arguments; the others are counted by caller, tool and outcome, and the count gets a row.
+Usage is added up by caller and tool in the same step.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
 from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.governance.record_calls import CallRecorder
+from taskgate.gateway.governance.usage import BYTES_IN, BYTES_OUT, CALLS, ERRORS, SECONDS, UsageCounter
 from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.store import AuditLog
@@ -37,19 +41,32 @@ class _Seen:
 
 
 class CallLog:
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, recorder: CallRecorder, usage: UsageCounter) -> None:
         self._log = log
-        self._calls: list[tuple[_Kind, bytes]] = []
+        self._recorder = recorder
+        self._usage = usage
+        self._calls: list[tuple[_Kind, bytes, bool]] = []
         self._more: dict[tuple[int, int, str, Executed], _Seen] = {}
         self._others = 0
 
-    def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed) -> None:
-        """On the hot path: remember, nothing else."""
+    def note(self, request: Request, tool: ToolRef, outcome: str, executed: Executed, size: int) -> None:
+        """On the hot path: remember, nothing else. `size` is that of the result."""
         kind = (request.caller, tool, outcome, executed)
+        params = request.message.raw_params or b""
+        # Callers and tools are the same objects from call to call, so they are found without comparing them.
+        used = self._usage.open.get((id(request.caller), id(tool)))
+        if used is None:
+            used = self._usage.begin(request.caller, tool)
+        amounts = used.amounts
+        amounts[CALLS] += 1
+        amounts[ERRORS] += outcome != "ok"
+        if request.span is not None:
+            amounts[SECONDS] += clock.wall() - request.span.start
+        amounts[BYTES_IN] += len(params)
+        amounts[BYTES_OUT] += size
         if len(self._calls) < ROWS_A_ROUND:
-            self._calls.append((kind, bytes(request.message.raw_params or b"")))
+            self._calls.append((kind, bytes(params), bool(request.narrowing.server_lists)))
             return
-        # Callers and tools are the same objects from call to call, so calls are counted without comparing them.
         same = (id(request.caller), id(tool), outcome, executed)
         found: _Seen | None = self._more.get(same)
         if found is not None:
@@ -59,17 +76,28 @@ class CallLog:
         else:
             self._others += 1
 
-    def flush(self, policy_revision: str) -> None:
+    def flush(self, policy_revision: str, *, last: bool) -> None:
         """Hand what was noted to the log. Called once a second, and at the end."""
+        self._usage.flush(last=last)
+        self._write(policy_revision)
+        self._recorder.flush(last=last)
+
+    async def forget_old(self) -> None:
+        await self._recorder.forget_old()
+
+    def _write(self, policy_revision: str) -> None:
         calls, self._calls = self._calls, []
         more, self._more = self._more, {}
         others, self._others = self._others, 0
         read = 0
-        for kind, params in calls:
+        for kind, params, asked_servers in calls:
             read += len(params)
+            if self._recorder.on:
+                self._recorder.plain(kind[0], kind[1], _arguments(params), asked_servers)
             self._log.record(_entry("call", kind, policy_revision, _digest(params, strictly=read <= READ_A_ROUND)))
         for seen in more.values():
             self._log.record(_entry("calls", seen.kind, policy_revision, "", f"{seen.count} more calls of this kind"))
+        self._recorder.not_recorded(others + sum(seen.count for seen in more.values()))
         if others:
             self._log.record(
                 AuditEntry(
@@ -83,9 +111,13 @@ class CallLog:
             )
 
 
-def _digest(params: bytes, *, strictly: bool) -> str:
+def _arguments(params: bytes) -> bytes:
     arguments = wire.members_of(params).get("arguments") if params else None
-    text = bytes(arguments) if arguments is not None else b"{}"
+    return bytes(arguments) if arguments is not None else b"{}"
+
+
+def _digest(params: bytes, *, strictly: bool) -> str:
+    text = _arguments(params)
     return arguments_digest(text) if strictly else digest_of_bytes(text)
 
 

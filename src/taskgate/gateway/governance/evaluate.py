@@ -19,6 +19,7 @@ from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, 
 from taskgate.core.governance.digest import AmbiguousJson, digest, parse_strict
 from taskgate.core.governance.grants import Grant, covering
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict, conclude, workflow_named
+from taskgate.core.governance.rehearse import RecordedCall, RuleBook
 from taskgate.core.governance.resource_uri import normal_form
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.plan.plan import Plan
@@ -45,7 +46,7 @@ class Asked:
 def evaluate(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
     """The final word. Arguments that two programs could read differently are refused before anybody is asked."""
     if isinstance(decision, NeedsPolicy):
-        decision = conclude(plan.gates, decision, _policy_answer(plan, asked, decision))
+        decision = conclude(plan.gates, decision, _policy_answer(plan, asked, decision, int(clock.wall())))
     if isinstance(decision, NeedsApproval):
         grant = _granted(plan, asked, decision.workflow, grants, now_ms)
         if grant is not None:
@@ -96,7 +97,19 @@ def tell_note(decision: Forward, asked_name: str, principal: str) -> None:
         log.warning(decision.note.value, name=asked_name, caller=principal, rule=decision.rule, why=decision.reason)
 
 
-def _policy_answer(plan: Plan, asked: Asked, decision: NeedsPolicy) -> PolicyAnswer:
+def rule_book(plan: Plan) -> RuleBook:
+    """The rules of a plan, to rehearse recorded calls with: policies are asked as if it were the moment of the call."""
+
+    def ask(decision: NeedsPolicy, call: RecordedCall) -> PolicyAnswer:
+        arguments = (call.arguments or "{}").encode()
+        roles = frozenset(call.roles)
+        asked = Asked(call.principal, roles, call.scope, call.server, call.name, arguments, kind=call.kind)
+        return _policy_answer(plan, asked, decision, call.at_ms // 1000)
+
+    return RuleBook(plan.gates, plan.registry, plan.scopes, ask)
+
+
+def _policy_answer(plan: Plan, asked: Asked, decision: NeedsPolicy, at_s: int) -> PolicyAnswer:
     engine = plan.governing.policy
     if engine is None:
         return PolicyAnswer(PolicyVerdict.REJECT, "there are no policies")
@@ -110,7 +123,7 @@ def _policy_answer(plan: Plan, asked: Asked, decision: NeedsPolicy) -> PolicyAns
             read_arguments(asked),
             asked.scope,
             decision.policy_id,
-            PolicyTime.at(int(clock.wall())),
+            PolicyTime.at(at_s),
             record.tags if record is not None else frozenset(),
             asked.kind,
         )

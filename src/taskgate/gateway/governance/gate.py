@@ -19,6 +19,7 @@ from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.evaluate import Asked, evaluate, tell_note
 from taskgate.gateway.governance.recheck import PreSendRecheck, schema_of
+from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.caller_keys import arguments_digest
 from taskgate.gateway.requests.request import Request
@@ -44,7 +45,9 @@ class CallGate:
         metrics: Metrics,
         *,
         denials: Denials,
+        recorder: CallRecorder,
     ) -> None:
+        self._recorder = recorder
         self.approvals = approvals
         self.pre_send = recheck
         self._store = store
@@ -58,7 +61,13 @@ class CallGate:
         return self.settle(request, asked, tool.decision, tool.wire)
 
     def settle(self, request: Request, asked: Asked, decision: Decision, shown: str) -> ApprovalRequest | None:
-        settled = evaluate(self._plan.value, asked, decision, self.approvals.grants.current, self._store.now_ms())
+        grants, asked_servers = self.approvals.grants.current, bool(request.narrowing.server_lists)
+        try:
+            settled = evaluate(self._plan.value, asked, decision, grants, self._store.now_ms())
+        except CallerError:
+            self._recorder.governed(asked, decision, asked_servers=asked_servers)
+            raise
+        self._recorder.governed(asked, settled, asked_servers=asked_servers)
         if isinstance(settled, Denied):
             self._refuse(asked, settled, shown)
         if isinstance(settled, NeedsApproval):

@@ -179,6 +179,15 @@ class Elicits(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordSettings:
+    """`governance.record`: which part of the calls is kept, for how long, and what is hidden in them."""
+
+    sample: float
+    keep_ms: int
+    redaction: Redaction
+
+
+@dataclass(frozen=True, slots=True)
 class Governing:
     """What governance needs besides the gates: the policies, the people, and what is hidden from them."""
 
@@ -197,6 +206,7 @@ class Governing:
     public_url: str | None = None
     people: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Each name of somebody who is known by several, with all of them."""
+    record: RecordSettings | None = None
 
     def person(self, who: Approver) -> Approver:
         """Somebody with every name they are known by, so that they count once and never decide on their own calls."""

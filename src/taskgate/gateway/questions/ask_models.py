@@ -41,6 +41,8 @@ MAX_OPEN: Final = 32
 MAX_SHOWN: Final = 100_000
 
 Review = Callable[[str, str], Awaitable[bool]]
+Spent = Callable[[str, str, str, float], None]
+"""Told of what a model cost: for whom, for which server, which model, how much."""
 """Shows a person what a server asks or would get; True if it may go on."""
 
 
@@ -52,7 +54,8 @@ class SamplingRefused(TaskgateError):
 
 
 class Models:
-    def __init__(self, plan: Live[Plan], review: Review, record: Callable[[AuditEntry], None]) -> None:
+    def __init__(self, plan: Live[Plan], review: Review, record: Callable[[AuditEntry], None], spent: Spent) -> None:
+        self._spent = spent
         self._plan = plan
         self._review = review
         self._record = record
@@ -67,7 +70,7 @@ class Models:
     async def answer(self, question: Question, principal: str) -> Answer:
         outcome, model, executed = "error", "", Executed.NO
         try:
-            result, model = await self._ask(question)
+            result, model = await self._ask(question, principal)
             outcome, executed = "ok", Executed.YES
             return Answer(result=wire.encode(result))
         except (SamplingError, SamplingRefused) as problem:
@@ -94,7 +97,7 @@ class Models:
         legacy = self._plan.value.features.legacy_numbers
         return error_object(problem, Generation.STATEFUL, secrets.token_hex(8), legacy_numbers=legacy)
 
-    async def _ask(self, question: Question) -> tuple[dict[str, Any], str]:
+    async def _ask(self, question: Question, principal: str) -> tuple[dict[str, Any], str]:
         request = read_request(question.decoded())
         sources = {source.provider.name: source for source in self._plan.value.features.models}
         models = [model for source in sources.values() for model in source.provider.available_models()]
@@ -104,12 +107,14 @@ class Models:
             raise SamplingError(SamplingProblem.RATE_LIMITED, "Too many sampling requests are open. Try again later.")
         self._open += 1
         try:
-            answer = await self._spend(question.server, source, model, request)
+            answer = await self._spend(question.server, principal, source, model, request=request)
         finally:
             self._open -= 1
         return as_result(answer, model), model.name
 
-    async def _spend(self, server: str, source: ModelSource, model: Model, request: SamplingRequest) -> SamplingAnswer:
+    async def _spend(
+        self, server: str, principal: str, source: ModelSource, model: Model, *, request: SamplingRequest
+    ) -> SamplingAnswer:
         ledger = self._ledger(source)
         entry = ledger.reserve(server, source.provider.estimate_cost(request, model), clock.monotonic())
         try:
@@ -121,7 +126,9 @@ class Models:
                 ledger.settle(entry, 0, 0.0)
             raise
         tokens_in, tokens_out = answer.tokens_in, answer.tokens_out
-        ledger.settle(entry, tokens_in + tokens_out, price(model, tokens_in, tokens_out))
+        cost = price(model, tokens_in, tokens_out)
+        ledger.settle(entry, tokens_in + tokens_out, cost)
+        self._spent(principal, server, model.name, cost)
         if source.human_review and not await self._reviewed(server, _answer_text(server, model, answer)):
             raise SamplingRefused
         return answer

@@ -165,6 +165,12 @@ class Reader:
     def revisions(self) -> dict[str, int]:
         return dict(self._run("revisions").fetchall())
 
+    def recorded_calls(self, since_ms: int, after: int, limit: int) -> list[tuple[int, bytes]]:
+        return self._run("recorded_calls_after", number=after, since_ms=since_ms, limit=limit).fetchall()
+
+    def usage_between(self, first: str, last: str, limit: int) -> list[tuple[Any, ...]]:
+        return self._run("usage_between", first=first, last=last, limit=limit).fetchall()
+
     def audit_head(self) -> tuple[int, str]:
         found = self._run("last_audit").fetchone()
         return (0, GENESIS) if found is None else (found[0], found[1])

@@ -36,6 +36,8 @@ AS_THEY_ARE: Final = (
     "keepsakes",
     "catalogs",
     "temporary_scopes",
+    "usage",
+    "recorded_calls",
 )
 
 
@@ -76,6 +78,10 @@ def _copy_all(
     said("task_outcomes", _put(writing, "task_outcomes", _rows(reading, "task_outcomes")))
     said("result_chunks", _put(writing, "result_chunks", _chunks(reading, files)))
     said("audit", _put(writing, "audit", ({**row, "chain": CHAIN} for row in _rows(reading, "audit"))))
+    writing.execute(
+        "SELECT setval(pg_get_serial_sequence('recorded_calls', 'number'),"
+        " (SELECT greatest(max(number), 1) FROM recorded_calls))"
+    )
     writing.execute("SELECT setval('fences', (SELECT greatest(max(fence), 1) FROM owners))")
 
 

@@ -26,9 +26,10 @@ from taskgate.store.views.catalogs import CatalogView
 from taskgate.store.views.logs import LogView
 from taskgate.store.views.scopes import ScopeView
 from taskgate.store.views.tasks import TaskView
+from taskgate.store.views.usage import UsageView
 
 
-class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, ServerView):
+class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, ServerView, UsageView):
     """One gateway's side of the database. Made by `open_store`, ended by `close`."""
 
     def __init__(self, engine: PostgresEngine) -> None:

@@ -37,6 +37,7 @@ from taskgate.store.views.catalogs import CatalogView
 from taskgate.store.views.logs import LogView
 from taskgate.store.views.scopes import ScopeView
 from taskgate.store.views.tasks import TaskView
+from taskgate.store.views.usage import UsageView
 
 DEFAULT_OWNER = "taskgate"
 
@@ -45,7 +46,7 @@ def system_clock() -> int:
     return clock.wall_ms()
 
 
-class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView):
+class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, UsageView):
     """One open store. Made by `open_store`, ended by `close`."""
 
     def __init__(self, engine: SqliteEngine, lock: FileLock | None) -> None:

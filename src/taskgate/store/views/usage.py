@@ -1,0 +1,77 @@
+"""The view of a store that keeps recorded calls and usage (`ports.store.UsageStore`).
+
+Both are told after the fact and in bulk, by writes that nobody waits for. Recorded calls are bounded by age and by number; usage is
+kept by day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.usage import UsageRow, days_before, with_tenant
+from taskgate.ports.store import RecordedPage
+from taskgate.store.batch import DeferredWrite
+from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.transaction import Transaction
+from taskgate.store.views.base import StoreView
+
+MOST_RECORDED: Final = 200_000
+USAGE_DAYS: Final = 400
+MOST_USAGE_ROWS: Final = 200_000
+_LOCKS: Final = Locks(names=("usage",))
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(RecordedCall).decode
+
+
+class UsageView(StoreView):
+    def record_calls(self, calls: Sequence[RecordedCall]) -> None:
+        self._defer(DeferredWrite(lambda tx: _record(tx, calls)))
+
+    async def recorded_calls(self, since_ms: int, after: int = 0, limit: int = 1_000) -> RecordedPage:
+        return await self._read(lambda reader: _page(reader, since_ms, after, limit))
+
+    async def forget_recorded_calls(self, keep_ms: int) -> int:
+        return await self._write_or_fault(lambda tx: _forget(tx, keep_ms))
+
+    def add_usage(self, rows: Sequence[UsageRow]) -> None:
+        # In one order everywhere: two gateways that add to the same rows must not wait for each other in a circle.
+        ordered = sorted(rows, key=lambda row: (row.day, row.principal, row.server, row.tool))
+        self._defer(DeferredWrite(lambda tx: _add(tx, ordered), locks=_LOCKS))
+
+    async def usage(self, first: str, last: str) -> tuple[UsageRow, ...]:
+        return await self._read(lambda reader: _between(reader, first, last))
+
+
+def _record(tx: Transaction, calls: Sequence[RecordedCall]) -> None:
+    for call in calls:
+        at_ms = call.at_ms or tx.now_ms
+        stamped = call if call.at_ms else msgspec.structs.replace(call, at_ms=at_ms)
+        tx.run("record_call", at_ms=at_ms, body=_encode(stamped))
+
+
+def _forget(tx: Transaction, keep_ms: int) -> int:
+    """What is too old, and of the rest what is too much."""
+    last: int = tx.run("last_recorded_call").fetchone()[0]
+    tx.run("forget_usage", before=days_before(tx.now_ms, USAGE_DAYS))
+    return tx.run("forget_recorded_calls", before_ms=tx.now_ms - keep_ms, number=last - MOST_RECORDED).rowcount
+
+
+def _page(reader: Reader, since_ms: int, after: int, limit: int) -> RecordedPage:
+    found = reader.recorded_calls(since_ms, after, limit)
+    calls = tuple(_decode(body) for _, body in found)
+    return RecordedPage(calls, found[-1][0] if len(found) == limit else None)
+
+
+def _add(tx: Transaction, rows: Sequence[UsageRow]) -> None:
+    for row in rows:
+        values = {name: getattr(row, name) for name in row.__struct_fields__ if name != "tenant"}
+        tx.run("add_usage", **values)
+
+
+def _between(reader: Reader, first: str, last: str) -> tuple[UsageRow, ...]:
+    return tuple(with_tenant(UsageRow(*row)) for row in reader.usage_between(first, last, MOST_USAGE_ROWS))

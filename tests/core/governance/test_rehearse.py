@@ -1,0 +1,186 @@
+"""Rehearsing recorded calls against changed rules: exact where everything is known, "cannot tell" everywhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from taskgate.core.governance.decision import Action, NeedsPolicy
+from taskgate.core.governance.pipeline import Gates, PolicyAnswer, PolicyVerdict, Profile, decide
+from taskgate.core.governance.rehearse import (
+    CANNOT_TELL,
+    EXAMPLES,
+    NOT_RECORDED,
+    RecordedCall,
+    Rehearsal,
+    RuleBook,
+    ToolHistory,
+    judge,
+    rehearse,
+    suggest,
+)
+from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.patterns import PatternKind, PatternSet
+from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
+from taskgate.core.scoping.scope import ScopePolicy
+
+FILES = RegistryRecord("files", TransportKind.HTTP, "files", PatternSet.of(["*"]))
+OTHER = RegistryRecord("other", TransportKind.HTTP, "other", PatternSet.of(["*"]))
+SCOPES = {
+    "default": ScopePolicy("default", ("files",), ("files", "other")),
+    "narrow": ScopePolicy("narrow", ("files",), None, None, PatternSet.of(["delete_*"])),
+}
+
+
+def never(_decision: NeedsPolicy, _call: RecordedCall) -> PolicyAnswer:
+    raise AssertionError("the policy must not be asked")
+
+
+def book(*rules: Rule, ask: Any = never, **gates: Any) -> RuleBook:
+    return RuleBook(Gates("r1", compile_rules(rules), **gates), Registry.build([FILES, OTHER]), SCOPES, ask)
+
+
+def call(name: str = "read", **facts: Any) -> RecordedCall:
+    return RecordedCall(5, "ann", scope="default", server="files", name=name, **{"arguments": "{}", **facts})
+
+
+@pytest.mark.parametrize(
+    ("rule", "after"),
+    [
+        (Rule("read", Action.DENY), Action.DENY),
+        (Rule("read", Action.APPROVE), Action.APPROVE),
+        (Rule("read", Action.FORWARD), Action.FORWARD),
+        (Rule("write", Action.DENY), Action.FORWARD),
+    ],
+)
+def test_rules_that_need_only_the_name_are_told_for_every_call(rule: Rule, after: Action) -> None:
+    rules = book(rule)
+    for recorded in (call(), call(arguments=None), call(hidden=("a",))):
+        judged = judge(rules, recorded)
+        assert judged.after is after
+        assert judged.after.value == judged.outcome
+        assert judged.changes is (after is not Action.FORWARD)
+    assert judged.rule == decide(rules.gates, PatternKind.TOOL, "files", "read").rule
+
+
+def test_a_policy_is_asked_with_the_recorded_call() -> None:
+    seen: list[RecordedCall] = []
+
+    def ask(_decision: NeedsPolicy, recorded: RecordedCall) -> PolicyAnswer:
+        seen.append(recorded)
+        return PolicyAnswer(PolicyVerdict.REJECT, "too much")
+
+    recorded = call(arguments='{"amount":5}')
+    judged = judge(book(Rule("read", Action.POLICY), ask=ask), recorded)
+    assert seen == [recorded]
+    assert (judged.after, judged.why) == (Action.DENY, "too much")
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"arguments": None}, "the policy needs its arguments, not recorded"),
+        ({"arguments": None, "unread": "too long"}, "the policy needs its arguments, too long"),
+        ({"hidden": ("token", "a.b")}, "the policy needs its arguments, of which are redacted: token, a.b"),
+    ],
+)
+def test_what_was_not_recorded_or_redacted_is_never_guessed(facts: dict[str, Any], why: str) -> None:
+    judged = judge(book(Rule("read", Action.POLICY)), call(**facts))
+    assert (judged.after, judged.outcome, judged.why, judged.changes) == (None, CANNOT_TELL, why, False)
+
+
+@pytest.mark.parametrize("action", [Action.POLICY, Action.APPROVE])
+def test_arguments_that_cannot_be_judged_are_refused_where_they_matter(action: Action) -> None:
+    judged = judge(book(Rule("read", action)), call(arguments=None, ambiguous="twice the same key"))
+    assert judged.after is Action.DENY
+    assert "twice the same key" in judged.why
+    assert judge(book(), call(arguments=None, ambiguous="twice the same key")).after is Action.FORWARD
+
+
+def test_a_scope_that_no_longer_has_it_refuses_it() -> None:
+    for scope, name, after in (
+        ("narrow", "delete_x", Action.DENY),
+        ("narrow", "read", Action.FORWARD),
+        ("gone", "read", Action.DENY),
+    ):
+        assert judge(book(), RecordedCall(5, scope=scope, server="files", name=name)).after is after
+
+
+def test_a_server_that_the_session_asked_for_need_not_be_the_scopes_own() -> None:
+    rules = book()
+    beyond = RecordedCall(5, scope="default", server="other", name="read")
+    assert judge(rules, beyond).after is Action.DENY
+    asked = RecordedCall(5, scope="default", server="other", name="read", asked_servers=True)
+    assert judge(rules, asked).after is Action.FORWARD
+
+
+def test_a_temporary_scope_is_in_no_configuration() -> None:
+    assert judge(book(), call(temporary=True)).after is None
+
+
+def test_an_unlisted_name_is_only_told_where_it_is_refused_anyway() -> None:
+    assert judge(book(Rule("read", Action.DENY)), call("READ", listed=False)).after is Action.DENY
+    assert judge(book(), call("read", listed=False)).after is None
+
+
+def test_development_forwards_what_production_would_stop() -> None:
+    judged = judge(book(Rule("read", Action.DENY), profile=Profile.DEVELOPMENT), call())
+    assert judged.after is Action.FORWARD
+
+
+def test_calls_are_counted_by_what_changes_and_those_not_recorded_too() -> None:
+    calls = [call(), call("write"), call("write", before=Action.DENY), RecordedCall(7, count=30)]
+    found = rehearse(book(Rule("write", Action.DENY)), calls)
+    assert (found.calls, found.changed, found.untold) == (33, 1, 30)
+    rows = found.rows()
+    assert rows["outcomes"] == [
+        {"before": "deny", "after": "deny", "calls": 1},
+        {"before": "forward", "after": "deny", "calls": 1},
+        {"before": "forward", "after": "forward", "calls": 1},
+        {"before": NOT_RECORDED, "after": CANNOT_TELL, "calls": 30},
+    ]
+    assert [(row["tool"], row["after"], row["calls"]) for row in rows["tools"]] == [
+        ("", CANNOT_TELL, 30),
+        ("write", "deny", 1),
+    ]
+    assert [(row["caller"], row["tool"], row["rule_after"]) for row in rows["examples"]] == [
+        ("ann", "write", "rules[0] write")
+    ]
+
+
+def test_a_rehearsal_goes_on_page_by_page_and_shows_only_so_many() -> None:
+    rules, found = book(Rule("*", Action.DENY)), Rehearsal()
+    for _ in range(3):
+        rehearse(rules, [call()] * EXAMPLES, found)
+    assert found.changed == 3 * EXAMPLES
+    assert len(found.examples) == EXAMPLES
+
+
+@pytest.mark.parametrize(
+    ("history", "ask"),
+    [
+        (ToolHistory("s", "t", approved=5), "less"),
+        (ToolHistory("s", "t", approved=4), None),
+        (ToolHistory("s", "t", approved=9, denied=1), None),
+        (ToolHistory("s", "t", approved=9, expired=1), None),
+        (ToolHistory("s", "t", approved=9, risky=True), None),
+        (ToolHistory("s", "t", forwarded=1, risky=True), "more"),
+        (ToolHistory("s", "t", forwarded=0, risky=True), None),
+        (ToolHistory("s", "t", forwarded=9), None),
+        (ToolHistory("s", "t", forwarded=9, approved=1, risky=True), None),
+    ],
+)
+def test_suggestions_follow_what_people_did(history: ToolHistory, ask: str | None) -> None:
+    found = suggest([history])
+    assert [one.ask for one in found] == ([ask] if ask is not None else [])
+
+
+def test_a_suggested_rule_is_yaml_that_matches_only_that_tool() -> None:
+    import yaml
+
+    (found,) = suggest([ToolHistory("s", 'rm"*[x]', forwarded=1, risky=True)])
+    (rule,) = yaml.safe_load(found.rule)
+    compiled = compile_rules([Rule(rule["match"], Action(rule["action"]), rule["server"])])
+    assert compiled.match(PatternKind.TOOL, "s", 'rm"*[x]').action is Action.APPROVE
+    assert compiled.match(PatternKind.TOOL, "s", 'rm"aaa[x]').action is Action.FORWARD

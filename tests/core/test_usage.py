@@ -1,0 +1,49 @@
+"""Usage added up and written out."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from taskgate.core.usage import UsageRow, as_csv, day_of, days_before, summed, with_tenant
+
+ANN = UsageRow("2026-01-01", "acme/ann", "files", "read", 3, 1, 0.5, 10, 20, 0.0, "acme")
+BOB = UsageRow("2026-01-02", "acme/bob", "files", "read", 5, 0, 1.5, 1, 2, 0.25, "acme")
+
+
+def test_days_are_in_utc_and_count_back_inclusively() -> None:
+    assert day_of(0) == "1970-01-01"
+    assert day_of(86_400_000 - 1) == "1970-01-01"
+    assert days_before(10 * 86_400_000, 1) == "1970-01-11"
+    assert days_before(10 * 86_400_000, 3) == "1970-01-09"
+    assert days_before(0, 5) == "1970-01-01"
+
+
+def test_the_tenant_comes_from_the_principal() -> None:
+    row = UsageRow("2026-01-01", "acme/ann", "files", "read")
+    assert with_tenant(row).tenant == "acme"
+
+
+def test_rows_are_added_up_by_what_is_asked_for() -> None:
+    assert summed([ANN, BOB], ("server",)) == [UsageRow("", "", "files", "", 8, 1, 2.0, 11, 22, 0.25, "")]
+    assert [row.principal for row in summed([ANN, BOB], ("principal",))] == ["acme/bob", "acme/ann"]
+    assert [row.day for row in summed([BOB, ANN], ("day", "tenant"))] == ["2026-01-01", "2026-01-02"]
+    whole = ("day", "principal", "tenant", "server", "tool")
+    assert summed([ANN, ANN], whole)[0].calls == 6
+
+
+@pytest.mark.parametrize("by", [(), ("nothing",)])
+def test_only_what_there_is_can_be_asked_for(by: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="day, principal"):
+        summed([ANN], by)
+
+
+def test_csv_is_no_formula() -> None:
+    hostile = UsageRow("2026-01-01", '=cmd|"x"', "-files", 'a,"b"\r\n', 1, 0, 0.1)
+    rows = list(csv.reader(io.StringIO(as_csv([hostile, ANN]), newline="")))
+    assert rows[0][:3] == ["day", "principal", "tenant"]
+    assert rows[1][:5] == ["2026-01-01", '\'=cmd|"x"', "", "'-files", 'a,"b"\r\n']
+    assert rows[1][5:] == ["1", "0", "0.1", "0", "0", "0"]
+    assert rows[2][5:] == ["3", "1", "0.5", "10", "20", "0"]

@@ -1,0 +1,133 @@
+"""Calls on record and usage, as the store has them after real calls through the gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.usage import UsageRow, summed
+
+RULES = [{"match": "drop", "action": "deny"}, {"match": "pay", "action": "approve"}]
+
+
+def notes() -> Upstream:
+    server = Upstream("2025")
+
+    @server.tool("echo")
+    async def echo(call: Call) -> str:
+        await call.sleep(2)
+        return "hi"
+
+    @server.tool("drop")
+    async def drop(_call: Call) -> str:
+        return "gone"
+
+    @server.tool("pay")
+    async def pay(_call: Call) -> str:
+        return "paid"
+
+    return server
+
+
+async def recorded(gate: Gateway) -> list[RecordedCall]:
+    await gate.advance(2)
+    return list((await gate.life.app.gateway.tasks.store.recorded_calls(0)).calls)
+
+
+def config(**record: Any) -> dict[str, Any]:
+    return {"governance": {"rules": RULES, "record": record}, "profile": "production"}
+
+
+@seam
+async def test_nothing_is_recorded_unless_the_operator_wants_it() -> None:
+    async with Gateway({"governance": {"rules": RULES}}, {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__echo", {"a": 1})
+        await caller.call("notes__drop", {"a": 1})
+        assert await recorded(gate) == []
+
+
+@seam
+async def test_plain_denied_and_held_calls_are_recorded_with_redacted_arguments() -> None:
+    async with Gateway(config(redact=["token"]), {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__echo", {"a": 1, "token": "s3cret"})
+        await caller.call("notes__drop", {"b": 2})
+        caller.begin_call("notes__pay", {"c": 3})
+        found = await recorded(gate)
+        shown = {call.name: (call.before.value, call.arguments, call.hidden) for call in found}
+        assert shown == {
+            "echo": ("forward", '{"a":1,"token":"[hidden]"}', ("token",)),
+            "drop": ("deny", '{"b":2}', ()),
+            "pay": ("approve", '{"c":3}', ()),
+        }
+        assert all(call.scope == "default" and call.at_ms and call.listed for call in found)
+
+
+@seam
+async def test_calls_that_are_not_sampled_are_counted() -> None:
+    async with Gateway(config(sample=0.25), {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        for _ in range(8):
+            await caller.call("notes__drop", {})
+        await gate.advance(70)
+        found = await recorded(gate)
+        assert sum(call.count for call in found if call.server) == 2
+        assert sum(call.count for call in found if not call.server) == 6
+
+
+@seam
+async def test_what_is_past_its_time_goes_and_all_of_it_when_it_is_switched_off() -> None:
+    async with Gateway(config(keep="1h"), {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__drop", {})
+        assert len(await recorded(gate)) == 1
+        await gate.advance(3_700)
+        assert await recorded(gate) == []
+        await (await gate.caller("2025")).call("notes__drop", {})
+        assert len(await recorded(gate)) == 1
+        await gate.reload({"governance": {"rules": RULES}})
+        await gate.advance(120)
+        assert await recorded(gate) == []
+
+
+async def used(gate: Gateway) -> list[UsageRow]:
+    await gate.advance(12)
+    return summed(await gate.life.app.gateway.tasks.store.usage("2000-01-01", "2999-01-01"), ("server", "tool"))
+
+
+@seam
+async def test_calls_and_tasks_are_counted_with_seconds_and_bytes() -> None:
+    async with Gateway({}, {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.call("notes__echo", {"a": "x" * 100})
+        await caller.call("notes__echo", {})
+        (echo,) = await used(gate)
+        assert (echo.server, echo.tool, echo.calls, echo.errors) == ("notes", "echo", 2, 0)
+        assert 4 <= echo.seconds < 4.5
+        assert echo.bytes_in > 100
+        assert echo.bytes_out > 10
+        await caller.request("tools/call", {"name": "notes__echo", "arguments": {}, "task": {}})
+        (echo,) = await used(gate)
+        assert echo.calls == 3
+        assert 6 <= echo.seconds < 7
+        metrics = (await gate.http("GET", "/metrics").done()).body.decode()
+        assert 'taskgate_usage_calls_total{server="notes"} 3.0' in metrics
+
+
+@seam
+async def test_usage_survives_a_restart() -> None:
+    async with Gateway({}, {"notes": notes()}) as gate:
+        await (await gate.caller("2025")).call("notes__echo", {})
+        await gate.restart()
+        await (await gate.caller("2025")).call("notes__echo", {})
+        assert [(row.tool, row.calls) for row in await used(gate)] == [("echo", 2)]
+
+
+def test_recorded_calls_are_json() -> None:
+    import msgspec
+
+    assert json.loads(msgspec.json.encode(RecordedCall(5, count=2))) == {"at_ms": 5, "count": 2}
