@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from taskgate.core.audit import AuditEntry, Broken, Row, Whole, chain, export_line, from_export, next_row, verify
+from taskgate.core.audit import (
+    CHAIN_BEGAN,
+    AuditEntry,
+    Broken,
+    Head,
+    Row,
+    Whole,
+    beginning,
+    chain,
+    export_line,
+    from_export,
+    heads_named,
+    next_row,
+    verify,
+    verify_beside,
+)
 
 ENTRIES = [
     AuditEntry(
@@ -74,3 +90,29 @@ def test_no_row_can_be_changed_unseen(entries: list[AuditEntry], data: st.DataOb
     found = verify(rows)
     assert isinstance(found, Broken)
     assert found.number == at + 1
+
+
+def test_the_beginning_of_a_chain_names_the_ends_of_the_others() -> None:
+    heads = (Head("gw_1", 3, "sha256:x"), Head("gw_2", 9, "sha256:y"))
+    first = next_row(None, beginning("gw_3", heads))
+    assert heads_named(first.entry) == heads
+    assert heads_named(from_export(json.loads(export_line(first, "gw_3"))).entry) == heads
+    assert json.loads(export_line(first, "gw_3"))["chain"] == "gw_3"
+    assert "chain" not in json.loads(export_line(first))
+    assert heads_named(AuditEntry(0, "call")) == ()
+
+
+@pytest.mark.parametrize("said", [None, [["gw_1"]], [["gw_1", "three", "x"]]])
+def test_a_beginning_that_names_nothing_usable_is_an_error(said: Any) -> None:
+    with pytest.raises(ValueError, match="which other chains"):
+        heads_named(AuditEntry(0, CHAIN_BEGAN, arguments=said))
+
+
+def test_a_chain_beside_others_must_hold_what_they_name() -> None:
+    rows = list(chain(None, [AuditEntry(1, f"e{number}") for number in range(4)]))
+    assert verify_beside(rows, {2: rows[1].hash, 4: rows[3].hash}) == Whole(4, rows[3].hash)
+    gone = "another chain names it as it was, and it is gone or another one"
+    assert verify_beside(rows[:3], {4: rows[3].hash}) == Broken(4, gone)
+    assert verify_beside(rows, {2: "sha256:other", 9: "sha256:x"}) == Broken(2, gone)
+    assert isinstance(verify_beside([rows[0], rows[2]], {2: rows[1].hash}), Broken)
+    assert verify_beside(rows[2:], {1: "sha256:forgotten"}, after=rows[1]) == Whole(4, rows[3].hash)

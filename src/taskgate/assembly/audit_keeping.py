@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,7 @@ class AuditKeeper:
 
     async def start(self) -> None:
         """Compare what was noted with what is there, before anything is added."""
+        await self._store.begin_chain()
         number, digest = self._store.audit_head()
         here = Mark("head", number, digest, _now_ms())
         try:
@@ -51,7 +53,7 @@ class AuditKeeper:
             # A full disk must not keep the gateway down; the next row tries again.
             log.error("the audit log could not be anchored", why=str(error))
         if self._export is not None:
-            self._exported = await asyncio.to_thread(_last_exported, self._export, number)
+            self._exported = await asyncio.to_thread(_last_exported, self._export, number, self._store.audit_chain)
 
     async def _problem(self, known: Marks) -> str | None:
         head = known.head
@@ -80,31 +82,46 @@ class AuditKeeper:
             rows = await self._store.audit_rows(self._exported, AT_ONCE)
             if not rows:
                 return
-            await asyncio.to_thread(_append, self._export, rows)
+            await asyncio.to_thread(_append, self._export, rows, self._store.audit_chain)
             self._exported = rows[-1].number
 
     async def _forget(self, keep_ms: int) -> None:
         """Cut the chain at a row that is noted first: what follows it can still be verified."""
-        head, _ = self._store.audit_head()
-        old: Row | None = None
-        for row in await self._store.audit_rows(0, AT_ONCE):
-            if row.entry.at_ms >= _now_ms() - keep_ms or row.number >= head:
-                break
-            old = row
+        old = await self._last_old(keep_ms)
         if old is not None:
-            self._marks = msgspec.structs.replace(self._marks, cut=Mark("cut", old.number, old.hash, _now_ms()))
+            cut = Mark("cut", old.number, old.hash, _now_ms())
+            self._marks = msgspec.structs.replace(self._marks, cut=cut)
             await asyncio.to_thread(self._anchor.write, self._marks)
-            await self._store.forget_audit(old.number)
+            await self._store.forget_audit(old.number, mark=self._anchor.signed_mark(cut, self._store.audit_chain))
             log.info("old rows of the audit log were forgotten", up_to=old.number)
+        for chain in await self._store.ended_chains():
+            await self._forget_ended(keep_ms, chain)
+
+    async def _forget_ended(self, keep_ms: int, chain: str) -> None:
+        """The chain of a gateway that is gone; its last row stays."""
+        old = await self._last_old(keep_ms, chain)
+        if old is not None:
+            mark = self._anchor.signed_mark(Mark("cut", old.number, old.hash, _now_ms()), chain)
+            await self._store.forget_audit(old.number, chain=chain, mark=mark)
+            log.info("old rows of an ended audit chain were forgotten", chain=chain, up_to=old.number)
+
+    async def _last_old(self, keep_ms: int, chain: str = "") -> Row | None:
+        """The last of the first rows that is older than what is kept, and not the end of the chain."""
+        rows = await self._store.audit_rows(0, AT_ONCE, chain=chain)
+        since = self._store.now_ms() - keep_ms
+        old = list(takewhile(lambda row: row.entry.at_ms < since, rows[:-1]))
+        return old[-1] if old else None
 
 
-def _append(path: Path, rows: tuple[Row, ...]) -> None:
+def _append(path: Path, rows: tuple[Row, ...], chain: str) -> None:
     with path.open("ab") as file:
-        file.write(b"".join(export_line(row) for row in rows))
+        file.write(b"".join(export_line(row, chain) for row in rows))
 
 
-def _last_exported(path: Path, head: int) -> int:
-    """Where the export goes on; an export that is new begins with the next row."""
+def _last_exported(path: Path, head: int, chain: str) -> int:
+    """Where the export goes on; an export that is new begins with the next row, a chain that is new with its first."""
+    if chain:
+        return 0
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - (1 << 20)))

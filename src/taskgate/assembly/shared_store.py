@@ -6,16 +6,18 @@ The driver is an optional extra and is imported only here, when it is wanted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from taskgate import __version__
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
+from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.operator import replace_operator_token
 from taskgate.ports.store import Store
+from taskgate.store.audit_anchor import AuditAnchor, audit_key
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -52,6 +54,39 @@ def agreed_secrets(url: str, state_dir: Path, operator_token: str, secret: bytes
     if token != operator_token:
         replace_operator_token(state_dir, token)
     return token, agreed["house_secret"]
+
+
+class SharedChains:
+    """The audit chains of all gateways on a database, and what says where they were cut or ended."""
+
+    def __init__(self, url: str, state_dir: Path) -> None:
+        """Raises GatewayFault. The files in `state_dir` vouch for the chains of gateways that ran here."""
+        _driver()
+        from taskgate.store.postgres.secrets import known
+
+        self._url = url
+        self._key = audit_key(known(url, "house_secret") or b"")
+        self._files = sorted(state_dir.glob("audit-gw_*.audit-anchor"))
+
+    def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
+        """Each chain: its name, the last row that was forgotten on purpose, and its rows. Raises ValueError for a forged cut."""
+        from taskgate.store.postgres.audit_chains import read_chains
+
+        reader = AuditAnchor(Path(), self._key)
+        for chain, cut, rows in read_chains(self._url):
+            mark = reader.read_mark(cut, chain) if cut is not None else None
+            forgotten = None if mark is None else Row(mark.number, "", mark.hash, AuditEntry(mark.at_ms, "cut"))
+            yield chain, forgotten, rows
+
+    def anchored(self) -> Iterator[Head]:
+        """The ends of chains that gateways noted in files here. Raises ValueError if one cannot be believed."""
+        for file in self._files:
+            chain = file.name.removeprefix("audit-").removesuffix(".audit-anchor")
+            marks = AuditAnchor(file, self._key).read()
+            if marks is not None and marks.problems:
+                raise ValueError(f"a gateway found at a start that {marks.problems[0].note}")
+            if marks is not None and marks.head is not None and marks.head.number:
+                yield Head(chain, marks.head.number, marks.head.hash)
 
 
 def check_shared(url: str) -> str:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -16,6 +16,7 @@ from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Json
 
 if TYPE_CHECKING:
+    from taskgate.core.audit import Head as NoteOfRow
     from taskgate.core.audit import Row
     from taskgate.store.audit_anchor import Marks
 
@@ -42,6 +43,10 @@ def verify(config: ConfigOption = None, file: ExportFile = None, head: Head = No
     from taskgate.core.audit import Whole
     from taskgate.core.audit import verify as walk
 
+    chains = _several_chains(config, file)
+    if chains is not None:
+        _verify_chains(chains, head, as_json)
+        return
     watched = _Watch(head)
     try:
         if file is not None:
@@ -80,17 +85,126 @@ def export(
     """Write the log as JSON lines. Each line carries its hash, so an export can be verified by itself."""
     from taskgate.core.audit import export_line
 
+    chains = _several_chains(config, None)
+    if chains is not None and after:
+        raise typer.BadParameter("--after counts the rows of one chain; this store has several.")
     sink = sys.stdout.buffer if output is None else output.open("wb")
     count = 0
     try:
-        for row in _stored(config, after):
-            sink.write(export_line(row))
+        for chain, row in _all_rows(config, chains, after):
+            sink.write(export_line(row, chain))
             count += 1
         sink.flush()
     finally:
         if output is not None:
             sink.close()
     say.note(f"{count} rows.")
+
+
+class _Chains(Protocol):
+    """Several chains, as `assembly.shared_store.SharedChains` has them."""
+
+    def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]: ...
+
+    def anchored(self) -> Iterator[NoteOfRow]: ...
+
+
+class _ExportedChains:
+    """An export in which the lines of several chains may be mixed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
+        """Raises ValueError. An export may begin after rows that were forgotten on purpose: the first row is believed."""
+        rows: dict[str, list[Row]] = {}
+        with self._file.open("rb") as lines:
+            for chain, row in map(_line, lines):
+                rows.setdefault(chain, []).append(row)
+        for chain, found in rows.items():
+            yield chain, (found[0] if found[0].number > 1 else None), iter(found)
+
+    def anchored(self) -> Iterator[NoteOfRow]:
+        return iter(())
+
+
+def _several_chains(config: str | None, file: Path | None) -> _Chains | None:
+    """None where the log is one chain."""
+    if file is not None:
+        with file.open("rb") as lines:
+            return _ExportedChains(file) if b'"chain":' in lines.readline() else None
+    from taskgate.assembly.shared_store import SharedChains, shared_url
+    from taskgate.core.errors import TaskgateError
+
+    loaded = loaded_or_exit(config)
+    url = shared_url(loaded)
+    try:
+        return None if url is None else SharedChains(url, loaded.state_dir)
+    except TaskgateError as problem:
+        say.note(problem.message)
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
+
+
+def _verify_chains(several: _Chains, head: str | None, as_json: bool) -> None:
+    """Each chain must be whole, and hold every row that another chain, or a file here, says it has."""
+    if head is not None:
+        raise typer.BadParameter("--head is for a log of one chain; this one has several.")
+    try:
+        whole, broken = _walked(several)
+    except ValueError as error:
+        say.note(f"The log cannot be read: {error}")
+        raise typer.Exit(ExitCode.UNHEALTHY) from None
+    if as_json:
+        print(json.dumps({"whole": not broken, "chains": whole, "problems": broken}))
+    else:
+        for chain, number in whole.items():
+            print(f"{chain}: whole, up to row {number}.")
+        for problem in broken:
+            say.note(f"The chain {problem['chain']} is broken at row {problem['row']}: {problem['problem']}.")
+        if not broken:
+            print(f"All {len(whole)} chains are whole, and so are the places where they name each other.")
+    if broken:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _walked(several: _Chains) -> tuple[dict[str, int], list[dict[str, object]]]:
+    """How far each chain is whole, and what is wrong with the others."""
+    from taskgate.core.audit import Broken, heads_named, verify_beside
+
+    named: dict[str, dict[int, str]] = {}
+    seen: set[str] = set()
+    for chain, _, rows in several.chains():
+        seen.add(chain)
+        first = next(rows, None)
+        for noted in heads_named(first.entry) if first is not None else ():
+            named.setdefault(noted.chain_id, {})[noted.number] = noted.hash
+    for noted in several.anchored():
+        named.setdefault(noted.chain_id, {})[noted.number] = noted.hash
+    lost = {chain for chain in named if chain not in seen}
+    broken: list[dict[str, object]] = [
+        {"chain": chain, "row": min(named[chain]), "problem": "another chain names it, and it is gone"}
+        for chain in sorted(lost)
+    ]
+    whole: dict[str, int] = {}
+    for chain, cut, rows in several.chains():
+        found = verify_beside(
+            (row for row in rows if cut is None or row.number > cut.number), named.get(chain, {}), after=cut
+        )
+        if isinstance(found, Broken):
+            broken.append({"chain": chain, "row": found.number, "problem": found.problem})
+        else:
+            whole[chain] = found.rows
+    return whole, broken
+
+
+def _all_rows(config: str | None, several: _Chains | None, after: int) -> Iterator[tuple[str, Row]]:
+    if several is None:
+        for row in _stored(config, after):
+            yield "", row
+        return
+    for chain, _, rows in several.chains():
+        for row in rows:
+            yield chain, row
 
 
 class _Watch:
@@ -202,11 +316,17 @@ def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
 
 
 def _exported(file: Path) -> Iterator[Row]:
-    from taskgate.core.audit import from_export
-
     with file.open("rb") as lines:
         for line in lines:
-            try:
-                yield from_export(json.loads(line))
-            except (KeyError, TypeError) as problem:
-                raise ValueError(f"a line is not a row of the log ({problem})") from None
+            yield _line(line)[1]
+
+
+def _line(line: bytes) -> tuple[str, Row]:
+    """The chain of a row, empty where there is one, and the row. Raises ValueError."""
+    from taskgate.core.audit import from_export
+
+    try:
+        said = json.loads(line)
+        return str(said.get("chain", "")), from_export(said)
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(f"a line is not a row of the log ({problem})") from None

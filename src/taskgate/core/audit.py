@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,7 @@ from taskgate.core.governance.digest import canonical, digest_of_bytes
 
 GENESIS = "sha256:" + "0" * 64
 FORMAT = 1
+CHAIN_BEGAN = "chain_began"
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
@@ -60,6 +61,14 @@ class Row:
     entry: AuditEntry
 
 
+class Head(NamedTuple):
+    """A row of a chain that stands beside others."""
+
+    chain_id: str
+    number: int
+    hash: str
+
+
 @dataclass(frozen=True, slots=True)
 class Whole:
     """The sequence is unbroken; `head` is the hash to remember somewhere safe."""
@@ -97,6 +106,21 @@ def chain(last: Row | None, entries: Iterable[AuditEntry]) -> Iterator[Row]:
         yield last
 
 
+def beginning(chain_id: str, heads: Iterable[Head]) -> AuditEntry:
+    """The first entry of a chain beside others: it names where they ended, so that none of them can be cut or lost unseen."""
+    return AuditEntry(0, CHAIN_BEGAN, name=chain_id, kind="chain", arguments=[list(head) for head in heads])
+
+
+def heads_named(entry: AuditEntry) -> tuple[Head, ...]:
+    """The ends of other chains that this entry vouches for. Raises ValueError if it does not say them."""
+    if entry.event != CHAIN_BEGAN:
+        return ()
+    try:
+        return tuple(Head(str(chain_id), int(number), str(digest)) for chain_id, number, digest in entry.arguments)
+    except (TypeError, ValueError):
+        raise ValueError("the first row of a chain does not say which other chains there were") from None
+
+
 def verify(rows: Iterable[Row], *, after: Row | None = None) -> Verified:
     """Walk a sequence from its beginning (or from a row already trusted) and name the first row that does not fit."""
     number, previous = (0, GENESIS) if after is None else (after.number, after.hash)
@@ -111,9 +135,33 @@ def verify(rows: Iterable[Row], *, after: Row | None = None) -> Verified:
     return Whole(number, previous)
 
 
-def export_line(row: Row) -> bytes:
-    """One line of the JSONL export: canonical, so that the hash can be recomputed from the line alone."""
-    line = {
+def verify_beside(rows: Iterable[Row], named: Mapping[int, str], *, after: Row | None = None) -> Verified:
+    """Walk one of several chains: it must be whole, and hold every row that other chains name, by number and hash.
+
+    What was before `after` was forgotten on purpose.
+    """
+    cut = after.number if after is not None else 0
+    missing = {number: digest for number, digest in named.items() if number > cut}
+
+    def watched() -> Iterator[Row]:
+        for row in rows:
+            if missing.get(row.number) == row.hash:
+                del missing[row.number]
+            yield row
+
+    found = verify(watched(), after=after)
+    if isinstance(found, Whole) and missing:
+        return Broken(min(missing), "another chain names it as it was, and it is gone or another one")
+    return found
+
+
+def export_line(row: Row, chain_id: str = "") -> bytes:
+    """One line of the JSONL export: canonical, so that the hash can be recomputed from the line alone.
+
+    `chain_id` where there are several chains.
+    """
+    line: dict[str, Any] = {"chain": chain_id} if chain_id else {}
+    line |= {
         "format": FORMAT,
         "number": row.number,
         "previous": row.previous,

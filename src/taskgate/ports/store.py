@@ -31,6 +31,10 @@ from taskgate.ports.task_store import TaskStore
 
 
 class AuditLog(Protocol):
+    def now_ms(self) -> int:
+        """The store's time, by which rows are stamped."""
+        ...
+
     def record(self, entry: AuditEntry) -> None:
         """Append soon. `at_ms` 0 is replaced by the store's time."""
         ...
@@ -43,11 +47,28 @@ class AuditLog(Protocol):
         """The number and the hash of the last row that is durable; 0 and the chain's beginning if there is none."""
         ...
 
-    async def forget_audit(self, up_to: int) -> None:
-        """Remove the rows up to this number, which is not the last."""
+    @property
+    def audit_chain(self) -> str:
+        """The name of our chain where each gateway and start has its own; empty where there is one."""
         ...
 
-    async def audit_rows(self, after: int = 0, limit: int = 1_000) -> tuple[Row, ...]: ...
+    async def begin_chain(self) -> None:
+        """Where each start has a chain of its own, write its first row, which names the ends of the others."""
+        ...
+
+    async def ended_chains(self) -> tuple[str, ...]:
+        """Chains that nobody appends to any more."""
+        ...
+
+    async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
+        """Remove the rows up to this number, which is not the last, of ours or of an ended chain. `mark` says so, signed, for
+        whoever reads the chain where our files are not.
+        """
+        ...
+
+    async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
+        """Of our chain, or of the one named."""
+        ...
 
 
 class KeptCatalog(msgspec.Struct, frozen=True):

@@ -89,6 +89,21 @@ class AuditAnchor:
             os.fsync(file.fileno())
         partial.replace(self._path)
 
+    def signed_mark(self, mark: Mark, chain: str) -> bytes:
+        """A cut of one of several chains, to be kept beside its rows."""
+        signed = msgspec.structs.replace(mark, note=chain)
+        return msgspec.json.encode(self._signed(signed))
+
+    def read_mark(self, raw: bytes, chain: str) -> Mark:
+        """Raises BadAnchor if somebody else wrote it, or about another chain."""
+        try:
+            mark = msgspec.json.decode(raw, type=Mark)
+        except msgspec.DecodeError:
+            raise BadAnchor("it is damaged") from None
+        if mark.note != chain or not hmac.compare_digest(mark.mac, self._sign(mark)):
+            raise BadAnchor("its signature is wrong")
+        return mark
+
     def _signed(self, mark: Mark | None) -> Mark | None:
         return None if mark is None else msgspec.structs.replace(mark, mac=self._sign(mark))
 

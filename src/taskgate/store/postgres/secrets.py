@@ -10,6 +10,16 @@ from taskgate.store.postgres.connection import connect, migrate, reason, refused
 from taskgate.store.postgres.statements import SQL
 
 
+def known(url: str, name: str) -> bytes | None:
+    """A secret as the gateways of this store have it; None if none has started yet. Raises GatewayFault."""
+    try:
+        with connect(url, "taskgate check") as connection:
+            row = connection.cursor(binary=True).execute(SQL["kept"], {"name": name}).fetchone()
+            return None if row is None else bytes(row[0])
+    except psycopg.Error as error:
+        raise refused(f"{shown_url(url)}: {reason(error)}.") from error
+
+
 def shared(url: str, ours: Mapping[str, bytes]) -> dict[str, bytes]:
     """Raises GatewayFault. Blocks; called before serving."""
     try:

@@ -12,6 +12,7 @@ from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.ports.wakeups import SeenRevisions
 from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
@@ -23,13 +24,12 @@ from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
-from taskgate.store.views.logs import LogView
 from taskgate.store.views.scopes import ScopeView
 from taskgate.store.views.tasks import TaskView
 from taskgate.store.views.usage import UsageView
 
 
-class PostgresStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, ServerView, UsageView):
+class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, ServerView, UsageView):
     """One gateway's side of the database. Made by `open_store`, ended by `close`."""
 
     def __init__(self, engine: PostgresEngine) -> None:

@@ -54,8 +54,18 @@ class LogView(StoreView):
     async def record_now(self, entry: AuditEntry) -> None:
         await self._write_or_fault(lambda tx: audit.record(tx, entry))
 
-    async def audit_rows(self, after: int = 0, limit: int = 1_000) -> tuple[Row, ...]:
+    @property
+    def audit_chain(self) -> str:
+        return ""
+
+    async def begin_chain(self) -> None:
+        """One chain for all starts: it goes on."""
+
+    async def ended_chains(self) -> tuple[str, ...]:
+        return ()
+
+    async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
         return await self._read(lambda reader: reader.audit_rows(after, limit))
 
-    async def forget_audit(self, up_to: int) -> None:
+    async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
         await self._write_or_fault(lambda tx: tx.run("forget_audit", number=up_to).rowcount)

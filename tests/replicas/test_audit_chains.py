@@ -1,0 +1,130 @@
+"""The audit log of several gateways: one chain for each start, and `taskgate audit` reads all of them with their crossings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from tests.harness.postgres import fresh_url
+from typer.testing import CliRunner
+
+from taskgate.assembly.audit_keeping import FORGET_EVERY, AuditKeeper
+from taskgate.cli.main import build_app
+from taskgate.core.audit import AuditEntry
+from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
+from taskgate.store.postgres.secrets import shared
+from taskgate.store.postgres.store import PostgresStore, open_store
+
+SECRET = b"s" * 32
+Started = tuple[PostgresStore, AuditKeeper]
+
+
+class Log:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.url, self.folder = fresh_url(), folder
+        (folder / "state").mkdir()
+        monkeypatch.setenv("TASKGATE_STATE_DIR", str(folder / "state"))
+        self.config = folder / "taskgate.yaml"
+        self.config.write_text(yaml.safe_dump({"servers": {}, "store": {"url": self.url}}))
+        shared(self.url, {"house_secret": SECRET})
+
+    async def start(self) -> Started:
+        store = open_store(self.url)
+        anchor = anchor_path(self.folder / "state" / f"audit-{store.ownership.owner}")
+        keeper = AuditKeeper(store, AuditAnchor(anchor, audit_key(SECRET)), None)
+        await keeper.start()
+        return store, keeper
+
+    async def stop(self, started: Started) -> None:
+        await started[1].close()
+        await started[0].close()
+
+    async def two_ended(self) -> tuple[str, str]:
+        """Two gateways one after the other; the second one's first row names the end of the first."""
+        names = []
+        for number in range(2):
+            started = await self.start()
+            for row in range(3):
+                await started[0].record_now(AuditEntry(0, f"call {number}.{row}"))
+            names.append(started[0].audit_chain)
+            await self.stop(started)
+        return names[0], names[1]
+
+    def verify(self, *more: str) -> tuple[int, dict[str, object]]:
+        said = CliRunner().invoke(build_app(), ["audit", "verify", "-c", str(self.config), "--json", *more])
+        return said.exit_code, json.loads(said.stdout) if said.stdout.startswith("{") else {"said": said.output}
+
+    def change(self, statement: str, *values: object) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            assert connection.execute(statement, values).rowcount > 0
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+    return Log(tmp_path, monkeypatch)
+
+
+async def test_all_chains_are_verified_and_exported(log: Log) -> None:
+    first, second = await log.two_ended()
+    code, found = log.verify()
+    assert (code, found) == (0, {"whole": True, "chains": {first: 4, second: 4}, "problems": []})
+    export = log.folder / "export.jsonl"
+    assert CliRunner().invoke(build_app(), ["audit", "export", "-c", str(log.config), "-o", str(export)]).exit_code == 0
+    assert log.verify("--file", str(export))[1]["chains"] == {first: 4, second: 4}
+    cut = [line for line in export.read_bytes().splitlines(keepends=True) if b"call 0.2" not in line]
+    export.write_bytes(b"".join(cut))
+    code, found = log.verify("--file", str(export))
+    assert code != 0
+    assert found["whole"] is False
+
+
+@pytest.mark.parametrize(
+    "statement, row",
+    [
+        ("UPDATE audit SET content = replace(convert_from(content, 'utf8'), 'call', 'cell')::bytea "
+         "WHERE chain = %s AND number = 3", 3),
+        ("DELETE FROM audit WHERE chain = %s AND number = 2", 2),
+        ("DELETE FROM audit WHERE chain = %s AND number = 4", 4),
+        ("WITH gone AS (DELETE FROM audit_chains WHERE chain = %s RETURNING chain) "
+         "DELETE FROM audit USING gone WHERE audit.chain = gone.chain", 4),
+    ],
+    ids=["changed", "removed", "cut tail", "whole chain removed"],
+)  # fmt: skip
+async def test_what_was_tampered_with_is_found_without_the_files_of_its_gateway(
+    log: Log, statement: str, row: int
+) -> None:
+    first, _ = await log.two_ended()
+    for file in (log.folder / "state").glob("*.audit-anchor"):
+        file.unlink()
+    log.change(statement, first)
+    code, found = log.verify()
+    assert code != 0
+    (problem,) = found["problems"]  # type: ignore[misc]
+    assert (problem["chain"], problem["row"]) == (first, row)  # type: ignore[index]
+
+
+async def test_the_tail_of_the_last_chain_is_vouched_for_by_the_file_of_its_gateway(log: Log) -> None:
+    _, second = await log.two_ended()
+    log.change("DELETE FROM audit WHERE chain = %s AND number = 4", second)
+    code, found = log.verify()
+    assert code != 0
+    assert [problem["chain"] for problem in found["problems"]] == [second]  # type: ignore[attr-defined]
+
+
+async def test_old_rows_of_all_chains_are_forgotten_and_the_rest_is_still_whole(log: Log) -> None:
+    first, second = await log.two_ended()
+    started = await log.start()
+    await started[0].record_now(AuditEntry(0, "newest"))
+    await started[1].tend(FORGET_EVERY, -60_000)
+    assert [row.number for row in await started[0].audit_rows(chain=first)] == [4]
+    assert [row.entry.event for row in await started[0].audit_rows()] == ["newest"]
+    code, found = log.verify()
+    assert (code, found["whole"]) == (0, True)
+    log.change(
+        "UPDATE audit_chains SET cut = replace(convert_from(cut, 'utf8'), '3', '2')::bytea WHERE chain = %s", second
+    )
+    assert log.verify()[0] != 0
+    await log.stop(started)
