@@ -11,6 +11,7 @@ import pytest
 
 from taskgate import clock
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import OWNER_ROLES, Permission
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import EndedSessions, Login, Passphrase
@@ -58,6 +59,19 @@ def test_a_damaged_token_file_stops_the_start_with_a_hint(tmp_path: Path) -> Non
         operator_token(tmp_path)
 
 
+class NoRecords:
+    """Nothing was revoked, and nobody is noted."""
+
+    def is_revoked(self, digest: str) -> bool:
+        return False
+
+    def is_recalled(self, identity: Identity) -> bool:
+        return False
+
+    def note(self, identity: Identity) -> None:
+        return None
+
+
 def no_scope(_digest: str) -> None:
     """No scope was handed over at run time."""
 
@@ -68,7 +82,9 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
-    keeper = CallerIdentifier(tokens, operator_identity("op"), None, None, {}, scope_of_token=no_scope)
+    keeper = CallerIdentifier(
+        tokens, operator_identity("op"), None, None, {}, scope_of_token=no_scope, records=NoRecords()
+    )
     found = {word: await holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
@@ -83,7 +99,7 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
     assert found["c"].may(Permission.ACT)
     assert found["op"] == OPERATOR
     assert await holder_at(keeper, b"Basic op") is None
-    nobody = CallerIdentifier((), operator_identity("op"), None, None, {}, scope_of_token=no_scope)
+    nobody = CallerIdentifier((), operator_identity("op"), None, None, {}, scope_of_token=no_scope, records=NoRecords())
     assert await holder_at(nobody, b"Bearer x") is None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.governance.test_operator_identity import NoRecords
 from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
 
 from taskgate import clock
@@ -239,7 +240,9 @@ async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
 @seam
 async def test_a_token_is_good_until_it_expires() -> None:
     token = Token("ann", hashlib.sha256(b"token-of-ann").hexdigest(), expires=clock.wall() + 60)
-    caller_identifier = CallerIdentifier((token,), None, None, None, {}, scope_of_token=lambda _digest: None)
+    caller_identifier = CallerIdentifier(
+        (token,), None, None, None, {}, scope_of_token=lambda _digest: None, records=NoRecords()
+    )
     assert caller_identifier.identify(b"Bearer token-of-ann").principal == "ann"
     with pytest.raises(WrongToken):
         caller_identifier.identify(b"Bearer token-of-bob")

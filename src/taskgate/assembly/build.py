@@ -169,7 +169,7 @@ class App:
         self.guard = guard(loaded.root)
         scope_of_token = self.gateway.temporary_scopes.scope_of_token
         self.caller_identifier = build_doorkeeper(
-            loaded.root, self.keys.operator_token, verifier, scope_of_token, local=self.local
+            loaded.root, self.keys.operator_token, verifier, scope_of_token, self.gateway.people, local=self.local
         )
         self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)
         limits = plan.limits
@@ -242,7 +242,12 @@ def build(
         reaper,
         guard(loaded.root),
         build_doorkeeper(
-            loaded.root, keys.operator_token, verifier, gateway.temporary_scopes.scope_of_token, local=local
+            loaded.root,
+            keys.operator_token,
+            verifier,
+            gateway.temporary_scopes.scope_of_token,
+            gateway.people,
+            local=local,
         ),
         Arrivals(loaded.root.listen.trusted_proxies),
         store,

@@ -27,7 +27,7 @@ from taskgate.core.identity.identity import principal_name
 from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
-from taskgate.gateway.plan.plan import Elicits, Governing, RecordSettings
+from taskgate.gateway.plan.plan import Elicits, Governing, KnownToken, RecordSettings
 from taskgate.ports.policy_engine import PolicyEngine
 
 _MAX_POLICY_BYTES = 4 * 1024 * 1024
@@ -89,6 +89,16 @@ def build_governing(root: GatewayFile, policy: PolicyEngine | None) -> Governing
         PinMode.ENFORCE if root.pins == "strict" else PinMode(root.pins),
         root.pins == "strict",
         str(root.public_url).rstrip("/") if root.public_url is not None else None,
+        tuple(
+            KnownToken(
+                token.id,
+                names[token.id],
+                roles[names[token.id]],
+                token.sha256.lower(),
+                None if token.expires is None else int(token.expires.timestamp() * 1000),
+            )
+            for token in root.tokens
+        ),
         people,
         _record(root.governance.record),
     )

@@ -20,11 +20,18 @@ from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.identity import NEVER, CallerIdentifier, ScopeOfToken, Token, operator_identity
 from taskgate.inbound.operator import house_secret
+from taskgate.ports.credentials import CredentialRecords
 from taskgate.ports.upstream_credentials import FIXED_HEADERS, UpstreamCredentials
 
 
 def build_doorkeeper(
-    root: GatewayFile, operator_token: str, verifier: Verifier | None, scope_of_token: ScopeOfToken, *, local: bool
+    root: GatewayFile,
+    operator_token: str,
+    verifier: Verifier | None,
+    scope_of_token: ScopeOfToken,
+    records: CredentialRecords,
+    *,
+    local: bool,
 ) -> CallerIdentifier:
     """`local`: a gateway that a client started serves its own user; what it has on a loopback port is not for everybody."""
     tokens = tuple(
@@ -50,6 +57,7 @@ def build_doorkeeper(
         verifier,
         requirements,
         scope_of_token=scope_of_token,
+        records=records,
         private=local,
     )
 

@@ -1,4 +1,6 @@
-"""`taskgate token new`: make a token for a caller or an approver. Only its digest goes into the configuration."""
+"""`taskgate tokens new|list|revoke`: make a token for a caller or an approver, of which only the digest goes into the
+configuration, look at those of a running gateway, and end one before its time.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,14 @@ import hashlib
 import json
 import re
 import secrets
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from taskgate.cli import say
+from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
-from taskgate.cli.target import Json
+from taskgate.cli.target import Gateway, Json, Token
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _TAKEN = ("operator", "anonymous")
@@ -20,11 +23,47 @@ _TAKEN = ("operator", "anonymous")
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Make tokens for callers and approvers.", no_args_is_help=True)
+    group = typer.Typer(help="Make, list and revoke tokens of callers and approvers.", no_args_is_help=True)
     group.command("new")(new)
-    # A group with one command would otherwise swallow its name.
-    group.callback()(lambda: None)
-    app.add_typer(group, name="token")
+    group.command("list")(list_all)
+    group.command("revoke")(revoke)
+    app.add_typer(group, name="tokens")
+    app.add_typer(group, name="token", hidden=True)
+
+
+def list_all(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List the tokens of a running gateway, and what was revoked."""
+
+    def work(api: GatewayApi) -> None:
+        rows = api.get("/api/v1/tokens").value["tokens"]
+        print_rows(rows, as_json, "This gateway has no tokens.", _show)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The id of a token, or a principal: ISSUER#SUBJECT.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it goes into the audit log.")] = "",
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """End a token before its time: it is refused within five seconds by every gateway that shares the store."""
+
+    def work(api: GatewayApi) -> None:
+        done = api.post("/api/v1/tokens/revoke", {"name": name, "reason": reason}).value
+        if as_json:
+            print(json.dumps(done, ensure_ascii=False))
+        else:
+            say.note(f"Revoked: {', '.join(done['revoked'])}. Take it out of the configuration, too.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _show(rows: list[Any]) -> None:
+    for row in rows:
+        state = f"revoked by {row['revoked_by']}" if row["revoked_at"] else f"until {row['expires_at'] or 'revoked'}"
+        print(f"{say.clean(row['principal'])}  {', '.join(row['roles']) or '-'}  {say.clean(state)}")
 
 
 def new(

@@ -13,6 +13,7 @@ from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
+from taskgate.dashboard.people_api import PeopleApi
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.routes import (
     ROWS,
@@ -66,7 +67,14 @@ class Api:
         scopes = ScopesApi(gateway)
         self.questions = QuestionsApi(gateway)
         self.table = RouteTable(
-            [*self._routes(), *self.tasks.routes(), *scopes.routes(), *self.questions.routes(), *more]
+            [
+                *self._routes(),
+                *self.tasks.routes(),
+                *scopes.routes(),
+                *self.questions.routes(),
+                *PeopleApi(gateway).routes(),
+                *more,
+            ]
         )
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:

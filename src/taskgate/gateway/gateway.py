@@ -27,6 +27,7 @@ from taskgate.gateway.events.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.denials import Denials
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.method_tables import no_such_method
 from taskgate.gateway.methods.handshake import initialize_result
@@ -90,6 +91,7 @@ class Gateway:
     notifications: UpstreamNotifications
     reload: Reload
     temporary_scopes: TemporaryScopes
+    people: KnownPeople
     suspended: SuspendedCalls
     stateful: Mapping[str, UseCase]
     stateless: Mapping[str, UseCase]
@@ -252,6 +254,7 @@ class Gateway:
     async def start(self) -> None:
         """Before callers come: know what the store knows of grants, open questions and lists, and begin to ask the servers."""
         await self.temporary_scopes.start()
+        await self.people.load()
         await self.pins.load()
         await self.approvals.start()
         if self.caches is not None:

@@ -10,6 +10,7 @@ from taskgate.gateway.catalog.views import Views
 from taskgate.gateway.events.events import EventHub, ScopesChanged, TemporaryScopesChanged
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import warn_of_loose_ends
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan.dynamic_servers import DynamicServers
@@ -36,6 +37,7 @@ class Reload:
     upstreams: Live[Mapping[str, Upstream]]
     dynamic_servers: DynamicServers
     temporary_scopes: TemporaryScopes
+    people: KnownPeople
     views: Views
     catalogs: Catalogs
     activity: Activity
@@ -56,6 +58,7 @@ class Reload:
         self.configured = configured
         plan, upstreams = self.dynamic_servers.merged(configured.plan, configured.upstreams)
         plan = self.temporary_scopes.merged(replace(plan, revision=max(plan.revision, before.revision + 1)))
+        plan = self.people.merged(plan)
         self.plan.replace(plan)
         self.upstreams.replace(upstreams)
         self.catalogs.adopt(changed, plan.limits)

@@ -30,6 +30,7 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.held_readings import HeldReadings
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.governance.recheck import PreSendRecheck
@@ -95,7 +96,8 @@ def wire_gateway(
     local: bool,
 ) -> Gateway:
     """A whole gateway, ready to be started. `local`: its only caller is the one who started it."""
-    base = _foundation(plan, store, metrics, seal_key, tracing)
+    people = KnownPeople(store)
+    base = _foundation(people.merged(plan), store, metrics, seal_key, tracing)
     lists = _lists(base)
     asking = _asking(base)
     notifications = _notifications(base, lists, asking)
@@ -110,8 +112,8 @@ def wire_gateway(
     tasks = _task_engine(base, running, governed.approvals, recheck)
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
-    reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
-    caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload))
+    reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes, people)
+    caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, people))
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
     context = _context(base, lists, asking, tasks, governed, relay=relay, reload=reload)
@@ -139,6 +141,7 @@ def wire_gateway(
         notifications=notifications,
         reload=reload,
         temporary_scopes=temporary_scopes,
+        people=people,
         suspended=suspended,
         stateful=tables.stateful(),
         stateless=tables.stateless(),
@@ -325,7 +328,12 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
 
 
 def _reload(
-    base: Foundation, lists: Lists, asking: Asking, dynamic_servers: DynamicServers, temporary_scopes: TemporaryScopes
+    base: Foundation,
+    lists: Lists,
+    asking: Asking,
+    dynamic_servers: DynamicServers,
+    temporary_scopes: TemporaryScopes,
+    people: KnownPeople,
 ) -> Reload:
     admission = Admission(base.plan.value.limits, base.metrics)
     base.metrics.show(*admission.gauges())
@@ -335,6 +343,7 @@ def _reload(
         upstreams=base.upstreams,
         dynamic_servers=dynamic_servers,
         temporary_scopes=temporary_scopes,
+        people=people,
         views=lists.views,
         catalogs=lists.catalogs,
         activity=asking.activity,

@@ -17,6 +17,7 @@ from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
 from taskgate.gateway.governance.gate import CallGate
+from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import StandingGrants
@@ -45,7 +46,7 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
-from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS
+from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS, TOKENS
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -132,11 +133,12 @@ class Governed:
 
 
 def changed_elsewhere(
-    grants: StandingGrants, lists: Lists, temporary_scopes: TemporaryScopes, reload: Reload
+    grants: StandingGrants, lists: Lists, temporary_scopes: TemporaryScopes, reload: Reload, people: KnownPeople
 ) -> Mapping[str, Callable[[], Awaitable[object]]]:
     """How each kind of thing that another gateway on the same store may have changed is read again."""
     return {
         GRANTS: grants.load,
+        TOKENS: people.load,
         PINS: partial(lists.pins.load_again, lists.catalogs.offers),
         SCOPES: temporary_scopes.synchronize,
         SERVERS: reload.dynamic_servers_changed_elsewhere,

@@ -17,7 +17,7 @@ from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.claims import TokenRefused
 from taskgate.core.identity.identity import NO_REQUIREMENT, NOBODY, Identity, Requirement, principal_name
 from taskgate.core.identity.roles import OWNER_ROLES
-from taskgate.ports.credentials import CredentialVerifier, IssuerUnavailable
+from taskgate.ports.credentials import CredentialRecords, CredentialVerifier, IssuerUnavailable
 
 OPERATOR = "operator"
 NEVER = float("inf")
@@ -88,6 +88,7 @@ class CallerIdentifier:
         requirements: Mapping[str, Requirement],
         *,
         scope_of_token: ScopeOfToken,
+        records: CredentialRecords,
         private: bool = False,
     ) -> None:
         known = (*tokens, operator) if operator is not None else tokens
@@ -96,6 +97,7 @@ class CallerIdentifier:
         self._verifier = verifier
         self._requirements = requirements
         self._scope_of_token = scope_of_token
+        self._records = records
         self.requires_identity = bool(tokens) or verifier is not None or anonymous is not None or private
         if not self.requires_identity:
             self._nobody: Identity | None = NOBODY
@@ -119,13 +121,16 @@ class CallerIdentifier:
             credential = credential.strip()
             if credential.startswith(TEMPORARY_PREFIX):
                 return self._in_temporary_scope(credential)
-            known = self._known.get(hashlib.sha256(credential).hexdigest())
-            if known is not None and (known[1] == NEVER or clock.wall() < known[1]):
+            digest = hashlib.sha256(credential).hexdigest()
+            known = self._known.get(digest)
+            if known is not None and self._is_good(digest, known[1]):
                 return known[0]
             if known is None and self._verifier is not None:
                 identity = self._verifier.remembered(credential)
                 if identity is None:
                     raise NotVerifiedYet(credential)
+                if self._records.is_recalled(identity):
+                    raise WrongToken
                 return identity
         if self.requires_identity:
             raise WrongToken
@@ -135,7 +140,10 @@ class CallerIdentifier:
         """Find out about a credential that is not known yet. Raises TokenRefused and IssuerUnavailable."""
         if self._verifier is None:
             raise TokenRefused("it is not known")
-        await self._verifier.verify(credential)
+        self._records.note(await self._verifier.verify(credential))
+
+    def _is_good(self, digest: str, expires: float) -> bool:
+        return (expires == NEVER or clock.wall() < expires) and not self._records.is_revoked(digest)
 
     def _in_temporary_scope(self, credential: bytes) -> Identity:
         """Its bearer is known by the name of the scope. One whose scope has ended is nobody, also where nobody needs a token."""

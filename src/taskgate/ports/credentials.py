@@ -11,6 +11,19 @@ class IssuerUnavailable(Exception):
     """Whether a credential is good cannot be found out now. The message says why, for the operator's log."""
 
 
+class CredentialRecords(Protocol):
+    """What is kept about credentials beyond the configuration."""
+
+    def is_revoked(self, digest: str) -> bool:
+        """Whether the token of ours with this digest was revoked before its time."""
+
+    def is_recalled(self, identity: Identity) -> bool:
+        """Whether credentials of this subject that were issued when this one was are refused."""
+
+    def note(self, identity: Identity) -> None:
+        """A credential of an issuer was verified: this is who its subject is now."""
+
+
 class CredentialVerifier(Protocol):
     @property
     def issuers(self) -> tuple[str, ...]:

@@ -175,7 +175,45 @@ class UsageStore(Protocol):
         ...
 
 
-class Store(TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, UsageStore, Protocol):
+class IdentityRecord(msgspec.Struct, frozen=True):
+    """Something known about a principal until a time: a session of the console, a revoked token, its roles when last seen."""
+
+    kind: str
+    name: str
+    principal: str
+    expires_ms: int
+    body: bytes = b""
+
+
+class IdentityStore(Protocol):
+    """Records whose time is over may or may not be found. With `announce` the other gateways on the store read theirs again."""
+
+    async def keep_identity_record(
+        self, record: IdentityRecord, entry: AuditEntry | None = None, *, announce: bool = False
+    ) -> None:
+        """Returns when it is durable, in place of one of the same kind and name."""
+        ...
+
+    def note_identity_record(self, record: IdentityRecord, *, announce: bool = False) -> None:
+        """The same soon, without waiting for the disk."""
+        ...
+
+    async def forget_identity_record(self, kind: str, name: str, entry: AuditEntry | None = None) -> bool:
+        """Whether there was one."""
+        ...
+
+    async def forget_identity_records_of(self, kind: str, principal: str, entry: AuditEntry | None = None) -> int:
+        """How many there were."""
+        ...
+
+    async def find_identity_record(self, kind: str, name: str) -> IdentityRecord | None: ...
+
+    async def identity_records(self, kind: str) -> tuple[IdentityRecord, ...]: ...
+
+
+class Store(
+    TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, UsageStore, IdentityStore, Protocol
+):
     """One database, seven views of it."""
 
     @property

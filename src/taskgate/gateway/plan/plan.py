@@ -188,6 +188,17 @@ class RecordSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token of the configuration, for whoever looks after them."""
+
+    id: str
+    principal: str
+    roles: frozenset[str]
+    sha256: str = field(repr=False)
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Governing:
     """What governance needs besides the gates: the policies, the people, and what is hidden from them."""
 
@@ -204,6 +215,7 @@ class Governing:
     pin_new_tools: bool = False
     """`pins: strict`: a tool never seen before is quarantined too."""
     public_url: str | None = None
+    tokens: tuple[KnownToken, ...] = ()
     people: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Each name of somebody who is known by several, with all of them."""
     record: RecordSettings | None = None

@@ -15,7 +15,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.event_outbox import EventPage
-from taskgate.ports.store import KeptCatalog, KeptScope
+from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
 from taskgate.store.operations import rows
 from taskgate.store.operations.kept_events import KeptEvents
@@ -154,6 +154,13 @@ class Reader:
 
     def catalogs(self) -> tuple[KeptCatalog, ...]:
         return tuple(KeptCatalog(*row) for row in self._run("kept_catalogs"))
+
+    def identity_record(self, kind: str, name: str) -> IdentityRecord | None:
+        row = self._run("find_identity_record", kind=kind, name=name).fetchone()
+        return None if row is None else IdentityRecord(*row)
+
+    def identity_records(self, kind: str) -> tuple[IdentityRecord, ...]:
+        return tuple(IdentityRecord(*row) for row in self._run("identity_records", kind=kind))
 
     def scopes(self) -> tuple[KeptScope, ...]:
         return tuple(KeptScope(*row) for row in self._run("kept_scopes"))

@@ -45,6 +45,7 @@ def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
         tx.run("forget_receipts")
     tx.run("forget_streams", before_ms=now - KEPT_STREAMS_MS)
     tx.run("forget_grants", before_ms=now - KEPT_APPROVALS_MS)
+    tx.run("forget_ended_identity_records", now_ms=now)
     return swept, spills
 
 

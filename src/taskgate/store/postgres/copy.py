@@ -38,6 +38,7 @@ AS_THEY_ARE: Final = (
     "temporary_scopes",
     "usage",
     "recorded_calls",
+    "identity_records",
 )
 
 

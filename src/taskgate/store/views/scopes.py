@@ -1,11 +1,13 @@
-"""The view of a store that keeps the scopes handed over at run time (`ports.scope_store`)."""
+"""The view of a store that keeps scopes handed over at run time, and records of identities (`ports.store`)."""
 
 from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
-from taskgate.ports.store import KeptScope
+from taskgate.ports.store import IdentityRecord, KeptScope
+from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations import scopes
 from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Transaction
 from taskgate.store.views.base import StoreView
 
 
@@ -18,6 +20,37 @@ class ScopeView(StoreView):
 
     async def kept_scopes(self) -> tuple[KeptScope, ...]:
         return await self._read(lambda reader: reader.scopes())
+
+    async def keep_identity_record(
+        self, record: IdentityRecord, entry: AuditEntry | None = None, *, announce: bool = False
+    ) -> None:
+        await self._write_or_fault(
+            lambda tx: scopes.keep_identity(tx, record, entry, announce=announce), _of_identity(record.principal)
+        )
+
+    def note_identity_record(self, record: IdentityRecord, *, announce: bool = False) -> None:
+        def write(tx: Transaction) -> None:
+            scopes.keep_identity(tx, record, None, announce=announce)
+
+        self._defer(DeferredWrite(write, lambda: None, _of_identity(record.principal)))
+
+    async def forget_identity_record(self, kind: str, name: str, entry: AuditEntry | None = None) -> bool:
+        return await self._write_or_fault(lambda tx: scopes.forget_identity(tx, kind, name, entry), _of_identity(name))
+
+    async def forget_identity_records_of(self, kind: str, principal: str, entry: AuditEntry | None = None) -> int:
+        return await self._write_or_fault(
+            lambda tx: scopes.forget_identities_of(tx, kind, principal, entry), _of_identity(principal)
+        )
+
+    async def find_identity_record(self, kind: str, name: str) -> IdentityRecord | None:
+        return await self._read(lambda reader: reader.identity_record(kind, name))
+
+    async def identity_records(self, kind: str) -> tuple[IdentityRecord, ...]:
+        return await self._read(lambda reader: reader.identity_records(kind))
+
+
+def _of_identity(name: str) -> Locks:
+    return Locks(names=(f"identity:{name}",))
 
 
 def _of_scope(name: str) -> Locks:

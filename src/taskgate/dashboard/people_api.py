@@ -1,0 +1,81 @@
+"""Credentials and people for admins, as JSON: which tokens there are, and revoking one. The paths are in docs/api-reference.md."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.identity import tenant_of
+from taskgate.core.identity.roles import Permission
+from taskgate.core.tasks.outcome_text import iso
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.governance.known_people import Revoked
+from taskgate.gateway.plan.plan import KnownToken
+
+LONGEST_REASON: Final = 500
+_REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
+
+
+class PeopleApi:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._people = gateway.people
+
+    def routes(self) -> tuple[Route, ...]:
+        admin = Permission.CONFIGURE
+        return (
+            get("/tokens", admin, self._tokens, "The tokens of the configuration, and what was revoked."),
+            post("/tokens/revoke", admin, self._revoke, "End a token before its time.", _REVOKE),
+        )
+
+    async def _tokens(self, visit: Visit) -> Answer:
+        """Those of the configuration, and the issuers' subjects whose credentials were revoked."""
+        who = visit.who
+        tokens = [token for token in self._gateway.context.plan.governing.tokens if _reaches(who, token.principal)]
+        rows = [_row(token, self._people.revoked.get(token.sha256)) for token in tokens]
+        known = {token.sha256 for token in tokens}
+        recalled = [
+            {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
+            for name, revoked in self._people.revoked.items()
+            if name not in known and "#" in name and _reaches(who, name)
+        ]
+        return json_answer({"tokens": rows + recalled})
+
+    async def _revoke(self, visit: Visit) -> Answer:
+        who, said = visit.who, visit.request.json()
+        name, reason = said.get("name"), said.get("reason", "")
+        if set(said) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
+            raise ValueError('say "name", the id of a token or the name of a principal, and perhaps "reason"')
+        tokens = self._gateway.context.plan.governing.tokens
+        found = [token for token in tokens if name in (token.id, token.principal) and _reaches(who, token.principal)]
+        for token in found:
+            await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
+        if not found:
+            if "#" not in name or not _reaches(who, name):
+                return problem(404, "There is no such token. `taskgate tokens list` names them.")
+            await self._people.revoke(name, name, who.id, reason[:LONGEST_REASON])
+        return json_answer({"revoked": [token.principal for token in found] or [name], "by": who.id})
+
+
+def _reaches(who: Approver, principal: str) -> bool:
+    """Somebody of a tenant has nothing to do with the principals of others."""
+    own = tenant_of(who.id)
+    return not own or own == tenant_of(principal)
+
+
+def _row(token: KnownToken, revoked: Revoked | None) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "principal": token.principal,
+        "roles": sorted(token.roles),
+        "expires_at": iso(token.expires_ms) if token.expires_ms is not None else None,
+        **_revocation(revoked),
+    }
+
+
+def _revocation(revoked: Revoked | None) -> dict[str, Any]:
+    if revoked is None:
+        return {"revoked_at": None, "revoked_by": None, "reason": None}
+    return {"revoked_at": iso(revoked.at_ms), "revoked_by": revoked.by, "reason": revoked.reason}
