@@ -15,7 +15,7 @@ from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
 from taskgate.assembly.features import build_tracing
-from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, kept_logins
+from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, close_verifiers, kept_logins
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.shared_store import agreed_secrets, check_configured, open_shared, shared_url
@@ -204,10 +204,10 @@ class App:
         for server in retired:
             await server.close()
         verifiers, self.retired_verifiers = self.retired_verifiers, []
-        await _close_verifiers(verifiers)
+        await close_verifiers(verifiers)
 
     async def close_identity(self) -> None:
-        await _close_verifiers([self.verifier])
+        await close_verifiers([self.verifier])
 
 
 def build(
@@ -262,12 +262,6 @@ def build(
         verifier,
         accounts,
     )
-
-
-async def _close_verifiers(verifiers: list[Verifier | None]) -> None:
-    for verifier in verifiers:
-        if verifier is not None:
-            await verifier.close()
 
 
 def _audit_keeper(loaded: LoadedConfig, store: Store, keys: Keys, store_file: Path) -> AuditKeeper:

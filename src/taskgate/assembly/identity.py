@@ -123,3 +123,9 @@ def _rules(issued: Issued) -> ClaimRules:
 def _requirement(require: ScopeRequirement) -> Requirement:
     claims = tuple((path, frozenset(values)) for path, values in require.claims.items())
     return Requirement(frozenset(require.groups), frozenset(require.oauth_scopes), claims)
+
+
+async def close_verifiers(verifiers: list[Verifier | None]) -> None:
+    for verifier in verifiers:
+        if verifier is not None:
+            await verifier.close()

@@ -96,8 +96,7 @@ def wire_gateway(
     local: bool,
 ) -> Gateway:
     """A whole gateway, ready to be started. `local`: its only caller is the one who started it."""
-    people = KnownPeople(store)
-    base = _foundation(people.merged(plan), store, metrics, seal_key, tracing)
+    base = _foundation(plan, store, metrics, seal_key, tracing)
     lists = _lists(base)
     asking = _asking(base)
     notifications = _notifications(base, lists, asking)
@@ -112,8 +111,8 @@ def wire_gateway(
     tasks = _task_engine(base, running, governed.approvals, recheck)
     session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
-    reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes, people)
-    caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, people))
+    reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
+    caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people))
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     relay = _relay(base, asking, suspended)
     context = _context(base, lists, asking, tasks, governed, relay=relay, reload=reload)
@@ -141,7 +140,7 @@ def wire_gateway(
         notifications=notifications,
         reload=reload,
         temporary_scopes=temporary_scopes,
-        people=people,
+        people=base.people,
         suspended=suspended,
         stateful=tables.stateful(),
         stateless=tables.stateless(),
@@ -149,7 +148,8 @@ def wire_gateway(
 
 
 def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None) -> Foundation:
-    live, events = Live(plan), EventHub()
+    people = KnownPeople(store)
+    live, events = Live(people.merged(plan)), EventHub()
     budgets = Budgets(plan)
     metrics.show(*budgets.gauges())
     sessions = SessionTable(live)
@@ -169,6 +169,7 @@ def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tra
         subscriptions=Subscriptions(),
         recorder=CallRecorder(store, live),
         usage=UsageCounter(store, metrics, events),
+        people=people,
     )
 
 
@@ -328,12 +329,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
 
 
 def _reload(
-    base: Foundation,
-    lists: Lists,
-    asking: Asking,
-    dynamic_servers: DynamicServers,
-    temporary_scopes: TemporaryScopes,
-    people: KnownPeople,
+    base: Foundation, lists: Lists, asking: Asking, dynamic_servers: DynamicServers, temporary_scopes: TemporaryScopes
 ) -> Reload:
     admission = Admission(base.plan.value.limits, base.metrics)
     base.metrics.show(*admission.gauges())
@@ -343,7 +339,7 @@ def _reload(
         upstreams=base.upstreams,
         dynamic_servers=dynamic_servers,
         temporary_scopes=temporary_scopes,
-        people=people,
+        people=base.people,
         views=lists.views,
         catalogs=lists.catalogs,
         activity=asking.activity,

@@ -84,6 +84,7 @@ class Foundation:
     subscriptions: Subscriptions
     recorder: CallRecorder
     usage: UsageCounter
+    people: KnownPeople
 
 
 @dataclass(slots=True, eq=False)
