@@ -104,7 +104,7 @@ def test_a_mistake_of_ours_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys:
     def broken() -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(command_line, "build_app", lambda: lambda _words: broken())
+    monkeypatch.setattr(command_line, "build_app", lambda _only: lambda _words: broken())
     with pytest.raises(SystemExit) as left:
         command_line.main()
     assert left.value.code == 70
