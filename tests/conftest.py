@@ -1,7 +1,7 @@
 """Leaves out tests whose real peer this machine lacks, and says so, by name and reason, at the end of the run.
 
-It also keeps the run short: programs that the tests of some folders start are not measured for coverage, because the other folders
-reach the same lines, and measuring makes a program half as slow again.
+It also keeps the run short: programs that tests start are not measured for coverage, because the tests in the process reach the
+same lines, and measuring makes a program half as slow again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
-UNMEASURED = ("conversations", "conformance", "chaos", "client", "clients", "scopes", "servers")
-COVERAGE = "COVERAGE_PROCESS_CONFIG"
+MEASURES_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
 
 # The tests start hundreds of gateways: without compiled modules each would spend seconds on compiling the same files again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -83,10 +82,9 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """What a test starts learns from its environment whether it is measured; what a test changed in its process ends with it."""
+    """What a test starts is not measured; what a test changed in its process ends with it."""
     with kept():
-        if item.path.relative_to(ROOT / "tests").parts[0] in UNMEASURED:
-            os.environ.pop(COVERAGE, None)
+        os.environ.pop(MEASURES_PROGRAMS, None)
         return (yield)
 
 
