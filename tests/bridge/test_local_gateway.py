@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -17,8 +19,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.programs import free_port
 
 from taskgate.bridge import protocol
-from taskgate.bridge.meeting import Meeting
-from taskgate.inbound import local_address
+from taskgate.folders import gateway_key
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -210,22 +211,52 @@ async def test_its_port_is_not_for_everybody_on_the_machine(tmp_path: Path) -> N
         assert known.status_code != 401
 
 
-async def test_without_unix_sockets_a_loopback_port_and_a_key_take_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_folder(_environment: object, _state: str) -> str:
-        raise OSError("no socket can be made here")
+async def test_without_unix_sockets_a_loopback_port_and_a_key_take_their_place(tmp_path: Path) -> None:
+    """A folder stands where the socket would be, so none can be made: clients find the port and the key, and nobody else."""
+    rules = {"rules": [{"match": "mirror", "action": "approve"}]}
+    async with stage(tmp_path, configuration(governance=rules, tasks={"execute_on": "approval"})) as made:
+        key = gateway_key(str(made.state), str(made.config))
+        (made.runtime / "taskgate").mkdir(mode=0o700, exist_ok=True)
+        (made.runtime / "taskgate" / f"{key}.sock").mkdir()
+        one, two = [await made.client() for _ in range(2)]
+        record = made.gateway()
+        assert record["address"].startswith("tcp:127.0.0.1:")
+        assert len(record["key"]) > 30
+        assert stat.S_IMODE(os.stat(made.state / "run" / f"{key}.json").st_mode) == 0o600
+        assert await greeted(record["address"], "a guess") == {}
+        one.ask("held", "tools/call", name="a__mirror", arguments={"value": 7}, task={"ttl": 600_000})
+        task_id = (await one.result("held"))["task"]["taskId"]
+        await approve_on_the_page(record["url"], (made.state / "operator-token").read_text().strip())
+        two.ask("r", "tasks/result", taskId=task_id)
+        assert (await two.result("r"))["vendor/extra"] == 7
 
-    monkeypatch.setattr(local_address, "socket_folder", no_folder)
-    address = local_address.claim(Meeting(str(tmp_path / "state"), None), local_address.ON_DEMAND)
-    with address.bind({}) as listening:
-        listening.listen()
-        address.publish("http://127.0.0.1:1")
-        assert stat.S_IMODE(os.stat(address.meeting.record_path).st_mode) == 0o600
-        found = address.meeting.connect()
-        assert found is not None
-        with found[0]:
-            assert found[1] == address.key
-            assert len(address.key) > 30
-    address.withdraw()
-    address.release()
+
+async def greeted(address: str, key: str) -> dict[str, object]:
+    """What a bridge with this key is answered; nothing if it is hung up on."""
+    host, _, port = address.removeprefix("tcp:").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(protocol.hello("0.1.0", None, "", {}, key))
+    try:
+        line = await asyncio.wait_for(reader.readline(), WAIT_S)
+    finally:
+        writer.close()
+    return dict(json.loads(line)) if line else {}
+
+
+async def approve_on_the_page(url: str, token: str) -> None:
+    """What a person does in a browser: log in, open the card, agree."""
+    async with httpx2.AsyncClient(verify=NO_TLS, timeout=WAIT_S) as http:
+        page = await http.get(f"{url}/login")
+        await http.post(f"{url}/login", data={"form_token": hidden(page.text, "form_token"), "token": token})
+        listed = await http.get(f"{url}/approvals")
+        (approval_id,) = set(re.findall(r"/approvals/(ap_[0-9A-Za-z]+)", listed.text))
+        card = await http.get(f"{url}/approvals/{approval_id}")
+        form = {name: hidden(card.text, name) for name in ("form_token", "digest")}
+        done = await http.post(f"{url}/approvals/{approval_id}/approve", data=form)
+        assert done.status_code in (200, 303), done.text
+
+
+def hidden(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]+)"', page)
+    assert found is not None, page
+    return found[1]
