@@ -344,3 +344,19 @@ async def test_a_stale_owner_decides_nothing(adapter: StoreUnderTest) -> None:
     assert held.approval.state is State.OPEN
     await old.close()
     await new.close()
+
+
+async def test_the_counts_of_open_things_follow_every_way_they_open_and_end(store: Store) -> None:
+    """Asked for, agreed to, denied, withdrawn, cancelled, deleted: what a limit is checked by is what is there."""
+    calls = [a_call(limited_as="carol") for _ in range(5)]
+    requests = [asking(call) for call in calls]
+    for call, request in zip(calls, requests, strict=True):
+        assert isinstance(await store.accept(call, approval=request), Change)
+    alone = asking(a_call())
+    assert isinstance(await store.hold(alone, pending=PendingLimits(6)), HeldCall)
+    assert (await store.open_count("carol"), await store.pending_count("carol")) == (5, 6)
+    await store.change_held(requests[0].id, OPS, YES)
+    await store.change_held(requests[1].id, OPS, NO)
+    await store.advance(calls[2].id, h.Cancelled("no"))
+    await store.change_held(alone.id, OPS, Withdrawn(0))
+    assert (await store.open_count("carol"), await store.pending_count("carol")) == (3, 2)

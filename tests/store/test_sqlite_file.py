@@ -20,12 +20,18 @@ from tests.store.a_call import DEADLINE_S, a_call
 import taskgate.store.sqlite
 from taskgate.core.audit import AuditEntry, row_bytes
 from taskgate.core.errors import Executed, GatewayFault
+from taskgate.core.governance.approval import Binding, Workflow
 from taskgate.core.tasks.transition import Dispatched, ResultCame
-from taskgate.store.operations import rows
+from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
+from taskgate.ports.store_answers import Change, Ownership
+from taskgate.ports.task_store import AcceptLimits
+from taskgate.store.operations import rows, tasks
+from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.sqlite import connection
 from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate
 from taskgate.store.sqlite.statements import SQL, migrations
 from taskgate.store.sqlite.store import open_store
+from taskgate.store.sqlite.transaction import SqliteTransaction
 
 
 def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:
@@ -117,12 +123,12 @@ def test_every_query_is_valid_sql_and_is_used(tmp_path: Path) -> None:
     "name, values, index",
     [
         ("page_of_tasks", ("caller",), "tasks_of_caller"),
-        ("count_open_of_caller", ("caller",), "tasks_open"),
+        ("count_open_of_caller", ("limited_as",), "open_counts USING PRIMARY KEY (what=? AND who=?)"),
         ("due_approvals", ("now_ms",), "tasks_approval_due"),
         ("due_executions", ("now_ms",), "tasks_execution_due"),
         ("forgettable_tasks", ("now_ms",), "tasks_to_forget"),
         ("page_of_open_approvals", ("asked_ms",), "approvals_open"),
-        ("count_pending_of_caller", ("caller",), "COVERING INDEX approvals_open_of_caller"),
+        ("count_pending_of_caller", ("caller",), "open_counts USING PRIMARY KEY (what=? AND who=?)"),
         ("last_given_approval", ("server",), "approvals_given"),
         ("forget_events", ("before_ms",), "events_by_age"),
     ],
@@ -242,3 +248,38 @@ async def test_the_intent_is_the_only_way_to_dispatch(tmp_path: Path) -> None:
 )
 def test_the_quick_way_to_write_an_audit_row_gives_the_same_bytes(entry: AuditEntry) -> None:
     assert rows.audit_content(7, "sha256:p", entry) == row_bytes(7, "sha256:p", entry)
+
+
+def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(tmp_path: Path) -> None:
+    """In steps of the database, which depend on nothing but what is in it."""
+    writing = connect_writer(tmp_path / "store.db")
+    migrate(writing)
+    limits = AcceptLimits(1_000_000, PendingLimits(1_000_000, 1_000_000))
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    def accept(number: int) -> int:
+        nonlocal steps
+        steps = 0
+        for _ in range(number):
+            transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents())
+            call = a_call(limited_as="address:10.0.0.1")
+            binding = Binding("carol", "reports", "build", call.digest, "", "1", 0, scope="default")
+            asked = (f"ap_{call.id}", Workflow("ops"), "r", binding, "address:10.0.0.1", call.wire_name, call.arguments)
+            request = ApprovalRequest(*asked)
+            made = tasks.accept(transaction, call, sent=None, approval=request, key=None, limits=limits, audit=None)
+            assert isinstance(made, Change)
+        return steps
+
+    accept(20)
+    writing.set_progress_handler(step, 1)
+    few = accept(20)
+    writing.set_progress_handler(None, 1)
+    accept(2000)
+    writing.set_progress_handler(step, 1)
+    many = accept(20)
+    writing.close()
+    assert 0 < few <= many <= few * 1.25

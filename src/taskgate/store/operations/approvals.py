@@ -52,11 +52,11 @@ def put(tx: Transaction, held: HeldCall) -> None:
 
 def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOpen | None:
     if limits.per_caller is not None:
-        found = tx.run("count_pending_of_caller", caller=caller, limit=limits.per_caller).fetchone()[0]
+        found = tx.run("count_pending_of_caller", caller=caller).fetchone()[0]
         if found >= limits.per_caller:
             return TooManyOpen("pending approvals", limits.per_caller)
     if limits.anonymous is not None and caller.startswith(ANONYMOUS_LIMIT):
-        found = tx.run("count_pending_of_anonymous", limit=limits.anonymous).fetchone()[0]
+        found = tx.run("count_pending_of_anonymous").fetchone()[0]
         if found >= limits.anonymous:
             return TooManyOpen("pending approvals of callers without a token", limits.anonymous)
     return None

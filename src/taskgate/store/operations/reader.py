@@ -72,7 +72,7 @@ class Reader:
     def open_count(self, caller: str | None) -> int:
         if caller is None:
             return int(self._run("count_open").fetchone()[0])
-        return int(self._run("count_open_of_caller", limited_as=caller, limit=-1).fetchone()[0])
+        return int(self._run("count_open_of_caller", limited_as=caller).fetchone()[0])
 
     def questions(self, task_id: str, *, answered: bool) -> tuple[TaskQuestion, ...]:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
@@ -113,7 +113,7 @@ class Reader:
     def pending_count(self, caller: str | None) -> int:
         if caller is None:
             return int(self._run("count_pending").fetchone()[0])
-        return int(self._run("count_pending_of_caller", caller=caller, limit=-1).fetchone()[0])
+        return int(self._run("count_pending_of_caller", caller=caller).fetchone()[0])
 
     def last_approved(self, server: str, tool: str, before: str | None) -> HeldCall | None:
         row = self._run("last_given_approval", server=server, tool=tool, before=before).fetchone()

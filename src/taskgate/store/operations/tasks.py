@@ -116,7 +116,7 @@ def _over_limit(
     tx: Transaction, limited_as: str, limits: AcceptLimits, approval: ApprovalRequest | None
 ) -> TooManyOpen | None:
     if limits.open_tasks is not None:
-        found = tx.run("count_open_of_caller", limited_as=limited_as, limit=limits.open_tasks).fetchone()[0]
+        found = tx.run("count_open_of_caller", limited_as=limited_as).fetchone()[0]
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)
     return None if approval is None else approvals.over_limit(tx, approval.counted_as, limits.pending)

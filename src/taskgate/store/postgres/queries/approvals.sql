@@ -26,11 +26,10 @@ LIMIT :limit;
 SELECT count(*) FROM approvals WHERE state = 'open';
 
 -- name: count_pending_of_caller
-SELECT count(*) FROM (SELECT 1 FROM approvals WHERE caller = :caller AND state = 'open' LIMIT nullif(:limit::bigint, -1)) AS counted;
+SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'approval' AND who = :caller;
 
 -- name: count_pending_of_anonymous
--- Their keys begin with `address:`; the character behind the colon ends the range.
-SELECT count(*) FROM (SELECT 1 FROM approvals WHERE caller ~>=~ 'address:' AND caller ~<~ 'address;' AND state = 'open' LIMIT nullif(:limit::bigint, -1)) AS counted;
+SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'anonymous approval' AND who = '';
 
 -- name: due_holds
 SELECT id FROM approvals WHERE due_ms IS NOT NULL AND due_ms <= :now_ms AND task_id IS NULL ORDER BY due_ms LIMIT :limit;

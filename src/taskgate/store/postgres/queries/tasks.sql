@@ -63,7 +63,7 @@ LIMIT :limit;
 SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 
 -- name: count_open_of_caller
-SELECT count(*) FROM (SELECT 1 FROM tasks WHERE limited_as = :limited_as AND finished_ms IS NULL LIMIT nullif(:limit::bigint, -1)) AS counted;
+SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'task' AND who = :limited_as;
 
 -- name: due_approvals
 SELECT id FROM tasks WHERE approval_due_ms IS NOT NULL AND approval_due_ms <= :now_ms ORDER BY approval_due_ms LIMIT :limit;
