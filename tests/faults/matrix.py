@@ -6,6 +6,7 @@ is in the ledger before anything is answered. The judge compares the ledger with
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -166,9 +167,10 @@ def _body(how: str, answer: Wire) -> tuple[bytes, str]:
 
 
 class Stage:
-    """One gateway, one server, one way of calling; case after case."""
+    """One gateway, one server, one way of calling; several cases at a time, each with a session of its own."""
 
-    def __init__(self, generation: str, way: str, cases: list[Case]) -> None:
+    def __init__(self, generation: str, way: str, cases: list[Case], at_once: int = 20) -> None:
+        self._at_once = at_once
         self.way = way
         self._stateless = generation == "2026"
         self.cases = cases
@@ -188,14 +190,20 @@ class Stage:
         }
         wrong: list[str] = []
         async with Gateway(config, {"far": self._server}) as gate:
-            for number, case in enumerate(self.cases):
-                caller = await gate.caller(
-                    "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
-                )
-                told = await self._told(caller, number, case)
-                wrong += [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, told)]
-                await caller.close()
+            for first in range(0, len(self.cases), self._at_once):
+                numbers = range(first, min(first + self._at_once, len(self.cases)))
+                for found in await asyncio.gather(*(self._one(gate, number) for number in numbers)):
+                    wrong += found
         return wrong
+
+    async def _one(self, gate: Gateway, number: int) -> list[str]:
+        case = self.cases[number]
+        caller = await gate.caller(
+            "2025", capabilities={"elicitation": {"form": {}}}, answers={"elicitation/create": ANSWER}
+        )
+        told = await self._told(caller, number, case)
+        await caller.close()
+        return [f"{self.way}: {case.name}: {what}" for what in self._judge(number, case, told)]
 
     async def _told(self, caller: Any, number: int, case: Case) -> Wire:
         more: Wire = {}
@@ -246,9 +254,6 @@ class Stage:
     def _repeats(self, case: Case) -> bool:
         """Whether a durable call that may be repeated has to be: it is not over, and all that was sent is on the disk."""
         if self.way == "plain" or case.fault.proves_no_run or case.fault.is_answer:
-            return False
-        if self.way == "promoted" and case.round_number == 2:
-            # The answers to its first round went to the server before it was a task.
             return False
         # A stateful server may answer a 202 later, on another stream.
         waits = case.fault.how == "silence" or (case.fault.status == 202 and not self._stateless)
