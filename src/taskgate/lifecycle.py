@@ -20,6 +20,7 @@ import uvicorn
 
 from taskgate import clock
 from taskgate.assembly.build import App
+from taskgate.assembly.console import ConsoleConfiguration
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.config.completeness import refuse_half_written
 from taskgate.config.load import LoadedConfig, load
@@ -149,6 +150,7 @@ class Lifecycle:
             lambda authorization: holder_at(self.app.caller_identifier, authorization),
             partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
             EndedSessions(self.app.loaded.state_dir / ENDED_SESSIONS, clock.wall),
+            configuration=ConsoleConfiguration(lambda: self.app, self.reload),
         )
         return self.dashboard
 
@@ -260,10 +262,11 @@ class Lifecycle:
             seen = (found.st_size, found.st_mtime_ns)
             await clock.sleep(BETWEEN_LOOKS_S)
 
-    async def reload(self) -> None:
+    async def reload(self) -> str | None:
+        """What is wrong with the file, if the old configuration stays in force."""
         path = self.app.loaded.path
         if path is None:
-            return
+            return "There is no configuration file to read again."
         before = _watched(self.app.loaded)
         try:
             await self._written_whole(path)
@@ -273,10 +276,10 @@ class Lifecycle:
             self.app.reload(loaded)
         except ConfigError as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
-            return
+            return str(error)
         except (TaskgateError, ValueError) as error:
             log.error("configuration not reloaded; the old one stays in force", problems=str(error))
-            return
+            return str(error)
         self.endpoint.adopt(self.app.guard, self.app.caller_identifier, self.app.arrivals)
         log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
         report(loaded)
@@ -284,6 +287,7 @@ class Lifecycle:
         if _watched(loaded) != before:
             self._watch_anew.set()
         asyncio.get_running_loop().call_later(RETIRE_AFTER_S, self._retire)
+        return None
 
     def _retire(self) -> None:
         self._retiring = asyncio.get_running_loop().create_task(self.app.close_retired())

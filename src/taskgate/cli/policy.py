@@ -1,4 +1,8 @@
-"""`taskgate policy test`: which action a given call would get, and why. Reads the configuration; no gateway needs to run."""
+"""`taskgate policy`: try rules before they are in force.
+
+`test` says which action a given call would get, and why; no gateway needs to run. `rehearse` asks a running gateway for recorded
+calls and decides about each with the rules of another configuration file, by the functions that a call goes through.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ from taskgate.cli import say
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Json
+from taskgate.cli.usage import Gateway, Token
 
 if TYPE_CHECKING:
+    from taskgate.cli.gateway_api import GatewayApi
     from taskgate.core.governance.decision import Decision, Settled
     from taskgate.core.patterns import PatternKind
     from taskgate.gateway.plan.plan import Plan
@@ -24,8 +30,7 @@ def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="Try rules and policies.", no_args_is_help=True)
     group.command("test")(test)
-    # A group with one command would otherwise swallow its name.
-    group.callback()(lambda: None)
+    group.command("rehearse")(rehearse)
     app.add_typer(group, name="policy")
 
 
@@ -63,6 +68,66 @@ def test(
         say.note(problem.message)
         raise typer.Exit(ExitCode.USAGE) from None
     _tell(first, last, expect, as_json)
+
+
+def rehearse(
+    new: Annotated[str, typer.Argument(metavar="NEW.yaml", help="The changed configuration file.")],
+    since: Annotated[str, typer.Option("--since", help="Calls of the last 7d, 12h or 30m.")] = "7d",
+    fail_on_change: Annotated[bool, typer.Option("--fail-on-change", help="Exit code 1 if any call changes.")] = False,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Say what a changed configuration would have done to the calls on record (governance.record). Changes nothing."""
+    from taskgate.cli.gateway_api import ask_gateway
+
+    plan = _plan(new)
+
+    def work(api: GatewayApi) -> None:
+        found = _rehearsed(api, plan, since)
+        if as_json:
+            print(json.dumps(found, ensure_ascii=False))
+        else:
+            _tell_rehearsal(found)
+        if fail_on_change and found["changed"]:
+            raise typer.Exit(ExitCode.FAILED)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _rehearsed(api: GatewayApi, plan: Plan, since: str) -> dict[str, Any]:
+    from urllib.parse import quote
+
+    import msgspec
+
+    from taskgate.core.governance.rehearse import RecordedCall, Rehearsal
+    from taskgate.core.governance.rehearse import rehearse as judge_all
+    from taskgate.gateway.governance.evaluate import rule_book
+
+    book, found, after, recording = rule_book(plan), Rehearsal(), 0, True
+    while True:
+        page = api.get(f"/api/v1/rules/recorded?since={quote(since)}&after={after}&limit=1000").value
+        judge_all(book, msgspec.convert(page["calls"], list[RecordedCall]), found)
+        recording = page["recording"]
+        if page["next"] is None:
+            return {**found.rows(), "recording": recording}
+        after = page["next"]
+
+
+def _tell_rehearsal(found: dict[str, Any]) -> None:
+    if not found["calls"]:
+        hint = "" if found["recording"] else " The gateway records none: set governance.record."
+        say.note(f"There are no calls on record for that time.{hint}")
+        return
+    print(f"{found['calls']} calls: {found['changed']} would change, {found['cannot_tell']} cannot be told.")
+    for row in found["outcomes"]:
+        print(f"  {row['calls']:>8}  {row['before']} -> {row['after']}")
+    if found["tools"]:
+        print("What changes, and what cannot be told:")
+    for row in found["tools"]:
+        name = f"{row['server']}:{row['tool']}" if row["server"] else "(calls that were not recorded)"
+        why = f" ({row['why']})" if row["why"] else ""
+        print(say.clean(f"  {row['calls']:>8}  {name}: {row['before']} -> {row['after']}{why}"))
 
 
 def _tell(first: Decision, last: Settled, expect: str | None, as_json: bool) -> None:

@@ -11,19 +11,20 @@ from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Route, RouteTable, Visit, form_route, page_route
+from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 from taskgate.gateway.gateway import Gateway
 
 
 class Pages:
-    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login, api: Api) -> None:
+    def __init__(self, gateway: Gateway, inbox: Inbox, login: Login, api: Api, steering: Steering) -> None:
         self._gateway = gateway
         self._inbox = inbox
         self._api = api
         self.frame = Frame(login, self._waiting, lambda path: self.table.find("GET", path) is not None)
         self._elicitations = Elicitations(gateway, self.frame.plain)
         approvals = ApprovalPages(gateway, inbox, self.frame)
-        self.table = RouteTable([*self._elicitation_routes(), *approvals.routes()])
+        self.table = RouteTable([*self._elicitation_routes(), *approvals.routes(), *steering.pages(self.frame)])
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
         """One page, or one form of ours."""

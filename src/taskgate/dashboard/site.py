@@ -18,10 +18,12 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import permissions_of
 from taskgate.dashboard.api import Api
+from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.live import LiveUpdates
 from taskgate.dashboard.login import EndedSessions, Fits, Login, Passphrase
 from taskgate.dashboard.routes import Visit, get
+from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,
@@ -54,7 +56,14 @@ class Dashboard:
     """`by_bearer` says whose a bearer token is. Host and Origin have been checked by the site that it is a part of."""
 
     def __init__(
-        self, gateway: Gateway, secret: bytes, by_bearer: ByBearer, fits: Fits | None, ended: EndedSessions
+        self,
+        gateway: Gateway,
+        secret: bytes,
+        by_bearer: ByBearer,
+        fits: Fits | None,
+        ended: EndedSessions,
+        *,
+        configuration: Configuration,
     ) -> None:
         self._gateway = gateway
         self._by_bearer = by_bearer
@@ -62,15 +71,16 @@ class Dashboard:
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
+        self._steering = Steering(gateway, configuration)
         events = get("/events", None, self._events, "Which kinds of things change, as they do.", stream=True)
-        self.api = Api(gateway, self._inbox, self.login, self._passphrase, (events,))
+        self.api = Api(gateway, self._inbox, self.login, self._passphrase, (events, *self._steering.routes()))
 
     @cached_property
     def _pages(self) -> Pages:
         # The template engine is loaded with the first page, not with the gateway.
         from taskgate.dashboard.pages import Pages
 
-        return Pages(self._gateway, self._inbox, self.login, self.api)
+        return Pages(self._gateway, self._inbox, self.login, self.api, self._steering)
 
     def _named(self, name: str) -> Approver | None:
         governing = self._gateway.context.plan.governing

@@ -162,6 +162,10 @@ class UsageStore(Protocol):
         """In the order in which they were recorded."""
         ...
 
+    async def last_recorded_call(self) -> int:
+        """Its number; 0 if there is none."""
+        ...
+
     async def forget_recorded_calls(self, keep_ms: int) -> int:
         """Remove calls that are older, or too many, and usage of long ago."""
         ...

@@ -373,3 +373,13 @@ def test_a_policy_answer_never_goes_below_what_was_demanded(
             assert final >= Strictness.APPROVE
         if answer.verdict is PolicyVerdict.REJECT:
             assert final is Strictness.DENY
+
+
+def test_rules_are_described_in_order_with_what_happens_otherwise() -> None:
+    rules = compile_rules([Rule("pay", Action.APPROVE, "bank", "money", reason="dear")], default=Action.DENY)
+    assert [
+        (row["rule"], row["match"], row["server"], row["action"], row["workflow"]) for row in rules.described()
+    ] == [
+        ("rules[0] pay", "pay", "bank", "approve", "money"),
+        ("defaults", "everything else", "", "deny", ""),
+    ]

@@ -215,6 +215,22 @@ class RuleSet:
                 named.setdefault(matched.workflow, matched.label)
         return named
 
+    def described(self) -> list[dict[str, str]]:
+        """Every rule in order, and what happens where none matches, for people. `rule` is the label that decisions carry."""
+        rows = [(rule.pattern.text, rule.server or "", rule.matched) for rule in self._rules]
+        return [
+            {
+                "rule": matched.label,
+                "match": match,
+                "server": server,
+                "action": matched.action.value,
+                "workflow": matched.workflow or "",
+                "policy_id": matched.policy_id,
+                "reason": matched.reason,
+            }
+            for match, server, matched in [*rows, ("everything else", "", self._default)]
+        ]
+
     def asks_policy(self) -> bool:
         """Whether any rule hands the decision to the policy engine."""
         return any(matched.action is Action.POLICY for matched in (*(r.matched for r in self._rules), self._default))

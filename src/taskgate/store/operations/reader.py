@@ -175,6 +175,9 @@ class Reader:
     def recorded_calls(self, since_ms: int, after: int, limit: int) -> list[tuple[int, bytes]]:
         return self._run("recorded_calls_after", number=after, since_ms=since_ms, limit=limit).fetchall()
 
+    def last_recorded_call(self) -> int:
+        return int(self._run("last_recorded_call").fetchone()[0])
+
     def usage_between(self, first: str, last: str, limit: int) -> list[tuple[Any, ...]]:
         return self._run("usage_between", first=first, last=last, limit=limit).fetchall()
 

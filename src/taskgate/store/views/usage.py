@@ -35,6 +35,9 @@ class UsageView(StoreView):
     async def recorded_calls(self, since_ms: int, after: int = 0, limit: int = 1_000) -> RecordedPage:
         return await self._read(lambda reader: _page(reader, since_ms, after, limit))
 
+    async def last_recorded_call(self) -> int:
+        return await self._read(lambda reader: reader.last_recorded_call())
+
     async def forget_recorded_calls(self, keep_ms: int) -> int:
         return await self._write_or_fault(lambda tx: _forget(tx, keep_ms))
 

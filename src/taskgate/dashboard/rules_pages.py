@@ -1,0 +1,216 @@
+"""Rules: those in force with the calls that each hit, a rehearsal of changed ones on recorded calls, and suggestions.
+
+A rehearsal decides nothing and changes nothing. It runs in slices, so that callers do not notice it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate import clock
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.governance.approval import State
+from taskgate.core.governance.decision import Forward
+from taskgate.core.governance.pipeline import decide
+from taskgate.core.governance.rehearse import Rehearsal, Suggestion, ToolHistory, rehearse, suggest
+from taskgate.core.identity.roles import Permission
+from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.state import ToolClass
+from taskgate.core.usage import day_of, days_before, summed
+from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, form_route, get, page_route, post
+from taskgate.dashboard.web import Answer, json_answer, limit_of
+from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.governance.evaluate import rule_book
+from taskgate.gateway.plan.plan import Plan, ToolTrait
+from taskgate.ports.store import RecordedPage
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+DAYS: Final = 7
+HITS_FROM: Final = 5_000
+"""So many of the latest recorded calls are looked at to say which rule hit."""
+_PAGE: Final = 500
+_APPROVALS: Final = 1_000
+_UNITS: Final = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SINCE: Final = re.compile(r"(\d{1,4})([mhd])", re.ASCII)
+_EXAMPLES_SHOWN: Final = 50
+
+
+def since_ms(text: str | None, now_ms: int) -> int:
+    """`7d`, `12h` or `30m` before now."""
+    found = _SINCE.fullmatch(text or f"{DAYS}d")
+    if found is None:
+        raise ValueError("since is a length of time such as 7d, 12h or 30m")
+    return now_ms - int(found[1]) * _UNITS[found[2]]
+
+
+class Rules:
+    """What the page and the API both need."""
+
+    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
+        self._gateway = gateway
+        self.store = gateway.tasks.store
+        self.configuration = configuration
+
+    @property
+    def plan(self) -> Plan:
+        return self._gateway.context.plan
+
+    @property
+    def is_recording(self) -> bool:
+        return self.plan.governing.record is not None
+
+    async def in_force(self) -> list[dict[str, Any]]:
+        """The rules in order, with how many of the latest recorded calls each decided."""
+        last = await self.store.last_recorded_call()
+        hits: Counter[str] = Counter()
+        page = RecordedPage((), max(0, last - HITS_FROM))
+        while page.after is not None:
+            page = await self.store.recorded_calls(0, page.after, _PAGE)
+            hits.update(call.rule for call in page.calls)
+            await clock.sleep(0)
+        return [{**row, "calls": hits[row["rule"]]} for row in self.plan.gates.rules.described()]
+
+    async def rehearsed(self, governance: str, since: str | None) -> Rehearsal:
+        return await self._rehearsed(self.configuration.plan_with(governance), since)
+
+    async def _rehearsed(self, plan: Plan, since: str | None) -> Rehearsal:
+        book, found = rule_book(plan), Rehearsal()
+        first, after = since_ms(since, self.store.now_ms()), 0
+        while True:
+            page = await self.store.recorded_calls(first, after, _PAGE)
+            rehearse(book, page.calls, found)
+            if page.after is None:
+                return found
+            after = page.after
+            # Whoever calls meanwhile has its turn.
+            await clock.sleep(0)
+
+    async def suggestions(self) -> tuple[Suggestion, ...]:
+        histories = await self._decided()
+        now = self.store.now_ms()
+        used = summed(await self.store.usage(days_before(now, DAYS), day_of(now)), ("server", "tool"))
+        ran = {(row.server, row.tool): row.calls for row in used}
+        found = [self._history(*tool, histories.get(tool, Counter()), ran.get(tool, 0)) for tool in {*histories, *ran}]
+        return suggest(sorted(found, key=lambda history: (history.server, history.tool)))
+
+    async def _decided(self) -> dict[tuple[str, str], Counter[State]]:
+        page = await self.store.held_page(open_only=False, after=None, limit=_APPROVALS)
+        found: dict[tuple[str, str], Counter[State]] = {}
+        for held in page.held:
+            binding = held.approval.binding
+            if binding.kind is PatternKind.TOOL:
+                found.setdefault((binding.server, binding.tool), Counter())[held.approval.state] += 1
+        return found
+
+    def _history(self, server: str, tool: str, decided: Counter[State], ran: int) -> ToolHistory:
+        forwarded = isinstance(decide(self.plan.gates, PatternKind.TOOL, server, tool), Forward)
+        return ToolHistory(
+            server,
+            tool,
+            decided[State.APPROVED] + decided[State.USED],
+            decided[State.DENIED],
+            decided[State.EXPIRED],
+            ran if forwarded else 0,
+            self._risky(server, tool),
+        )
+
+    def _risky(self, server: str, tool: str) -> bool:
+        if self.plan.traits.get((server, tool), ToolTrait()).tool_class is ToolClass.ONCE:
+            return True
+        offer = self._gateway.context.catalogs.offer(server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        return any(entry.name == tool and entry.annotations.get("destructiveHint") is True for entry in entries)
+
+
+class RulesApi:
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._store = rules.store
+
+    def routes(self) -> tuple[Route, ...]:
+        see, body = Permission.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
+        pages = {"since": "such as 7d", "after": "where the next page begins", "limit": "how many, up to 1000"}
+        return (
+            get("/rules", see, self._list, "The rules in force, and how many recorded calls each decided."),
+            get("/rules/suggestions", see, self._suggestions, "Where to ask less, and where to ask more."),
+            get("/rules/recorded", Permission.ACT, self._recorded, "Calls on record, redacted.", query=pages),
+            post(
+                "/rules/rehearse",
+                Permission.ACT,
+                self._rehearse,
+                "What a changed `governance` section (YAML) would have said to the recorded calls.",
+                body,
+            ),
+        )
+
+    async def _list(self, _visit: Visit) -> Answer:
+        return json_answer({"recording": self._rules.is_recording, "rules": await self._rules.in_force()})
+
+    async def _suggestions(self, _visit: Visit) -> Answer:
+        return json_answer([suggestion_row(one) for one in await self._rules.suggestions()])
+
+    async def _recorded(self, visit: Visit) -> Answer:
+        first = since_ms(visit.asked("since"), self._store.now_ms())
+        after = visit.asked("after") or "0"
+        if not (after.isascii() and after.isdigit()) or len(after) > 15:
+            raise ValueError("after is the number that the last page gave as next")
+        page = await self._store.recorded_calls(first, int(after), limit_of(visit.request))
+        return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
+
+    async def _rehearse(self, visit: Visit) -> Answer:
+        said = visit.request.json()
+        governance, since = said.get("governance"), said.get("since")
+        if set(said) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
+            raise ValueError('the body holds "governance", the section as YAML text, and perhaps "since", such as 7d')
+        return json_answer((await self._rules.rehearsed(governance, since)).rows())
+
+
+class RulesPages:
+    def __init__(self, rules: Rules, frame: Frame) -> None:
+        self._rules = rules
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            page_route("/rules", Permission.SEE, self._show),
+            form_route("/rules", Permission.ACT, self._rehearse),
+        )
+
+    async def _show(self, visit: Visit) -> Answer:
+        return await self._page(visit, self._rules.configuration.governance(), f"{DAYS}d", None, None)
+
+    async def _rehearse(self, visit: Visit) -> Answer:
+        form = visit.request.form()
+        text, since = form.get("governance", ""), form.get("since", "").strip() or f"{DAYS}d"
+        try:
+            found = (await self._rules.rehearsed(text, since)).rows()
+        except ValueError as error:
+            return await self._page(visit, text, since, None, str(error))
+        return await self._page(visit, text, since, found, None)
+
+    async def _page(
+        self, visit: Visit, text: str, since: str, found: dict[str, Any] | None, wrong: str | None
+    ) -> Answer:
+        return await self._frame.page(
+            visit,
+            "rules",
+            "rules.html",
+            rules=await self._rules.in_force(),
+            suggestions=[suggestion_row(one) for one in await self._rules.suggestions()],
+            recording=self._rules.is_recording,
+            may_rehearse=visit.who.may(Permission.ACT),
+            governance=text,
+            since=since,
+            found=found,
+            examples=found["examples"][:_EXAMPLES_SHOWN] if found is not None else (),
+            wrong=wrong,
+        )
+
+
+def suggestion_row(one: Suggestion) -> dict[str, str]:
+    return {"ask": one.ask, "server": one.server, "tool": one.tool, "why": one.why, "rule": one.rule}

@@ -1,0 +1,27 @@
+"""The sections of the console that steer the gateway, put together: their routes of the API, and their pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.routes import Route
+from taskgate.dashboard.rules_pages import Rules, RulesApi, RulesPages
+from taskgate.dashboard.usage_pages import Usage, UsagePages
+from taskgate.gateway.gateway import Gateway
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+
+class Steering:
+    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
+        self._rules = Rules(gateway, configuration)
+        self._usage = Usage(gateway)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Of the API."""
+        return (*RulesApi(self._rules).routes(), *self._usage.routes())
+
+    def pages(self, frame: Frame) -> tuple[Route, ...]:
+        return (*RulesPages(self._rules, frame).routes(), *UsagePages(self._usage, frame).routes())

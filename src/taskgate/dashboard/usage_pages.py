@@ -1,0 +1,98 @@
+"""Usage by caller, tenant, server, tool and day: a page, JSON and CSV from the same rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from taskgate.core.identity.roles import Permission
+from taskgate.core.usage import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+from taskgate.dashboard.routes import ROWS, Route, Visit, get, page_route
+from taskgate.dashboard.web import Answer, json_answer
+from taskgate.gateway.gateway import Gateway
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+MOST_DAYS: Final = 400
+SHOWN: Final = 200
+_QUERY: Final = {
+    "days": "how many days back, up to 400; default 7",
+    "by": "what to add up by: day, principal, tenant, server, tool, with commas; default principal,server,tool",
+    "format": "csv for a table",
+}
+_CHOICES: Final = ("principal,server,tool", "principal", "tenant", "server", "tool", "day")
+
+
+class Usage:
+    def __init__(self, gateway: Gateway) -> None:
+        self._store = gateway.tasks.store
+
+    async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
+        """What was asked for; who may not see everybody's usage sees their own."""
+        days = _days(visit.asked("days"))
+        by = visit.asked("by") or _CHOICES[0]
+        now = self._store.now_ms()
+        rows = await self._store.usage(days_before(now, days), day_of(now))
+        only = visit.only
+        mine = rows if only is None else tuple(row for row in rows if row.principal == only)
+        return summed(mine, tuple(part.strip() for part in by.split(","))), days, by
+
+    def routes(self) -> tuple[Route, ...]:
+        return (get("/usage", None, self._json, "Who used what, added up.", answer=ROWS, query=_QUERY),)
+
+    async def _json(self, visit: Visit) -> Answer:
+        rows, _, _ = await self.rows(visit)
+        if visit.asked("format") == "csv":
+            name = b'attachment; filename="taskgate-usage.csv"'
+            return Answer(200, as_csv(rows).encode(), "text/csv; charset=utf-8", ((b"content-disposition", name),))
+        return json_answer([_row(row) for row in rows])
+
+
+class UsagePages:
+    def __init__(self, usage: Usage, frame: Frame) -> None:
+        self._usage = usage
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (page_route("/usage", None, self._show),)
+
+    async def _show(self, visit: Visit) -> Answer:
+        try:
+            rows, days, by = await self._usage.rows(visit)
+        except ValueError as error:
+            return self._frame.message(visit.request, visit.who, 400, "Cannot be read", str(error))
+        asked = {"days": str(days), "by": by}
+        parts = [part for part in GROUPS if part in by.split(",")]
+        return await self._frame.page(
+            visit,
+            "usage",
+            "usage.html",
+            api=_address("/api/v1/usage", asked),
+            command=f"taskgate usage --days {days} --by {by}",
+            rows=[_row(row) for row in rows[:SHOWN]],
+            left_out=max(0, len(rows) - SHOWN),
+            groups=parts,
+            days=days,
+            by=by,
+            choices=[(choice, _address("/usage", {**asked, "by": choice})) for choice in _CHOICES],
+            spans=[(count, _address("/usage", {**asked, "days": str(count)})) for count in (1, 7, 30, 365)],
+            csv=_address("/api/v1/usage", {**asked, "format": "csv"}),
+            everybody=visit.who.may(Permission.SEE),
+        )
+
+
+def _address(path: str, asked: dict[str, str]) -> str:
+    return f"{path}?{urlencode(asked)}"
+
+
+def _row(row: UsageRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in (*GROUPS, *AMOUNTS)}
+
+
+def _days(asked: str | None) -> int:
+    if asked is None:
+        return 7
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MOST_DAYS:
+        raise ValueError(f"days is a whole number from 1 to {MOST_DAYS}")
+    return int(asked)

@@ -1,0 +1,184 @@
+"""Rules, rehearsals and usage in the console and its API: what they show, to whom, and with hostile texts in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.middle.test_console_frame import TOKENS, bearer
+from tests.seam import Call, Gateway, Upstream, seam
+
+HOSTILE = "<script>alert(1)</script>\u202e"
+RULES = [{"match": "drop*", "action": "deny"}, {"match": "pay", "action": "approve", "reason": HOSTILE}]
+CONFIG: dict[str, Any] = {
+    **TOKENS,
+    "profile": "production",
+    "governance": {"rules": RULES, "record": {"redact": ["token"]}},
+}
+
+
+def bank() -> Upstream:
+    server = Upstream("2025")
+
+    @server.tool("read")
+    async def read(_call: Call) -> str:
+        return "5"
+
+    @server.tool("drop")
+    async def drop(_call: Call) -> str:
+        return "gone"
+
+    @server.tool("wipe", annotations={"destructiveHint": True})
+    async def wipe(_call: Call) -> str:
+        return "gone"
+
+    return server
+
+
+async def called(gate: Gateway) -> None:
+    agent = await gate.caller("2025", token="agent-token-0123456789abcdef")
+    await agent.call("bank__read", {"note": HOSTILE, "token": "s3cret"})
+    await agent.call("bank__drop", {})
+    await agent.call("bank__wipe", {})
+    other = await gate.caller("2025", token="other-token-0123456789abcdef")
+    await other.call("bank__read", {})
+    await gate.advance(15)
+
+
+async def page(gate: Gateway, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+    """As the operator who logged in."""
+    link = (await gate.operator("POST", "/api/v1/login-links", {})).json()["url"]
+    code = re.search(r"code=(\S+)", link)
+    assert code is not None
+    anonymous = await gate.http("GET", "/login").done()
+    before = anonymous.headers["set-cookie"].split(";")[0] if "set-cookie" in anonymous.headers else ""
+    token = re.search(r'name="form_token" value="([^"]*)"', anonymous.body.decode())
+    assert token is not None
+    logged = await posted(gate, "/login", {"code": code[1], "form_token": token[1]}, before)
+    cookie = logged.headers["set-cookie"].split(";")[0]
+    if form is None:
+        reply = await gate.http("GET", path, headers={"cookie": cookie}).done()
+    else:
+        own = await gate.http("GET", path, headers={"cookie": cookie}).done()
+        guard = re.search(r'name="form_token" value="([^"]*)"', own.body.decode())
+        assert guard is not None
+        reply = await posted(gate, path, {"form_token": guard[1], **form}, cookie)
+    return reply.status, reply.body.decode()
+
+
+async def posted(gate: Gateway, path: str, form: dict[str, str], cookie: str) -> Any:
+    from urllib.parse import urlencode
+
+    headers = {"content-type": "application/x-www-form-urlencoded", "cookie": cookie}
+    return await gate.http("POST", path, urlencode(form).encode(), headers).done()
+
+
+@seam
+async def test_the_rules_in_force_say_which_calls_they_hit() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        found = (await gate.operator("GET", "/api/v1/rules")).json()
+        assert found["recording"] is True
+        assert [(row["match"], row["action"], row["calls"]) for row in found["rules"]] == [
+            ("drop*", "deny", 1),
+            ("pay", "approve", 0),
+            ("everything else", "forward", 3),
+        ]
+
+
+@seam
+async def test_a_rehearsal_says_what_would_change_and_puts_nothing_in_force() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        changed = {"governance": 'rules: [{match: "read", action: deny}]', "since": "1d"}
+        found = (await gate.operator("POST", "/api/v1/rules/rehearse", changed)).json()
+        assert (found["calls"], found["changed"], found["cannot_tell"]) == (4, 3, 0)
+        assert {(row["tool"], row["before"], row["after"], row["calls"]) for row in found["tools"]} == {
+            ("read", "forward", "deny", 2),
+            ("drop", "deny", "forward", 1),
+        }
+        assert "s3cret" not in str(found)
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
+        assert "5" in (await caller.call("bank__read", {})).text
+
+
+@seam
+async def test_a_rehearsal_that_cannot_be_read_says_what_is_wrong() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        for body, text in (
+            ({"governance": "rules: [{match: x}]"}, "action"),
+            ({"governance": "rules: ["}, "YAML"),
+            ({"governance": "{rules: [{match: x, action: approve, approval: nobody}]}"}, "nobody"),
+            ({"governance": "[" * 5000}, ""),
+            ({"governance": "{}", "since": "tomorrow"}, "since"),
+            ({"governance": 5}, "YAML text"),
+            ({}, "YAML text"),
+            ({"governance": "{}", "more": 1}, "YAML text"),
+        ):
+            reply = await gate.operator("POST", "/api/v1/rules/rehearse", body)
+            assert reply.status == 400, body
+            assert text in reply.json()["error"]
+
+
+@seam
+async def test_who_may_only_call_sees_their_own_usage_and_no_rules() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        mine = (await gate.http("GET", "/api/v1/usage", headers=bearer("other")).done()).json()
+        assert [(row["principal"], row["tool"], row["calls"]) for row in mine] == [("other", "read", 1)]
+        everybody = (await gate.operator("GET", "/api/v1/usage?by=principal")).json()
+        assert {(row["principal"], row["calls"]) for row in everybody} == {("agent", 2), ("other", 1)}
+        for path in ("/api/v1/rules", "/api/v1/rules/recorded", "/api/v1/rules/suggestions"):
+            assert (await gate.http("GET", path, headers=bearer("other")).done()).status == 403
+        reply = await gate.http("POST", "/api/v1/rules/rehearse", {"governance": "{}"}, bearer("ann")).done()
+        assert reply.status == 403
+
+
+@seam
+async def test_usage_as_csv_and_bad_questions() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        table = await gate.operator("GET", "/api/v1/usage?by=tool&format=csv")
+        assert table.headers["content-type"].startswith("text/csv")
+        lines = table.body.decode().splitlines()
+        assert lines[0] == "day,principal,tenant,server,tool,calls,errors,seconds,bytes_in,bytes_out,cost"
+        assert lines[1].startswith(",,,,read,2,0,")
+        for query in ("days=0", "days=x", "days=9999", "by=nothing"):
+            assert (await gate.operator("GET", f"/api/v1/usage?{query}")).status == 400
+
+
+@seam
+async def test_something_risky_that_nobody_was_asked_about_is_suggested() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        (found,) = (await gate.operator("GET", "/api/v1/rules/suggestions")).json()
+        assert (found["ask"], found["tool"], found["rule"]) == (
+            "more",
+            "wipe",
+            '- {match: "wipe", server: "bank", action: approve}',
+        )
+
+
+@seam
+async def test_the_pages_show_hostile_texts_as_text_and_stay_small() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        form = {"governance": 'rules: [{match: "read", action: deny, reason: "<b>x</b>"}]', "since": "1d"}
+        for path, given in (("/rules", None), ("/usage", None), ("/rules", form)):
+            status, text = await page(gate, path, given)
+            assert status == 200
+            assert "<script>alert" not in text
+            assert "\u202e" not in text
+            assert "s3cret" not in text
+            assert len(text.encode()) <= 60_000
+        assert "4 calls: 3 would change, 0 cannot be told" in text
+        assert "&lt;script&gt;" in text
+        status, text = await page(gate, "/rules", {"governance": "rules: [", "since": "1d"})
+        assert (status, "this is not YAML" in text) == (200, True)
+
+
+@seam
+async def test_a_forged_form_changes_nothing_and_is_not_rehearsed() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        reply = await posted(gate, "/rules", {"governance": "{}", "form_token": "forged"}, "taskgate_session=x")
+        assert reply.status == 403
