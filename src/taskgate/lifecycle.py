@@ -37,7 +37,6 @@ from taskgate.inbound.http.site import Site
 from taskgate.inbound.identity import holder_at
 from taskgate.inbound.operator import passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
-from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
 
 HOUSEKEEPING_S: Final = 1.0
@@ -211,7 +210,7 @@ class Lifecycle:
             "servers": servers,
             "catalogs": catalogs,
             "sessions": sessions,
-            **_replicas_seen(self.app.store),
+            **self.app.replicas.report(),
         }
 
     async def _keep_house(self) -> None:
@@ -222,6 +221,7 @@ class Lifecycle:
             rounds += 1
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, clock.monotonic(), self.endpoint.limits())
+            self.app.replicas.tend()
             await mind_tasks(self.app, rounds)
 
     async def _watch_files(self) -> None:
@@ -331,26 +331,6 @@ def _bind(host: str, port: int) -> socket.socket:
     listening.bind((host, port))
     listening.set_inheritable(True)
     return listening
-
-
-def _replicas_seen(store: Store) -> dict[str, object]:
-    """The gateways that share the store, and whether they have the same settings; nothing where there are no others."""
-    seen = store.replicas
-    if not seen:
-        return {}
-    now = store.now_ms()
-    shown = [
-        {
-            "id": replica.owner,
-            "address": replica.address,
-            "version": replica.version,
-            "configuration": replica.configuration,
-            "seen_ms_ago": max(0, now - replica.seen_ms),
-            "self": replica.owner == store.ownership.owner,
-        }
-        for replica in seen
-    ]
-    return {"replicas": shown, "same_configuration": len({replica.configuration for replica in seen}) == 1}
 
 
 async def _settle_tasks(app: App, left_s: float, hurry: asyncio.Event) -> None:

@@ -16,6 +16,7 @@ from taskgate.core.budgets import (
     FairQueue,
     Place,
     TokenBucket,
+    share,
     take,
     truncate_result,
 )
@@ -260,3 +261,11 @@ def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:
     assert queue.enter("ann", "second") is Place.WAITS
     assert queue.leave("bob") == []
     assert queue.leave("ann") == ["second"]
+
+
+@pytest.mark.parametrize("limit", range(1, 30))
+@pytest.mark.parametrize("among", range(1, 9))
+def test_the_shares_of_all_gateways_are_the_limit_or_one_each(limit: int, among: int) -> None:
+    shares = [share(limit, place, among) for place in range(among)]
+    assert sum(shares) == max(limit, among)
+    assert max(shares) - min(shares) <= 1

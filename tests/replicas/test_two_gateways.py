@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.harness.commands import command
 from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.postgres import fresh_url
@@ -57,7 +59,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(folder: Path, generation: str = "2026", passthrough: bool = False, **more: Any) -> AsyncIterator[Pair]:
+async def pair(
+    folder: Path, generation: str = "2026", passthrough: bool = False, budgets: Any = None, **more: Any
+) -> AsyncIterator[Pair]:
     port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), fresh_url()
     upstream = await start(upstream_command(port, ledger, generation))
     gateways = []
@@ -65,9 +69,10 @@ async def pair(folder: Path, generation: str = "2026", passthrough: bool = False
         place = folder / name
         (place / "state").mkdir(parents=True)
         gateway = Gateway(place, free_port())
-        gateway.write(
-            {**configuration(port), "store": {"url": url, "unsafe_degraded_passthrough": passthrough}, **more}
-        )
+        said = configuration(port)
+        if budgets is not None:
+            said["servers"]["books"]["budgets"] = budgets
+        gateway.write({**said, "store": {"url": url, "unsafe_degraded_passthrough": passthrough}, **more})
         gateways.append(gateway)
     try:
         await until_ready(upstream, listening(port))
@@ -86,6 +91,11 @@ async def operator(gateway: Gateway, method: str, path: str, body: Any = None) -
     async with httpx2.AsyncClient(timeout=30, verify=NO_TLS) as http:
         headers = {"authorization": f"Bearer {token}"}
         return await http.request(method, f"{gateway.base}{path}", json=body, headers=headers)
+
+
+async def metric(gateway: Gateway, name: str) -> float:
+    lines = (await operator(gateway, "GET", "/metrics")).text.splitlines()
+    return float(next(line.rsplit(" ", 1)[1] for line in lines if line.startswith(name)))
 
 
 async def test_a_task_made_on_a_is_read_on_b_with_the_same_bytes(tmp_path: Path) -> None:
@@ -153,10 +163,53 @@ async def test_each_sees_the_other_and_a_difference_of_configuration(tmp_path: P
         async with asyncio.timeout(DEADLINE_S):
             while len((state := (await operator(both.b, "GET", "/ready")).json()).get("replicas", ())) < 2:
                 await asyncio.sleep(0.1)
-        assert state["same_configuration"] is True
+        assert (state["same_configuration"], state["same_version"]) == (True, True)
+        assert [replica["alive"] for replica in state["replicas"]] == [True, True]
+        assert await metric(both.b, 'taskgate_replicas{state="alive"}') == 2
         await both.a.stop()
         both.a.write(both.a.config.read_text() + "\ngovernance: {rules: [{match: 'x_*', action: deny}]}\n")
         await both.a.start()
         async with asyncio.timeout(DEADLINE_S):
             while (await operator(both.b, "GET", "/ready")).json()["same_configuration"]:
                 await asyncio.sleep(0.1)
+        assert await metric(both.b, 'taskgate_replicas_differ{what="configuration"}') == 1
+        words = ("doctor", "-c", str(both.b.config), "--no-connect", "--json")
+        _, said, _ = await command(*words, env={"TASKGATE_STATE_DIR": str(both.b.state)})
+        found = [json.loads(line) for line in said.splitlines() if '"gateway"' in line]
+        assert [line["verdict"] for line in found].count("note") == 1
+        assert "another configuration" in next(line["fix"] for line in found if line["verdict"] == "note")
+        # A reload changes the digest as a start does.
+        both.b.write(both.a.config.read_text().replace(str(both.a.folder), str(both.b.folder)))
+        os.kill(both.b.pid, signal.SIGHUP)
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await operator(both.a, "GET", "/ready")).json()["same_configuration"]:
+                await asyncio.sleep(0.1)
+
+
+async def test_limits_are_divided_by_the_gateways_that_live(tmp_path: Path) -> None:
+    """Two at once for two gateways is one each; when one has gone, the other one has both."""
+    async with pair(tmp_path, budgets={"max_concurrency": 2}) as both:
+        first = await both.begin(both.a, "once", "c1", seconds=600)
+        await both.began("c1")
+        number = 2
+        async with asyncio.timeout(DEADLINE_S):
+            while True:  # the share is taken within a second: what still found two places is taken back
+                second = await both.begin(both.a, "once", f"c{number}", seconds=600)
+                while (
+                    await metric(both.a, "taskgate_line_running{") + await metric(both.a, "taskgate_line_waiting{") < 2
+                ):
+                    await asyncio.sleep(0.1)
+                if await metric(both.a, "taskgate_line_waiting{") == 1:
+                    break
+                await cancelled(both.a, second)
+                number += 1
+        assert both.ledger.count(f"c{number}") == 0
+        await both.b.stop()
+        await both.began(f"c{number}")
+        for task_id in (first, second):
+            await cancelled(both.a, task_id)
+
+
+async def cancelled(gateway: Gateway, task_id: str) -> None:
+    async with RawClient(gateway.url, stateless=True, capabilities=TASKS) as caller:
+        await caller.request("tasks/cancel", {"taskId": task_id})

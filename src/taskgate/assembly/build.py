@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from taskgate.assembly import shared_store
 from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
@@ -18,7 +19,7 @@ from taskgate.assembly.features import build_tracing
 from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, close_verifiers, kept_logins
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
-from taskgate.assembly.shared_store import agreed_secrets, check_configured, open_shared, shared_url
+from taskgate.assembly.replicas import Replicas
 from taskgate.assembly.stores import claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -136,6 +137,7 @@ class App:
     outbound: Outbound
     verifier: Verifier | None
     accounts: ServerAccounts
+    replicas: Replicas
     retired: list[Server] = field(default_factory=list)
     retired_verifiers: list[Verifier | None] = field(default_factory=list)
 
@@ -172,10 +174,10 @@ class App:
             loaded.root, self.keys.operator_token, verifier, scope_of_token, self.gateway.people, local=self.local
         )
         self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)
-        limits = plan.limits
-        self.intake.adopt(limits.result_bytes, limits.json_depth, limits.json_nodes)
-        self.http.adopt(limits.result_bytes)
+        self.intake.adopt(plan.limits.result_bytes, plan.limits.json_depth, plan.limits.json_nodes)
+        self.http.adopt(plan.limits.result_bytes)
         self.gateway.adopt(plan, fresh, frozenset(changed))
+        self.store.reconfigured(shared_store.configuration_digest(loaded))
         if channels is not None:
             self.gateway.approvals.announcer.adopt(channels)
 
@@ -261,6 +263,7 @@ def build(
         outbound,
         verifier,
         accounts,
+        Replicas(store, gateway.context.budgets, metrics),
     )
 
 
@@ -343,12 +346,12 @@ def keys_in(state_dir: Path) -> Keys:
 
 def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
     """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
-    keys, url, anchored = keys_in(loaded.state_dir), shared_url(loaded), None
+    keys, url, anchored = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None
     if url is None:
         store: Store = open_store(claimed_store_path(loaded))
     else:
-        token, secret = agreed_secrets(url, loaded.state_dir, keys.operator_token, keys.secret)
-        keys, store = Keys(token, secret, keys.passphrase), open_shared(loaded, url)
+        token, secret = shared_store.agreed_secrets(url, loaded.state_dir, keys.operator_token, keys.secret)
+        keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
     return build(loaded, store, keys, tracing=build_tracing(loaded.root), local=local, store_file=anchored)
 
@@ -375,7 +378,7 @@ def build_for_check(loaded: LoadedConfig) -> int:
 
     Raises ConfigError, TaskgateError or OSError, as the start would.
     """
-    check_configured(loaded)
+    shared_store.check_configured(loaded)
     check_exposure(loaded.root, loaded.root.listen.host)
     with TemporaryDirectory(prefix="taskgate-check-") as folder:
         store = open_store(Path(folder) / "check.db")

@@ -16,6 +16,7 @@ from taskgate.config.load import LoadedConfig
 from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.operator import replace_operator_token
+from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, audit_key
 
@@ -103,6 +104,17 @@ def check_shared(url: str) -> str:
         f"{database.shown_url(url)}, PostgreSQL {found.server_version // 10_000}, {schema}, "
         f"synchronous_commit {found.synchronous_commit}"
     )
+
+
+def gateways_on(url: str) -> tuple[int, tuple[Replica, ...]]:
+    """The database's time, and the gateways on it whose lease has not run out. Raises GatewayFault."""
+    _driver()
+    from taskgate.store.postgres.connection import look_around
+    from taskgate.store.postgres.presence import LEASE_MS
+
+    now, rows = look_around(url)
+    seen = [Replica(*row) for row in rows]
+    return now, tuple(replica for replica in seen if replica.seen_ms >= now - LEASE_MS)
 
 
 def check_configured(loaded: LoadedConfig) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)
+CLOCKS_AGREE_S = 5.0
 CONNECT_S = 15.0
 LAST_WORDS = 3
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
@@ -85,6 +86,7 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
     if not any(server.enabled for server in loaded.root.servers.values()):
         yield Finding("bad", "servers", "no server is configured", "Add one under `servers`, or run: taskgate import")
     yield _store(loaded)
+    yield from _other_gateways(loaded)
     yield from _gateways()
     yield _port(loaded)
     if connect:
@@ -123,6 +125,40 @@ def _store(loaded: LoadedConfig) -> Finding:
     except TaskgateError as problem:
         return Finding("bad", "store", problem.message, "Set TASKGATE_STATE_DIR or store.url.")
     return Finding("ok", "store", f"{path}" + ("" if path.exists() else " (will be made)"))
+
+
+def _other_gateways(loaded: LoadedConfig) -> Iterator[Finding]:
+    """The gateways that share the database: whether they are like this one, and whether the clocks agree."""
+    from taskgate import clock
+    from taskgate.assembly.shared_store import configuration_digest, gateways_on, shared_url
+    from taskgate.core.errors import TaskgateError
+
+    url = shared_url(loaded)
+    if url is None:
+        return
+    try:
+        now, living = gateways_on(url)
+    except TaskgateError:
+        return  # said by the store's own line
+    ours = configuration_digest(loaded)
+    for replica in living:
+        what = f"{replica.address}, Taskgate {replica.version}, configuration {replica.configuration}"
+        other = [
+            word
+            for word, here, there in (
+                ("configuration", ours, replica.configuration),
+                ("version", __version__, replica.version),
+            )
+            if here != there
+        ]
+        fix = (
+            f"It has another {' and another '.join(other)} than this one: give all gateways the same." if other else ""
+        )
+        yield Finding("note" if other else "ok", "gateway", what, fix)
+    off_s = abs(clock.wall_ms() - now) / 1000
+    if off_s > CLOCKS_AGREE_S:
+        text = f"this machine and the database are {off_s:.0f} s apart; leases and deadlines go by the database"
+        yield Finding("note", "clock", text, "Let both keep time (NTP): times in log lines are this machine's.")
 
 
 def _gateways() -> Iterator[Finding]:

@@ -141,6 +141,11 @@ class Place(StrEnum):
     WAITS = "waits"
 
 
+def share(limit: int, place: int, among: int) -> int:
+    """The part of a limit that is for one of several gateways: together they have the limit, but never less than one each."""
+    return max(1, limit // among + (1 if place < limit % among else 0))
+
+
 @dataclass(slots=True)
 class FairQueue:
     """Slots of one server, shared among callers: a free slot goes to the waiting caller who has the fewest running.

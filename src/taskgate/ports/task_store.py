@@ -212,6 +212,15 @@ class TaskStore(Protocol):
         ...
 
     @property
+    def lease_ms(self) -> int:
+        """A gateway that was not seen for so long is dead; 0 for a store that one gateway has to itself."""
+        ...
+
+    def reconfigured(self, digest: str) -> None:
+        """Our settings have changed: the others see it with the next renewal of our lease."""
+        ...
+
+    @property
     def replicas(self) -> tuple[Replica, ...]:
         """The gateways that share this store, ourselves among them; empty for a store that one gateway has to itself."""
         ...

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.budgets import BucketLevel, FairQueue, Place, TokenBucket, take, truncate_result
+from taskgate.core.budgets import BucketLevel, FairQueue, Place, TokenBucket, share, take, truncate_result
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.wire import Raw
 from taskgate.gateway.plan.plan import Plan
@@ -175,16 +175,22 @@ class Budgets:
         self.outputs: dict[str, int] = {}
         self.rate: TokenBucket | None = None
         self._levels: dict[str, BucketLevel] = {}
+        self._plan = plan
+        self._place, self._gateways = 0, 1
         self.adopt(plan)
 
     def adopt(self, plan: Plan) -> None:
         """A reload: lines keep those who wait in them."""
-        limits = plan.limits
+        self._plan = plan
+        limits, among = plan.limits, self._gateways
         rate = limits.calls_per_caller_per_second
-        self.rate = TokenBucket(rate, max(1.0, limits.burst_per_caller)) if rate is not None else None
+        burst = max(1.0, limits.burst_per_caller / among)
+        self.rate = TokenBucket(rate / among, burst) if rate is not None else None
         budgets = {server: record.budgets for server, record in plan.registry.records.items()}
         self.outputs = {server: b.max_tool_output_bytes for server, b in budgets.items() if b.max_tool_output_bytes}
-        slots = {server: b.max_concurrency for server, b in budgets.items() if b.max_concurrency}
+        slots = {
+            server: share(b.max_concurrency, self._place, among) for server, b in budgets.items() if b.max_concurrency
+        }
         for server in [server for server in self.lines if server not in slots]:
             self.lines.pop(server).dissolve()
         for server, count in slots.items():
@@ -193,6 +199,12 @@ class Budgets:
                 self.lines[server] = ServerQueue(server, count, limits.queue_per_server)
             else:
                 line.resize(count, limits.queue_per_server)
+
+    def divide(self, place: int, gateways: int) -> None:
+        """This is the gateway at this place of so many that share the store: each takes its part of every limit."""
+        if (place, gateways) != (self._place, self._gateways):
+            self._place, self._gateways = place, gateways
+            self.adopt(self._plan)
 
     def gauges(self) -> list[Gauge]:
         """How full the lines are, for whoever looks."""

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import conninfo
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.postgres.statements import migrations
+from taskgate.store.postgres.statements import SQL, migrations
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -113,6 +113,18 @@ def look_at(url: str) -> Found:
     try:
         with connect(url, "taskgate check") as connection:
             return look(connection)
+    except psycopg.Error as error:
+        raise refused(f"{shown_url(url)}: {reason(error)}.") from error
+
+
+def look_around(url: str) -> tuple[int, list[tuple[Any, ...]]]:
+    """The database's time in milliseconds, and the rows of the gateways that it has seen. Raises GatewayFault."""
+    try:
+        with connect(url, "taskgate check") as connection:
+            now = connection.execute(SQL["database_now"]).fetchone()
+            assert now is not None
+            known = connection.execute("SELECT to_regclass('replicas') IS NOT NULL").fetchone()
+            return now[0], connection.execute(SQL["seen_replicas"]).fetchall() if known and known[0] else []
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
 

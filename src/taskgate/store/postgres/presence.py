@@ -88,6 +88,10 @@ class Presence:
             return self._clock()
         return int(clock.monotonic() * 1000 + self._offset_ms)
 
+    def reconfigured(self, digest: str) -> None:
+        """Told to the others with the next renewal."""
+        self._about = (*self._about[:2], digest, *self._about[3:])
+
     def stop_renewing(self) -> None:
         """End without saying goodbye; the lease runs out by itself."""
         self._stopping.set()
@@ -136,6 +140,7 @@ class Presence:
         before = clock.monotonic()
         now = self._database_now(connection)
         values: dict[str, Any] = {"owner": self.ownership.owner, "now_ms": now, "dead_ms": now - LEASE_MS}
+        values["configuration"] = self._about[2]
         if connection.execute(SQL["renew_lease"], values).rowcount != 1:
             self._put(connection)
         self._come_back(connection, now)

@@ -16,7 +16,7 @@ from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
 from taskgate.store.postgres.engine import PostgresEngine
-from taskgate.store.postgres.presence import Presence
+from taskgate.store.postgres.presence import LEASE_MS, Presence
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.servers import ServerView
 from taskgate.store.postgres.sessions import SessionRows
@@ -56,6 +56,13 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
     @property
     def wakeups(self) -> Wakeups:
         return self.engine.wakeups
+
+    @property
+    def lease_ms(self) -> int:
+        return LEASE_MS
+
+    def reconfigured(self, digest: str) -> None:
+        self.engine.presence.reconfigured(digest)
 
     @property
     def replicas(self) -> tuple[Replica, ...]:

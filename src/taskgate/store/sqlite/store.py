@@ -74,6 +74,13 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, Usage
         return None
 
     @property
+    def lease_ms(self) -> int:
+        return 0
+
+    def reconfigured(self, digest: str) -> None:
+        """Nobody else is there to see it."""
+
+    @property
     def replicas(self) -> tuple[Replica, ...]:
         return ()
 

@@ -5,7 +5,7 @@ ON CONFLICT (owner) DO UPDATE SET address = excluded.address, version = excluded
     configuration = excluded.configuration, internal = excluded.internal, started_ms = excluded.started_ms, seen_ms = excluded.seen_ms;
 
 -- name: renew_lease
-UPDATE replicas SET seen_ms = :now_ms WHERE owner = :owner;
+UPDATE replicas SET seen_ms = :now_ms, configuration = :configuration WHERE owner = :owner;
 
 -- name: end_lease
 DELETE FROM replicas WHERE owner = :owner;
