@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from store_under_test import StoreUnderTest, a_call
 from task_steps import accepted, dispatched, finished
 
+from taskgate.core.tasks import ids
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
+    TaskFilter,
     TaskQuestion,
     TooManyOpen,
 )
@@ -130,3 +133,29 @@ async def test_the_end_of_a_task_withdraws_its_questions(store: Store) -> None:
     await store.advance(task.id, h.InputAsked(("k1",)), questions=[question])
     await store.advance(task.id, h.Cancelled())
     assert await store.questions(task.id) == ()
+
+
+async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: StoreUnderTest) -> None:
+    store = adapter.open()
+    first = await accepted(store, caller="carol")
+    second = await dispatched(store, caller="dave")
+    third = await finished(store, caller="carol")
+    every = sorted((first.id, second.id, third.id), reverse=True)
+    born = ids.born_ms(first.id) or 0
+
+    async def found(**wanted: Any) -> list[str]:
+        return [task.id for task in (await store.find_tasks(TaskFilter(**wanted))).tasks]
+
+    assert await found() == every
+    assert set(await found(principal=first.principal)) == {
+        task.id for task in (first, second, third) if task.principal == first.principal
+    }
+    assert await found(principal="nobody") == []
+    assert await found(since_ms=born, until_ms=born + 1) == every
+    assert await found(since_ms=born + 1) == await found(until_ms=born) == []
+    assert await found(states=frozenset({TaskState.RUNNING})) == [second.id]
+    assert await found(server=first.server, scope=first.scope, tool=first.wire_name[1:]) == every
+    assert await found(scope="elsewhere") == await found(tool="no such") == await found(text="%") == []
+    assert await found(text=second.id[8:].lower()) == [second.id]
+    page = await store.find_tasks(TaskFilter(), limit=2)
+    assert [task.id for task in (await store.find_tasks(TaskFilter(), after=page.after)).tasks] == every[2:]

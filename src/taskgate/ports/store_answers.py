@@ -9,6 +9,7 @@ import msgspec
 
 from taskgate.core.errors import Executed
 from taskgate.core.governance.approval import Approval
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Refusal
 from taskgate.ports.event_outbox import StoredEvent
@@ -122,6 +123,20 @@ class TaskPage(msgspec.Struct, frozen=True):
 
     tasks: tuple[Task, ...]
     after: str | None
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks somebody looks for; None is any. `tool` is a part of its name, `text` a part of anything in its record but
+    arguments and result, in any case. Times are of creation."""
+
+    principal: str | None = None
+    server: str | None = None
+    scope: str | None = None
+    tool: str | None = None
+    text: str | None = None
+    states: frozenset[TaskState] | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
 
 
 class Due(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ from taskgate.ports.store_answers import (
     Intending,
     Ownership,
     Swept,
+    TaskFilter,
     TaskPage,
     TaskQuestion,
 )
@@ -149,6 +150,10 @@ class TaskStore(Protocol):
         `also_gone` adds those whose results are no longer kept. Arguments come along if they have at most so many
         bytes; longer ones are left empty.
         """
+        ...
+
+    async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
+        """Tasks of everybody that fit, newest first, for people who look for some. Reads record by record: not for calls."""
         ...
 
     async def task_of_key(self, principal: str, key: str) -> str | None:

@@ -10,13 +10,13 @@ from typing import Any
 from taskgate.core.audit import GENESIS, Row
 from taskgate.core.conversation_key import streams_between
 from taskgate.core.governance.grants import Grant
-from taskgate.core.tasks import expiry
+from taskgate.core.tasks import expiry, ids
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
-from taskgate.ports.store_answers import Due, Ownership, TaskPage, TaskQuestion
+from taskgate.ports.store_answers import Due, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.operations import rows
 from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.transaction import Statements
@@ -62,6 +62,24 @@ class Reader:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:
             found = self._run("page_of_tasks", caller=caller, **values).fetchall()
+        tasks = tuple(rows.task_from(*row) for row in found[:limit])
+        return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
+
+    def find_tasks(self, wanted: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
+        states = None if wanted.states is None else "," + ",".join(sorted(wanted.states)) + ","
+        found = self._run(
+            "find_tasks",
+            before=min(after or "~", _first_id(wanted.until_ms) if wanted.until_ms is not None else "~"),
+            first=_first_id(wanted.since_ms or 0),
+            principal=wanted.principal,
+            server=wanted.server,
+            scope=wanted.scope,
+            tool=wanted.tool,
+            text=wanted.text.lower() if wanted.text is not None else None,
+            states=states,
+            now_ms=now_ms,
+            limit=limit + 1,
+        ).fetchall()
         tasks = tuple(rows.task_from(*row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
@@ -197,3 +215,8 @@ def _held_cursor(after: str | None) -> tuple[int, str]:
     if not (asked_ms.isascii() and asked_ms.isdigit()) or len(asked_ms) > 15:
         raise ValueError("this cursor is not one that was given out here")
     return int(asked_ms), last
+
+
+def _first_id(ms: int) -> str:
+    """The smallest id that a task of this millisecond can have."""
+    return ids.task_id(min(max(ms, 0), (1 << 48) - 1), bytes(ids.RANDOM_BYTES))

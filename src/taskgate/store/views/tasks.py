@@ -23,6 +23,7 @@ from taskgate.ports.store_answers import (
     Outdated,
     StaleOwner,
     Swept,
+    TaskFilter,
     TaskPage,
     TaskQuestion,
 )
@@ -183,6 +184,10 @@ class TaskView(StoreView):
                 now_ms=now,
             )
         )
+
+    async def find_tasks(self, wanted: TaskFilter, *, after: str | None = None, limit: int = 50) -> TaskPage:
+        now = self.now_ms()
+        return await self._read(lambda reader: reader.find_tasks(wanted, after, limit, now))
 
     async def task_of_key(self, principal: str, key: str) -> str | None:
         since = self.now_ms() - tasks.KEY_GOOD_MS

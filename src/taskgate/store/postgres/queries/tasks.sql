@@ -59,6 +59,20 @@ WHERE t.id < coalesce(:after::text, '~')
 ORDER BY t.id DESC
 LIMIT :limit;
 
+-- name: find_tasks
+SELECT doc, owner, fence
+FROM tasks
+WHERE id >= :first AND id < :before
+  AND (:server::text IS NULL OR server = :server)
+  AND (:states::text IS NULL OR strpos(:states, ',' || state || ',') > 0)
+  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+  AND (:principal::text IS NULL OR principal = :principal)
+  AND (:scope::text IS NULL OR convert_from(doc, 'UTF8')::json ->> 'scope' = :scope)
+  AND (:tool::text IS NULL OR strpos(convert_from(doc, 'UTF8')::json ->> 'wire_name', :tool) > 0)
+  AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8')), :text) > 0)
+ORDER BY id DESC
+LIMIT :limit;
+
 -- name: count_open
 SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 

@@ -59,6 +59,20 @@ WHERE t.id < coalesce(:after, '~')
 ORDER BY t.id DESC
 LIMIT :limit;
 
+-- name: find_tasks
+SELECT doc, owner, fence
+FROM tasks
+WHERE id >= :first AND id < :before
+  AND (:server IS NULL OR server = :server)
+  AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
+  AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
+  AND (:principal IS NULL OR json_extract(CAST(doc AS TEXT), '$.principal') = :principal)
+  AND (:scope IS NULL OR json_extract(CAST(doc AS TEXT), '$.scope') = :scope)
+  AND (:tool IS NULL OR instr(json_extract(CAST(doc AS TEXT), '$.wire_name'), :tool) > 0)
+  AND (:text IS NULL OR instr(lower(CAST(doc AS TEXT)), :text) > 0)
+ORDER BY id DESC
+LIMIT :limit;
+
 -- name: count_open
 SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 
