@@ -27,7 +27,7 @@ async def log_in(stage: Stage, browser: Browser) -> None:
     link = (await stage.api("POST", "/api/login-links", {})).json()["url"]
     await browser.open(link)
     await browser.click("form button")
-    assert (await browser.url()).endswith("/approvals")
+    assert (await browser.url()).endswith("/now")
 
 
 async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(tmp_path: Path) -> None:
@@ -35,6 +35,7 @@ async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(t
         await browser.open(f"{stage.gateway.base}/")
         assert (await browser.url()).endswith("/login")
         await log_in(stage, browser)
+        await browser.open(f"{stage.gateway.base}/approvals")
         assert "Nothing waits for you." in await browser.text("main")
 
         caller = await stage.stateful()

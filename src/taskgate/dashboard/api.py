@@ -13,6 +13,7 @@ from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
+from taskgate.dashboard.now import NowApi
 from taskgate.dashboard.people_api import PeopleApi
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.routes import (
@@ -64,12 +65,14 @@ class Api:
         self._login = login
         self._store = inbox.store
         self.tasks = TasksApi(gateway)
+        self.now = NowApi(gateway)
         scopes = ScopesApi(gateway)
         self.questions = QuestionsApi(gateway)
         self.table = RouteTable(
             [
                 *self._routes(),
                 *self.tasks.routes(),
+                *self.now.routes(),
                 *scopes.routes(),
                 *self.questions.routes(),
                 *PeopleApi(gateway).routes(),

@@ -12,6 +12,7 @@ from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Route, RouteTable, Visit, form_route, page_route
 from taskgate.dashboard.steering import Steering
+from taskgate.dashboard.task_pages import TaskPages
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 from taskgate.gateway.gateway import Gateway
 
@@ -24,7 +25,15 @@ class Pages:
         self.frame = Frame(login, self._waiting, lambda path: self.table.find("GET", path) is not None)
         self._elicitations = Elicitations(gateway, self.frame.plain)
         approvals = ApprovalPages(gateway, inbox, self.frame)
-        self.table = RouteTable([*self._elicitation_routes(), *approvals.routes(), *steering.pages(self.frame)])
+        tasks = TaskPages(gateway, self.frame, api.tasks, api.now, api.questions, inbox)
+        self.table = RouteTable(
+            [
+                *self._elicitation_routes(),
+                *approvals.routes(),
+                *tasks.routes(),
+                *steering.pages(self.frame),
+            ]
+        )
 
     async def answer(self, request: WebRequest, who: Approver) -> Answer | EventAnswer:
         """One page, or one form of ours."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 CALLBACK: Final = "/api/approvals/callback/"
 STATIC: Final = "/static/"
-START: Final = "/approvals"
+START: Final = "/now"
 _METHODS: Final = ("GET", "POST")
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 

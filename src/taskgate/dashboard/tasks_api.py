@@ -6,6 +6,7 @@ Who may see may look, who may act may cancel. A caller sees, follows and cancels
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, g
 from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
-from taskgate.ports.store_answers import TaskPage
+from taskgate.ports.store_answers import TaskFilter, TaskPage
 
 PING_S: Final = 15.0
 _NO_SUCH_TASK: Final = "There is no such task."
@@ -30,6 +31,12 @@ _REASON: Final = closed_object(reason=TEXT)
 FILTERS: Final = {
     "state": "open, all, or one state",
     "server": "of this server",
+    "tool": "with this in the name of its tool",
+    "caller": "of this principal",
+    "scope": "made in this scope",
+    "since": "made since then: 30m, 24h, 7d, or a date or time",
+    "until": "made before then",
+    "text": "with this anywhere in its record, apart from arguments and result",
     "after": "where the next page begins, from `next` of the one before",
     "limit": "how many rows, up to 1000",
 }
@@ -54,14 +61,22 @@ class TasksApi:
         return task if task is not None and visit.only in (None, task.principal) else None
 
     async def page(self, visit: Visit, limit: int) -> TaskPage:
-        """The tasks that fit what the address asks for, of those that this person may see."""
-        return await self._store.page(
-            visit.only,
-            after=visit.asked("after"),
-            limit=limit,
+        """The tasks that fit what the address asks for, of those that this person may see. Raises ValueError."""
+        caller = visit.asked("caller")
+        if visit.only is not None and caller not in (None, visit.only):
+            return TaskPage((), None)
+        now = self._store.now_ms()
+        wanted = TaskFilter(
+            principal=visit.only or caller,
             server=visit.asked("server"),
+            scope=visit.asked("scope"),
+            tool=visit.asked("tool"),
+            text=visit.asked("text"),
             states=_states(visit.asked("state")),
+            since_ms=_moment("since", visit.asked("since"), now),
+            until_ms=_moment("until", visit.asked("until"), now),
         )
+        return await self._store.find_tasks(wanted, after=visit.asked("after"), limit=limit)
 
     async def _page(self, visit: Visit) -> Answer:
         page = await self.page(visit, limit_of(visit.request))
@@ -159,3 +174,19 @@ def _states(asked: str | None) -> frozenset[TaskState] | None:
     except ValueError:
         known = ", ".join(state.value for state in TaskState)
         raise ValueError(f"state must be open, all or one of {known}") from None
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _moment(name: str, asked: str | None, now_ms: int) -> int | None:
+    """A time in milliseconds: so long ago, or a date or time of day (UTC, if it names no zone)."""
+    if asked is None:
+        return None
+    if asked[-1] in _UNITS and asked[:-1].isascii() and asked[:-1].isdigit() and len(asked) < 8:
+        return now_ms - int(asked[:-1]) * _UNITS[asked[-1]] * 1000
+    try:
+        at = datetime.fromisoformat(asked)
+    except ValueError:
+        raise ValueError(f"{name} must be like 30m, 24h, 7d, 2026-07-28 or 2026-07-28T10:00:00Z") from None
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -274,9 +274,13 @@ class Approvals:
             return
         if task.run_on is RunOn.ONCE_ALLOWED and task.owner != self._store.ownership.owner:
             return  # its own gateway hears of this and runs it
-        followed = task.run_on is RunOn.DEMAND and self._followers.is_listened_to(task.id)
-        if task.run_on is RunOn.ONCE_ALLOWED or followed:
+        if self.runs_at_once(task):
             self._runs.start(task)
+
+    def runs_at_once(self, task: Task) -> bool:
+        """Whether a yes starts it, rather than its caller's next look."""
+        followed = task.run_on is RunOn.DEMAND and self._followers.is_listened_to(task.id)
+        return task.run_on is RunOn.ONCE_ALLOWED or followed
 
     def _task_changed(self, event: TaskChanged) -> None:
         task = event.task

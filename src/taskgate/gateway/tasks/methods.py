@@ -105,6 +105,11 @@ class TaskMethods:
         self._polls[task_id] = (now, since, count + 1)
         return last
 
+    def polled_ago_s(self, task_id: str) -> float | None:
+        """How long ago somebody last asked for this task, as far as that is remembered."""
+        known = self._polls.get(task_id)
+        return clock.monotonic() - known[0] if known is not None else None
+
     def wanted(self, task: Task) -> None:
         """An open stream on a task counts as coming for it."""
         self._demand(task, RunOn.DEMAND)

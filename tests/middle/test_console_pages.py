@@ -1,0 +1,156 @@
+"""The console's pages about tasks: found, shown with whose they are, followed and cancelled, with hostile texts kept harmless."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tests.middle.test_console_frame import TASKS, TOKENS, bank_server, bearer
+from tests.seam import Call, Gateway, Upstream, seam
+
+HOSTILE = "</pre><script>alert(1)</script>\u202egnp.exe\x1b[31m&lt;"
+GOVERNED: dict[str, Any] = {**TOKENS, "approval": {"default": {"redact_fields": ["pin"]}}}
+
+
+class Person:
+    """A browser's worth: a login by token, its cookie, and the token of its forms."""
+
+    def __init__(self, gate: Gateway, cookie: str = "") -> None:
+        self.gate, self.cookie = gate, cookie
+
+    async def log_in(self, token: str) -> Person:
+        page = (await self.gate.http("GET", "/login").done()).body.decode()
+        reply = await self.post("/login", {"token": token}, form_token(page))
+        self.cookie = reply.headers["set-cookie"].split(";")[0]
+        return self
+
+    async def get(self, path: str) -> Any:
+        return await self.gate.http("GET", path, headers={"cookie": self.cookie}).done()
+
+    async def text(self, path: str, status: int = 200) -> str:
+        reply = await self.get(path)
+        assert reply.status == status, (path, reply.status, reply.body[:300])
+        return str(reply.body.decode())
+
+    async def post(self, path: str, values: dict[str, str], token: str | None = None) -> Any:
+        sent = urlencode({**values, **({"form_token": token} if token is not None else {})}).encode()
+        headers = {"content-type": "application/x-www-form-urlencoded", "cookie": self.cookie}
+        return await self.gate.http("POST", path, sent, headers).done()
+
+
+def form_token(page: str) -> str:
+    found = re.search(r'name="form_token" value="([^"]+)"', page)
+    assert found is not None
+    return found[1]
+
+
+async def operator(gate: Gateway) -> Person:
+    return await Person(gate).log_in(gate.operator_token)
+
+
+async def known(gate: Gateway, name: str) -> Person:
+    return await Person(gate).log_in(f"{name}-token-0123456789abcdef")
+
+
+def odd_server() -> Upstream:
+    odd = Upstream("2025")
+
+    @odd.tool("speak")
+    async def speak(call: Call) -> str:
+        await call.sleep(1)
+        return HOSTILE + "x" * 500_000
+
+    return odd
+
+
+@seam
+async def test_an_operator_sees_and_cancels_everybodys_tasks_and_a_caller_only_its_own() -> None:
+    async with Gateway(GOVERNED, {"bank": bank_server()}) as gate:
+        callers = {}
+        for name in ("agent", "other"):
+            caller = await gate.caller("2025", token=f"{name}-token-0123456789abcdef", capabilities=TASKS)
+            reply = await caller.call("bank__pay", {"pin": "1234", "to": name}, task={"ttl": 60000})
+            callers[name] = reply.result["task"]["taskId"]
+        await gate.advance(1)
+        boss, agent = await operator(gate), await known(gate, "agent")
+        for page in ("/now", "/tasks", "/tasks?state=open&server=bank&tool=pay&since=1h&scope=default"):
+            seen = await boss.text(page)
+            assert all(task_id in seen for task_id in callers.values())
+            own = await agent.text(page)
+            assert callers["agent"] in own
+            assert callers["other"] not in own
+        for query in ("state=completed", "server=none", "tool=zzz", "scope=x", "until=1h", "text=zzz", "caller=ann"):
+            assert "No task fits" in await boss.text(f"/tasks?{query}")
+        assert callers["other"] not in await boss.text("/tasks?caller=agent")
+        assert "No task fits" in await agent.text("/tasks?caller=other")
+        assert "since must be like" in await boss.text("/tasks?since=yesterday")
+        shown = await boss.text(f"/tasks/{callers['other']}")
+        assert "1234" not in shown
+        assert "Sent to bank" in shown
+        assert "other" in shown
+        await agent.text(f"/tasks/{callers['other']}", 404)
+        token = form_token(shown)
+        foreign = await agent.post(f"/tasks/{callers['other']}/cancel", {}, form_token(await agent.text("/tasks")))
+        assert foreign.status in (403, 404)
+        assert (await boss.post(f"/tasks/{callers['other']}/cancel", {"reason": "enough"})).status == 403
+        done = await boss.post(f"/tasks/{callers['other']}/cancel", {"reason": "enough"}, token)
+        assert (done.status, done.headers["location"]) == (303, f"/tasks/{callers['other']}")
+        ended = await boss.text(f"/tasks/{callers['other']}")
+        assert "Ended: cancelled" in ended
+        assert "enough" in ended
+        again = await boss.post(f"/tasks/{callers['other']}/cancel", {}, token)
+        assert again.status == 409
+        assert (
+            await agent.post(f"/tasks/{callers['agent']}/cancel", {}, form_token(await agent.text("/tasks")))
+        ).status == 303
+
+
+@seam
+async def test_hostile_texts_stay_text_and_long_ones_are_shown_on_demand() -> None:
+    async with Gateway(GOVERNED, {"odd": odd_server()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        arguments = {HOSTILE: HOSTILE, "many": {f"k{number}": HOSTILE for number in range(5_000)}}
+        reply = await caller.call("odd__speak", arguments, task={"ttl": 60000})
+        task_id = reply.result["task"]["taskId"]
+        await gate.advance(5)
+        boss = await operator(gate)
+        for path in (
+            f"/tasks/{task_id}",
+            f"/tasks/{task_id}?full=1",
+            "/tasks",
+            "/now",
+            f"/tasks?text={quote(HOSTILE)}",
+        ):
+            page = await boss.text(path)
+            assert "<script>alert" not in page
+            assert "\u202e" not in page
+            assert "\x1b" not in page
+            assert len(page) < (60_000 if "full" not in path else 3_000_000)
+        assert "more characters" in await boss.text(f"/tasks/{task_id}")
+        assert "x" * 400_000 in await boss.text(f"/tasks/{task_id}?full=1")
+        for gone in ("/tasks/tg_00000000000000000000000000", f"/tasks/{quote('<b>')}", "/approvals/ap_x", "/nowhere"):
+            await boss.text(gone, 404)
+
+
+@seam
+async def test_now_is_where_people_arrive_and_it_says_what_each_server_does() -> None:
+    async with Gateway(GOVERNED, {"bank": bank_server(), "odd": odd_server()}) as gate:
+        boss = await operator(gate)
+        assert (await boss.get("/")).headers["location"] == "/now"
+        assert "Nothing has been called yet" in await boss.text("/now")
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef", capabilities=TASKS)
+        await caller.call("odd__speak", {})
+        await caller.call("bank__pay", {}, task={"ttl": 60000})
+        await gate.advance(1)
+        now = (await gate.operator("GET", "/api/v1/now")).json()
+        rows = {row["server"]: row for row in now["servers"]}
+        assert (rows["odd"]["calls"] >= 1, rows["odd"]["p50_ms"] >= 1000, rows["odd"]["errors"]) == (True, True, 0)
+        assert [task["tool"] for task in now["open"]] == ["bank__pay"]
+        own = (await gate.http("GET", "/api/v1/now", headers=bearer("other")).done()).json()
+        assert own == {"open": [], "failed": [], "servers": []}
+        page = await boss.text("/now")
+        assert "Nothing has been called yet" not in page
+        assert "<polyline" in page
+        assert "taskgate status" in page
+        assert "/api/v1/now" in page
