@@ -145,5 +145,5 @@ async def test_groups_give_roles_only_where_the_operator_says_so() -> None:
     ):
         for groups, status in ((["operator"], 403), (["admins"], 200)):
             token = issuer.token(aud=RESOURCE, groups=groups, sub=groups[0])
-            reply = await gate.http("GET", "/api/v1/tasks", headers={"authorization": f"Bearer {token}"}).done()
+            reply = await gate.http("GET", "/api/v1/approvals", headers={"authorization": f"Bearer {token}"}).done()
             assert reply.status == status, groups

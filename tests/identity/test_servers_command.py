@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from taskgate.identity.kept_logins import KeptLogins
+from taskgate.identity.kept_logins import FileRows, KeptLogins
 from taskgate.inbound.operator import house_secret
 
 BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"
@@ -89,7 +89,7 @@ async def test_a_login_is_made_once_kept_encrypted_and_forgotten(tmp_path: Path)
         assert authority.exchanged["resource"] == [f"{authority.url}/mcp"]
         assert authority.challenge, "the code was bound to its verifier"
         state = tmp_path / "state"
-        logins = KeptLogins(state / "server-logins", house_secret(state))
+        logins = KeptLogins(FileRows(state / "server-logins"), house_secret(state))
         kept = logins.load("notes")
         assert kept is not None
         assert (kept.access_token, kept.refresh_token, kept.client_id) == ("a-1", "r-1", "gate")

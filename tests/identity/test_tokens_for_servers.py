@@ -12,9 +12,10 @@ import httpx2
 from tests.identity.issuer import Issuer, an_issuer
 from tests.seam import Call, Gateway, Upstream, seam
 
+from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import KeptLogins
-from taskgate.identity.server_tokens import ClientCredentials, Login, ServerTokens
+from taskgate.identity.kept_logins import FileRows, KeptLogins, Login
+from taskgate.identity.server_tokens import ClientCredentials, Means, ServerTokens
 from taskgate.inbound.operator import house_secret
 
 
@@ -95,7 +96,9 @@ async def test_a_refusal_that_comes_late_does_not_cost_another_token() -> None:
     async with an_issuer() as issuer, httpx2.AsyncClient(trust_env=False) as client:
         tokens = TokenIssuer(issuer)
         settings = ClientCredentials("notes", "http://127.0.0.1:1/mcp", "gate", "secret", issuer.url)
-        mine = ServerTokens(settings, lambda: Documents(lambda: client), KeptLogins(Path("/nonexistent"), b"k" * 32))
+        kept = KeptLogins(FileRows(Path("/nonexistent")), b"k" * 32)
+        assertions = Assertions(b"k" * 32, lambda: "https://gate.example")
+        mine = ServerTokens(settings, Means(lambda *_: Documents(lambda: client), kept, assertions))
         await mine.ready()
         first = mine.headers
         assert await mine.renew(first)
@@ -150,7 +153,7 @@ async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> No
             reply = await caller.call("notes__read")
             assert "taskgate servers login notes" in reply.last["error"]["message"]
             state = gate.life.app.loaded.state_dir
-            logins = KeptLogins(state / "server-logins", house_secret(state))
+            logins = KeptLogins(FileRows(state / "server-logins"), house_secret(state))
             logins.keep("notes", Login(issuer.url, "gate", "from-the-browser", "refresh-0"))
             assert b"from-the-browser" not in (state / "server-logins").read_bytes()
             await gate.advance(60)
@@ -166,9 +169,9 @@ async def test_a_kept_login_is_used_renewed_and_kept_again(tmp_path: Path) -> No
 
 def test_logins_of_another_installation_are_none(tmp_path: Path) -> None:
     file = tmp_path / "logins"
-    KeptLogins(file, b"a" * 32).keep("notes", Login("https://i.example", "gate", "t", None))
-    assert KeptLogins(file, b"a" * 32).load("notes") is not None
-    assert KeptLogins(file, b"b" * 32).load("notes") is None
+    KeptLogins(FileRows(file), b"a" * 32).keep("notes", Login("https://i.example", "gate", "t", None))
+    assert KeptLogins(FileRows(file), b"a" * 32).load("notes") is not None
+    assert KeptLogins(FileRows(file), b"b" * 32).load("notes") is None
     assert file.stat().st_mode & 0o077 == 0
-    assert KeptLogins(file, b"a" * 32).forget("notes")
-    assert KeptLogins(file, b"a" * 32).load("notes") is None
+    assert KeptLogins(FileRows(file), b"a" * 32).forget("notes")
+    assert KeptLogins(FileRows(file), b"a" * 32).load("notes") is None

@@ -60,8 +60,10 @@ class Upstream:
         tools: Mapping[str, Handler] | None = None,
         list_ttl_ms: int = 60_000,
         authorized: Callable[[str], bool] = lambda _header: True,
+        challenge: Callable[[], tuple[int, str]] = lambda: (401, "Bearer"),
     ) -> None:
         self._authorized = authorized
+        self._challenge = challenge
         self.stateless = generation == "2026"
         self.speaks_2025, self.speaks_2026 = generation != "2026", generation != "2025"
         self.capabilities: Wire = {"tools": {"listChanged": True}, **(capabilities or {})}
@@ -197,7 +199,8 @@ class Upstream:
     def _request(self, method: str, headers: dict[str, str], body: bytes, reply: HttpReply) -> None:
         session = headers.get("mcp-session-id", "")
         if not self._authorized(headers.get("authorization", "")):
-            reply.send(401, headers={"www-authenticate": "Bearer"})
+            status, challenge = self._challenge()
+            reply.send(status, headers={"www-authenticate": challenge})
         elif session and session not in self.sessions:
             reply.send(404)
         elif method == "DELETE":

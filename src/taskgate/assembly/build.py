@@ -16,7 +16,7 @@ from taskgate.assembly.audit_keeping import AuditKeeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure
 from taskgate.assembly.features import build_tracing
-from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, close_verifiers, kept_logins
+from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, close_verifiers
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.replicas import Replicas
@@ -32,7 +32,7 @@ from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.dynamic_servers import NewServer
-from taskgate.gateway.plan.plan import Limits, Plan
+from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.arrival import Arrivals, Guard
@@ -168,6 +168,7 @@ class App:
             verifier = self.verifier = build_verifier(loaded.root, self.outbound)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
         self.places.adopt(loaded)
+        self.accounts.adopt(loaded.root)
         self.guard = guard(loaded.root)
         scope_of_token = self.gateway.temporary_scopes.scope_of_token
         self.caller_identifier = build_doorkeeper(
@@ -222,19 +223,18 @@ def build(
     store_file: Path | None = None,
 ) -> App:
     """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
-    keys = keys or fresh_keys()
-    outbound = Outbound()
+    keys, outbound = keys or fresh_keys(), Outbound()
     verifier = build_verifier(loaded.root, outbound)
     plan = build_plan(loaded)
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
-    reaper = Reaper()
-    intake = intake_within(plan.limits)
-    metrics = Metrics()
+    reaper, metrics, intake = Reaper(), Metrics(), intake_within(plan.limits)
     owner = local_principal(os.geteuid()) if local else ANONYMOUS
-    accounts = ServerAccounts(outbound, kept_logins(loaded.state_dir, keys.secret))
+    address = PublicAddress(Live(plan))
+    accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)
     places = Places(loaded, lambda known: server_specs(known.root, accounts, owner), keys.secret)
     factory = ServerFactory(server_specs(loaded.root, accounts, owner), http, reaper, intake, places)
-    gateway = wire_gateway(plan, factory, store, metrics, seal_key=keys.secret, tracing=tracing, local=local)
+    parts = (address, factory, store, metrics, accounts.connector)
+    gateway = wire_gateway(*parts, seal_key=keys.secret, tracing=tracing, local=local)
     return App(
         loaded,
         plan,

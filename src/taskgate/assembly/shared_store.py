@@ -18,6 +18,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.inbound.operator import replace_operator_token
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
+from taskgate.ports.upstream_credentials import AccountRows
 from taskgate.store.audit_anchor import AuditAnchor, audit_key
 
 if TYPE_CHECKING:
@@ -88,6 +89,14 @@ class SharedChains:
                 raise ValueError(f"a gateway found at a start that {marks.problems[0].note}")
             if marks is not None and marks.head is not None and marks.head.number:
                 yield Head(chain, marks.head.number, marks.head.hash)
+
+
+def shared_account_rows(url: str) -> AccountRows:
+    """Accounts at servers, as rows that all gateways on this store share."""
+    _driver()
+    from taskgate.store.postgres.account_rows import PostgresRows
+
+    return PostgresRows(url)
 
 
 def check_shared(url: str) -> str:

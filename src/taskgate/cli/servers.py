@@ -1,4 +1,4 @@
-"""`taskgate servers login|logout`: log in to a server that wants OAuth, once, for everybody who uses this gateway."""
+"""`taskgate servers login|logout|list`: accounts at servers that want OAuth, of all callers together or of one person."""
 
 from __future__ import annotations
 
@@ -13,62 +13,112 @@ from taskgate.cli.say import ExitCode
 from taskgate.cli.target import Json, show_in_browser
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from taskgate.config.load import LoadedConfig
     from taskgate.config.servers import Server
-    from taskgate.identity.kept_logins import KeptLogins
-    from taskgate.identity.server_tokens import Login
+    from taskgate.identity.kept_logins import KeptLogins, Login
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server, as the configuration calls it.")]
+Principal = Annotated[
+    str, typer.Option("--principal", help="Whose account it is, where each caller has one. Default: everybody's.")
+]
 Config = Annotated[str | None, typer.Option("--config", "-c", help="The configuration file.")]
 
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Log in to servers that want OAuth.", no_args_is_help=True)
+    group = typer.Typer(help="Accounts at servers that want OAuth.", no_args_is_help=True)
+    group.command("list")(list_servers)
     group.command("login")(login)
     group.command("logout")(logout)
     app.add_typer(group, name="servers")
 
 
-def login(name: Name, config: Config = None, as_json: Json = False) -> None:
-    """Log in with your browser. The gateway uses the login for all its callers, and renews it by itself."""
+def login(
+    name: Name,
+    config: Config = None,
+    principal: Principal = "",
+    scope: Annotated[str | None, typer.Option("--scope", help="OAuth scopes to ask for instead.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Log in with your browser. The gateway uses the login for all its callers (or for one), and renews it by itself."""
     loaded, server = _wanted(name, config)
+    assert server.auth is not None
+    if principal and not server.auth.per_user:
+        say.note(f"All callers of {name} share one login: its auth has no `per_user: true`. Leave --principal out.")
+        raise typer.Exit(ExitCode.USAGE)
     from taskgate.client.errors import ClientError
 
     try:
-        made = asyncio.run(_log_in(str(server.url), server))
+        made = asyncio.run(_log_in(str(server.url), server, scope or server.auth.scope))
     except (ClientError, OSError) as problem:
         say.note(f"The login to {name} failed: {problem}.")
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
-    _logins(loaded).keep(name, made)
+    _logins(loaded).keep(name, made, principal)
     if as_json:
-        print(json.dumps({"server": name, "issuer": made.issuer, "renews": made.refresh_token is not None}))
+        whose = {"principal": principal} if principal else {}
+        print(json.dumps({"server": name, **whose, "issuer": made.issuer, "renews": made.refresh_token is not None}))
         return
     how_long = "It is renewed by itself." if made.refresh_token else "It cannot be renewed: log in again when it ends."
     say.note(f"Logged in to {name} at {made.issuer}. {how_long} A running gateway uses it with the next call.")
 
 
-def logout(name: Name, config: Config = None, as_json: Json = False) -> None:
+def list_servers(config: Config = None, as_json: Json = False) -> None:
+    """All servers, how each is shown who we are, and whose accounts are connected."""
+    from taskgate.identity.account_logins import account_row
+
+    loaded = _loaded(config)
+    rows: list[dict[str, Any]] = []
+    for name, server in loaded.root.servers.items():
+        auth = server.auth
+        row: dict[str, Any] = {"server": name, "auth": auth.type if auth is not None else None, "accounts": []}
+        if auth is not None and auth.type == "authorization_code":
+            every = _logins(loaded).of_server(name)
+            row["accounts"] = [account_row(principal, every[principal]) for principal in sorted(every)]
+            row["per_user"] = auth.per_user
+        rows.append(row)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print("\n".join(_described(row)))
+
+
+def _described(row: dict[str, Any]) -> list[str]:
+    kind = row["auth"] or "no login needed"
+    if row.get("per_user"):
+        kind += ", an account per user"
+    lines = [f"{row['server']}: {kind}"]
+    if row["auth"] == "authorization_code" and not row["accounts"]:
+        lines.append(f"  nobody is connected; run: taskgate servers login {row['server']}")
+    for account in row["accounts"]:
+        how = "renewed by itself" if account["renews"] else "not renewed"
+        lines.append(f"  {account['principal'] or 'all callers'}: {account['state']} at {account['issuer']}, {how}")
+    return lines
+
+
+def logout(name: Name, config: Config = None, principal: Principal = "", as_json: Json = False) -> None:
     """Forget the login to a server."""
     loaded, _ = _wanted(name, config)
-    found = _logins(loaded).forget(name)
+    found = _logins(loaded).forget(name, principal)
     if as_json:
         print(json.dumps({"server": name, "forgotten": found}))
     else:
         say.note(f"The login to {name} is forgotten." if found else f"Nobody was logged in to {name}.")
 
 
-def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
+def _loaded(config: str | None) -> LoadedConfig:
     from taskgate.config.load import load_or_default
     from taskgate.config.problems import ConfigError
 
     try:
-        loaded = load_or_default(config)
+        return load_or_default(config)
     except ConfigError as problem:
         say.note(str(problem))
         raise typer.Exit(ExitCode.USAGE) from None
+
+
+def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
+    loaded = _loaded(config)
     server = loaded.root.servers.get(name)
     if server is None or server.auth is None or server.auth.type != "authorization_code":
         known = [each for each, found in loaded.root.servers.items() if found.auth is not None]
@@ -79,16 +129,14 @@ def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:
 
 
 def _logins(loaded: LoadedConfig) -> KeptLogins:
-    from taskgate.assembly.identity import kept_logins
-    from taskgate.inbound.operator import house_secret
+    from taskgate.assembly.identity import installation_secret, kept_logins
 
-    folder: Path = loaded.state_dir
-    return kept_logins(folder, house_secret(folder))
+    return kept_logins(loaded, installation_secret(loaded))
 
 
-async def _log_in(url: str, server: Server) -> Login:
+async def _log_in(url: str, server: Server, scope: str | None) -> Login:
     from taskgate.client.oauth import browser_login
-    from taskgate.identity.server_tokens import Login
+    from taskgate.identity.kept_logins import Login
 
     assert server.auth is not None
     storage: dict[str, Any] = {}
@@ -99,8 +147,8 @@ async def _log_in(url: str, server: Server) -> Login:
         client_id=server.auth.client_id,
         client_secret=server.auth.client_secret,
     )
-    scope = f', scope="{server.auth.scope}"' if server.auth.scope else ""
-    await oauth.answer(url, f'Bearer realm="login"{scope}', None)
+    wanted = f', scope="{scope}"' if scope else ""
+    await oauth.answer(url, f'Bearer realm="login"{wanted}', None)
     kept = storage[url]
     return Login(
         kept["issuer"],

@@ -104,11 +104,21 @@ class Restart(Section):
 
 
 class ServerAuth(Section):
-    """How we prove to an HTTP server who we are, with an OAuth access token that is fetched and renewed."""
+    """How we prove to an HTTP server who we are, or who is calling. Tokens are fetched and renewed; callers' own never go on."""
 
-    type: Literal["client_credentials", "authorization_code"] = Field(
-        description="client_credentials (an account of this gateway), or authorization_code (somebody's login, made with "
-        "`taskgate servers login NAME` and shared by all callers)."
+    type: Literal["client_credentials", "authorization_code", "token_exchange", "forward_identity"] = Field(
+        description="client_credentials (an account of this gateway), authorization_code (somebody's login), token_exchange "
+        "(tokens in each caller's name, for a statement of ours; RFC 8693), or forward_identity (the statement itself)."
+    )
+    per_user: bool = Field(
+        default=False,
+        description="With authorization_code: each caller connects an account of their own. Otherwise all share the login "
+        "made with `taskgate servers login NAME`.",
+    )
+    header: str = Field(
+        default="Authorization",
+        pattern=r"^[A-Za-z0-9-]{1,64}$",
+        description="With forward_identity: the header that carries our statement.",
     )
     client_id: str | None = Field(default=None, description="Who we are to the issuer. Default: we register ourselves.")
     client_secret: str | None = Field(default=None, repr=False, description="Our secret there, such as ${env:SECRET}.")
@@ -118,8 +128,10 @@ class ServerAuth(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> ServerAuth:
-        if self.type == "client_credentials" and (self.client_id is None or self.client_secret is None):
-            raise ValueError("client_credentials needs client_id and client_secret")
+        if self.type in ("client_credentials", "token_exchange") and None in (self.client_id, self.client_secret):
+            raise ValueError(f"{self.type} needs client_id and client_secret")
+        if self.per_user and self.type != "authorization_code":
+            raise ValueError("per_user is for authorization_code; token_exchange and forward_identity are it anyway")
         return self
 
 

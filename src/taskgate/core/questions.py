@@ -36,6 +36,8 @@ class Question:
     """It was asked before a restart of ours, and whoever is concerned has been told."""
     shown_as: str | None = None
     """The id under which its caller saw it before there was a task."""
+    own: bool = False
+    """The gateway itself asks, about this server; an address in it is a page of the gateway."""
 
     def decoded(self) -> dict[str, Any]:
         value = wire.parse_strictly(bytes(self.params)) if self.params is not None else {}

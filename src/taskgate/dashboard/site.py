@@ -17,6 +17,7 @@ from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import permissions_of
+from taskgate.dashboard.accounts import AccountPages
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.inbox import Inbox
@@ -72,8 +73,10 @@ class Dashboard:
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
         self._steering = Steering(gateway, configuration)
+        self.accounts = AccountPages(gateway.accounts, self._is_https)
         events = get("/events", None, self._events, "Which kinds of things change, as they do.", stream=True)
-        self.api = Api(gateway, self._inbox, self.login, self._passphrase, (events, *self._steering.routes()))
+        more = (events, *self._steering.routes(), *self.accounts.routes())
+        self.api = Api(gateway, self._inbox, self.login, self._passphrase, more)
 
     @cached_property
     def _pages(self) -> Pages:
@@ -115,6 +118,9 @@ class Dashboard:
             return await self.api.callback(request, workflow, number)
         if path == "/api" or path.startswith("/api/"):
             return await self._answer_api(request)
+        own = await self.accounts.answer(request, self.login.who(request.cookie(self.login.cookie_name)))
+        if own is not None:
+            return own
         if _is_meant_for_mcp(request):
             return problem(404, f"There is nothing at {request.path[:80]}. MCP is served at /mcp.")
         return await self._answer_page(request)

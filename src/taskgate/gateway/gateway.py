@@ -55,6 +55,7 @@ from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.ports.upstream import RelayedError, Upstream
+from taskgate.ports.upstream_credentials import AccountConnector
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -73,6 +74,7 @@ class Gateway:
     tracing: Tracing | None
     waterfall: Waterfall
     address: PublicAddress
+    accounts: AccountConnector
     events: EventHub
     subscriptions: Subscriptions
     session_ends: SessionEnds

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from taskgate.core.activity.diagrams import Waterfall
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.context import Context
@@ -20,7 +19,6 @@ from taskgate.gateway.catalog.handed_out import HandedOut
 from taskgate.gateway.catalog.offer import CatalogMemory
 from taskgate.gateway.catalog.validate import Validation
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.events import EventHub
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.annotations import Annotations
 from taskgate.gateway.governance.approvals import Approvals
@@ -30,22 +28,18 @@ from taskgate.gateway.governance.call_log import CallLog
 from taskgate.gateway.governance.denials import Denials
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.held_readings import HeldReadings
-from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.governance.recheck import PreSendRecheck
-from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.governance.usage import UsageCounter
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.notifications import UpstreamNotifications
 from taskgate.gateway.methods.session_ends import SessionEnds
-from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.plan.dynamic_servers import DynamicServers
-from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
+from taskgate.gateway.plan.plan import PublicAddress
 from taskgate.gateway.plan.scope_record import ScopeRecord
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models, shown_to_operator
@@ -56,11 +50,9 @@ from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.relay.relay import Relay
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.reload import Configured, Reload
-from taskgate.gateway.requests.admission import Admission, Budgets
-from taskgate.gateway.requests.open_conversations import OpenConversations
-from taskgate.gateway.requests.request_state import RequestStateSigner
-from taskgate.gateway.requests.sessions import SessionTable
+from taskgate.gateway.requests.admission import Admission
 from taskgate.gateway.shared_caches import SharedCaches, shared_caches
+from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.engine import TaskEngine
@@ -76,9 +68,19 @@ from taskgate.gateway.tasks.task_metrics import TaskMetrics
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
-from taskgate.gateway.wiring_parts import Asking, Foundation, Governed, Lists, Running, Servers, changed_elsewhere
+from taskgate.gateway.wiring_parts import (
+    Asking,
+    Foundation,
+    Governed,
+    Lists,
+    Running,
+    Servers,
+    changed_elsewhere,
+    foundation,
+)
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.ports.upstream_credentials import AccountConnector
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -86,26 +88,26 @@ if TYPE_CHECKING:
 
 
 def wire_gateway(
-    plan: Plan,
+    address: PublicAddress,
     servers: Servers,
     store: Store,
     metrics: Metrics,
+    accounts: AccountConnector,
     *,
     seal_key: bytes,
     tracing: Tracing | None,
     local: bool,
 ) -> Gateway:
-    """A whole gateway, ready to be started. `local`: its only caller is the one who started it."""
-    base = _foundation(plan, store, metrics, seal_key, tracing)
-    lists = _lists(base)
-    asking = _asking(base)
+    """A whole gateway, ready to be started. `address` has the plan it begins with; `local`: its only caller started it."""
+    base = foundation(address, store, metrics, seal_key, tracing)
+    lists, asking = _lists(base), _asking(base)
     notifications = _notifications(base, lists, asking)
     # The listener of every link: from here on upstreams can be made.
     base.upstreams.replace(servers.configured(notifications))
     dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), store.shared_servers, local=local)
     grants = StandingGrants(store, base.plan)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
-    running = _running(base, lists, asking, recheck)
+    running = _running(base, lists, asking, recheck, accounts)
     denials = Denials(store, metrics)
     governed = _governed(base, running, grants, recheck, denials)
     tasks = _task_engine(base, running, governed.approvals, recheck)
@@ -114,14 +116,14 @@ def wire_gateway(
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
     caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people))
     suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
-    relay = _relay(base, asking, suspended)
-    context = _context(base, lists, asking, tasks, governed, relay=relay, reload=reload)
+    context = _context(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
     tables = MethodTables(context, base.subscriptions, tasks)
     return Gateway(
         context=context,
         tracing=tracing,
         waterfall=base.waterfall,
         address=base.address,
+        accounts=accounts,
         events=base.events,
         subscriptions=base.subscriptions,
         session_ends=session_ends,
@@ -144,32 +146,6 @@ def wire_gateway(
         suspended=suspended,
         stateful=tables.stateful(),
         stateless=tables.stateless(),
-    )
-
-
-def _foundation(plan: Plan, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None) -> Foundation:
-    people = KnownPeople(store)
-    live, events = Live(people.merged(plan)), EventHub()
-    budgets = Budgets(plan)
-    metrics.show(*budgets.gauges())
-    sessions = SessionTable(live)
-    return Foundation(
-        plan=live,
-        upstreams=Live({}),
-        store=store,
-        metrics=metrics,
-        events=events,
-        state_signer=RequestStateSigner(seal_key),
-        tracing=tracing,
-        waterfall=Waterfall(),
-        address=PublicAddress(live),
-        budgets=budgets,
-        sessions=sessions,
-        conversations=OpenConversations(sessions),
-        subscriptions=Subscriptions(),
-        recorder=CallRecorder(store, live),
-        usage=UsageCounter(store, metrics, events),
-        people=people,
     )
 
 
@@ -224,7 +200,9 @@ def _notifications(base: Foundation, lists: Lists, asking: Asking) -> UpstreamNo
     )
 
 
-def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRecheck) -> Running:
+def _running(
+    base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRecheck, accounts: AccountConnector
+) -> Running:
     events, urls, facts = base.events, asking.urls, ToolFacts(lists.catalogs, lists.validation, lists.handed_out)
     records = TaskRecords(base.store, TaskChanges(events), base.plan)
     conversations = Conversations(events)
@@ -233,6 +211,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRec
     questions = TaskQuestions(
         records, urls, events, push=followers.push, keep=task_inbox.keep, expiry_s=asking.asker.timeout_s
     )
+    account_questions = AccountQuestions(accounts, urls, questions, records, base.state_signer)
     results = TaskResults(records, followers, urls, cut=base.budgets.cut, check_output=facts.check_output)
     following = UpstreamTasks(records, questions, results, events, can_be_task=facts.can_be_upstream_task)
     queue = RunQueue(base.plan, records.store.note)
@@ -243,6 +222,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRec
         results,
         following,
         queue,
+        accounts=account_questions,
         recheck=recheck,
         upstreams=base.upstreams,
         budgets=base.budgets,
@@ -251,7 +231,7 @@ def _running(base: Foundation, lists: Lists, asking: Asking, recheck: PreSendRec
         events=events,
     )
     runs = Runs(records, attempts, conversations, base.upstreams, events)
-    return Running(records, conversations, followers, questions, results, task_inbox, runs)
+    return Running(records, conversations, followers, questions, account_questions, results, task_inbox, runs)
 
 
 def _governed(
@@ -311,6 +291,7 @@ def _task_engine(base: Foundation, running: Running, approvals: Approvals, reche
         records=records,
         conversations=running.conversations,
         questions=questions,
+        account_questions=running.account_questions,
         runs=runs,
         promotions=Promotions(plan=base.plan, parts=parts),
         methods=TaskMethods(

@@ -38,6 +38,7 @@ from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import SessionTable
+from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
@@ -121,6 +122,7 @@ class Running:
     conversations: Conversations
     followers: Followers
     questions: TaskQuestions
+    account_questions: AccountQuestions
     results: TaskResults
     task_inbox: TaskInbox
     runs: Runs
@@ -144,3 +146,31 @@ def changed_elsewhere(
         SCOPES: temporary_scopes.synchronize,
         SERVERS: reload.dynamic_servers_changed_elsewhere,
     }
+
+
+def foundation(
+    address: PublicAddress, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None
+) -> Foundation:
+    people, live, events = KnownPeople(store), address.plan, EventHub()
+    live.replace(people.merged(live.value))
+    budgets = Budgets(live.value)
+    metrics.show(*budgets.gauges())
+    sessions = SessionTable(live)
+    return Foundation(
+        plan=live,
+        upstreams=Live({}),
+        store=store,
+        metrics=metrics,
+        events=events,
+        state_signer=RequestStateSigner(seal_key),
+        tracing=tracing,
+        waterfall=Waterfall(),
+        address=address,
+        budgets=budgets,
+        sessions=sessions,
+        conversations=OpenConversations(sessions),
+        subscriptions=Subscriptions(),
+        recorder=CallRecorder(store, live),
+        usage=UsageCounter(store, metrics, events),
+        people=people,
+    )

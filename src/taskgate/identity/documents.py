@@ -3,16 +3,23 @@
 An issuer is named by the operator; what its documents name is not. So: https only (plain http where the operator named a plain
 http issuer, and then only at its own origin), no redirects, no proxies from the environment, a megabyte and a few seconds at most.
 A document that leads elsewhere can at worst make us open a TLS connection, which fails unless that host owns the name.
+
+Where a server's documents may name the issuer itself, `GuardedDocuments` also keeps out of private networks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import base64
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
+from taskgate.core import wire
 from taskgate.identity.strict_json import NotStrict, strict_object
+from taskgate.mcp.failures import HttpFailure
+from taskgate.mcp.http.client import HttpClient
+from taskgate.mcp.http.target import Target
 from taskgate.ports.credentials import IssuerUnavailable
 
 if TYPE_CHECKING:
@@ -20,6 +27,16 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1_048_576
 WITHIN_S: Final = 5.0
+_JSON: Final = "application/json"
+_FORM: Final = "application/x-www-form-urlencoded"
+
+
+class IssuerRefused(IssuerUnavailable):
+    """The issuer answered, and said no. `error` is its OAuth error code, if it gave one."""
+
+    def __init__(self, text: str, error: str) -> None:
+        super().__init__(text)
+        self.error = error
 
 
 class Documents:
@@ -28,47 +45,112 @@ class Documents:
 
     async def get(self, url: str, issuer: str) -> dict[str, Any]:
         """Raises IssuerUnavailable."""
-        return await self._send("GET", url, issuer, None, None)
+        return await self._send("GET", url, issuer, {}, b"")
 
     async def post_form(
         self, url: str, issuer: str, form: Mapping[str, str], credentials: tuple[str, str] | None
     ) -> dict[str, Any]:
-        """Raises IssuerUnavailable."""
-        return await self._send("POST", url, issuer, form, credentials)
+        """Raises IssuerUnavailable, and IssuerRefused where the issuer gave a reason."""
+        headers = {"content-type": _FORM, **(_basic(*credentials) if credentials is not None else {})}
+        return await self._send("POST", url, issuer, headers, urlencode(form).encode())
+
+    async def post_json(self, url: str, issuer: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises IssuerUnavailable, and IssuerRefused where the issuer gave a reason."""
+        return await self._send("POST", url, issuer, {"content-type": _JSON}, wire.encode(dict(value)))
 
     async def _send(
-        self, method: str, url: str, issuer: str, form: Mapping[str, str] | None, credentials: tuple[str, str] | None
+        self, method: str, url: str, issuer: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, Any]:
-        import httpx2
-
-        if not may_be_fetched(url, issuer):
+        if not self._may_be_fetched(url, issuer):
             raise IssuerUnavailable(f"{url[:200]} is not a safe address: https is needed")
         try:
             async with asyncio.timeout(WITHIN_S):
-                request = self._client().build_request(method, url, data=form, headers={"accept": "application/json"})
-                reply = await self._client().send(request, auth=credentials, stream=True, follow_redirects=False)
-                try:
-                    return await _read(reply, url)
-                finally:
-                    await reply.aclose()
+                status, said = await self._exchange(method, url, {"accept": _JSON, **headers}, body)
         except TimeoutError:
             raise IssuerUnavailable(f"{url[:200]} did not answer within {WITHIN_S:.0f} s") from None
+        return _object_in(status, said, url)
+
+    def _may_be_fetched(self, url: str, issuer: str) -> bool:
+        return may_be_fetched(url, issuer)
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        import httpx2
+
+        try:
+            request = self._client().build_request(method, url, content=body, headers=dict(headers))
+            reply = await self._client().send(request, stream=True, follow_redirects=False)
+            try:
+                return reply.status_code, await _read(reply, url)
+            finally:
+                await reply.aclose()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as fault:
             raise IssuerUnavailable(f"{url[:200]} cannot be reached ({type(fault).__name__})") from None
 
 
-async def _read(reply: httpx2.Response, url: str) -> dict[str, Any]:
-    if reply.status_code != 200:
-        raise IssuerUnavailable(f"{url[:200]} answered with status {reply.status_code}")
+class GuardedDocuments(Documents):
+    """For addresses that a server named: hosts that the operator did not name are reached only over https and only at public
+    addresses, where the numbers that were judged are the ones connected to.
+    """
+
+    def __init__(self, client: Callable[[], httpx2.AsyncClient], named: Collection[str]) -> None:
+        super().__init__(client)
+        self._named = frozenset(named)
+
+    def _may_be_fetched(self, url: str, issuer: str) -> bool:
+        return may_be_fetched(url, url if _host(url) in self._named else issuer) and (
+            url.startswith("https:") or _host(url) in self._named
+        )
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        if _host(url) in self._named:
+            return await super()._exchange(method, url, headers, body)
+        client = HttpClient(connect_timeout_s=WITHIN_S, max_response_bytes=MAX_BYTES)
+        try:
+            target = Target.parse(url, headers, public_only=True)
+            reply = await client.exchange(target, method.encode(), (), body, deadline_s=WITHIN_S)
+        except (HttpFailure, ValueError) as fault:
+            raise IssuerUnavailable(f"{url[:200]} cannot be used: {fault}") from None
+        finally:
+            await client.close()
+        return reply.status, reply.body
+
+
+async def _read(reply: httpx2.Response, url: str) -> bytes:
     body = bytearray()
     async for chunk in reply.aiter_bytes():
         body += chunk
         if len(body) > MAX_BYTES:
             raise IssuerUnavailable(f"{url[:200]} sent more than {MAX_BYTES} bytes")
+    return bytes(body)
+
+
+def _object_in(status: int, body: bytes, url: str) -> dict[str, Any]:
     try:
-        return strict_object(bytes(body))
+        value = strict_object(body)
     except NotStrict as fault:
-        raise IssuerUnavailable(f"{url[:200]} sent no usable JSON object: {fault}") from None
+        if status in (200, 201):
+            raise IssuerUnavailable(f"{url[:200]} sent no usable JSON object: {fault}") from None
+        value = {}
+    if status in (200, 201):
+        return value
+    text = f"{url[:200]} answered with status {status}"
+    error = value.get("error")
+    if status in (400, 401, 403) and isinstance(error, str) and error.isidentifier():
+        raise IssuerRefused(f"{text}: {error[:60]}", error)
+    raise IssuerUnavailable(text)
+
+
+def _basic(name: str, secret: str) -> dict[str, str]:
+    """RFC 6749, 2.3.1: both parts are encoded like a form before they are joined."""
+    pair = f"{quote(name, safe='')}:{quote(secret, safe='')}"
+    return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def may_be_fetched(url: str, issuer: str) -> bool:

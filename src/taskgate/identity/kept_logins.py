@@ -1,69 +1,185 @@
-"""Logins to servers, kept in one file: encrypted, readable by its owner only, written whole or not at all."""
+"""Logins to servers, encrypted one by one: in a file of this installation, or in whatever rows gateways share.
+
+The name of a row is bound to what it holds, so that nobody who can write rows can give one person's account to another.
+"""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from taskgate.identity.server_tokens import Login
+from taskgate import clock
+from taskgate.ports.upstream_credentials import AccountRows
 from taskgate.telemetry.logs import log
 
-_PURPOSE: Final = b"taskgate logins to servers, version 1"
+_PURPOSE: Final = b"taskgate logins to servers, version 2"
+_MARK: Final = "\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What a person's login left: how to get further tokens without them."""
+
+    issuer: str
+    client_id: str
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(repr=False)
+    client_secret: str | None = field(repr=False, default=None)
+    scope: str | None = None
+    expires_at: float | None = None
+    ended: bool = False
+    """The issuer takes it no more: only the person can help."""
 
 
 class KeptLogins:
-    """`secret` is the installation's own; the key for this file is made from it."""
+    """`secret` is the installation's own, or that of all gateways on a store; the key is made from it."""
 
-    def __init__(self, file: Path, secret: bytes) -> None:
-        self._file = file
+    def __init__(self, rows: AccountRows, secret: bytes) -> None:
+        self._rows = rows
         self._key = hashlib.blake2b(_PURPOSE, key=secret[:64], digest_size=32).digest()
 
-    def load(self, server: str) -> Login | None:
-        kept = self._read().get(server)
+    def load(self, server: str, principal: str = "") -> Login | None:
+        return self._login(_name(server, principal), self._rows.get(_name(server, principal)))
+
+    def keep(self, server: str, login: Login, principal: str = "") -> None:
+        name = _name(server, principal)
+        self._rows.put(name, self._closed(name, asdict(login)))
+
+    def forget(self, server: str, principal: str = "") -> bool:
+        return self._rows.take(_name(server, principal)) is not None
+
+    def of_server(self, server: str) -> dict[str, Login]:
+        """By principal; the empty one is the account that all share."""
+        prefix = _name(server, "")
+        found = {name: self._login(name, row) for name, row in self._rows.listed(prefix).items()}
+        return {name.removeprefix(prefix): login for name, login in found.items() if login is not None}
+
+    def keep_note(self, name: str, value: dict[str, Any], good_for_s: float | None = None) -> None:
+        """Something small that belongs to a login that is under way, or to our registration at an issuer."""
+        until = None if good_for_s is None else clock.wall() + good_for_s
+        self._rows.put(f"note{_MARK}{name}", self._closed(f"note{_MARK}{name}", value), until)
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        row = self._rows.get(f"note{_MARK}{name}")
+        return self._opened(f"note{_MARK}{name}", row) if row is not None else None
+
+    def take_note(self, name: str) -> dict[str, Any] | None:
+        """The same, for one user only: it is gone afterwards."""
+        row = self._rows.take(f"note{_MARK}{name}")
+        return self._opened(f"note{_MARK}{name}", row) if row is not None else None
+
+    def claim(self, server: str, principal: str, owner: str, seconds: float) -> bool:
+        """Whether renewing this login is ours alone now."""
+        return self._rows.claim(_name(server, principal), owner, seconds)
+
+    def release(self, server: str, principal: str, owner: str) -> None:
+        self._rows.release(_name(server, principal), owner)
+
+    def _login(self, name: str, row: bytes | None) -> Login | None:
+        kept = self._opened(name, row) if row is not None else None
         try:
-            return Login(**kept) if isinstance(kept, dict) else None
+            return Login(**kept) if kept is not None else None
         except TypeError:
             return None
 
-    def keep(self, server: str, login: Login) -> None:
-        self._write({**self._read(), server: asdict(login)})
-
-    def forget(self, server: str) -> bool:
-        kept = self._read()
-        found = kept.pop(server, None) is not None
-        if found:
-            self._write(kept)
-        return found
-
-    def _read(self) -> dict[str, Any]:
+    def _opened(self, name: str, row: bytes) -> dict[str, Any] | None:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         try:
-            data = self._file.read_bytes()
+            value = json.loads(AESGCM(self._key).decrypt(row[:12], row[12:], _PURPOSE + name.encode()))
+        except (InvalidTag, ValueError):
+            log.warning("a login to a server cannot be read; log in again", server=name.split(_MARK)[0])
+            return None
+        return value if isinstance(value, dict) else None
+
+    def _closed(self, name: str, value: dict[str, Any]) -> bytes:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = os.urandom(12)
+        return nonce + AESGCM(self._key).encrypt(nonce, json.dumps(value).encode(), _PURPOSE + name.encode())
+
+
+def _name(server: str, principal: str) -> str:
+    return f"{server}{_MARK}{principal}"
+
+
+class FileRows:
+    """Rows in one file: readable by its owner only, written whole or not at all, one writer at a time. One gateway uses it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._claimed: dict[str, tuple[str, float]] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self._read().get(key)
+
+    def put(self, key: str, value: bytes, expires_at: float | None = None) -> None:
+        with self._alone():
+            self._write({**self._read_all(), key: [base64.b64encode(value).decode(), expires_at]})
+
+    def take(self, key: str) -> bytes | None:
+        with self._alone():
+            found, kept = self._read().get(key), self._read_all()
+            if kept.pop(key, None) is not None:
+                self._write(kept)
+            return found
+
+    def listed(self, prefix: str) -> dict[str, bytes]:
+        return {key: value for key, value in self._read().items() if key.startswith(prefix)}
+
+    def claim(self, key: str, owner: str, seconds: float) -> bool:
+        holder, until = self._claimed.get(key, (owner, 0.0))
+        if holder != owner and clock.monotonic() < until:
+            return False
+        self._claimed[key] = (owner, clock.monotonic() + seconds)
+        return True
+
+    def release(self, key: str, owner: str) -> None:
+        if self._claimed.get(key, ("", 0.0))[0] == owner:
+            del self._claimed[key]
+
+    def _read(self) -> dict[str, bytes]:
+        now = clock.wall()
+        return {
+            key: base64.b64decode(value)
+            for key, (value, expires_at) in self._read_all().items()
+            if expires_at is None or now < expires_at
+        }
+
+    def _read_all(self) -> dict[str, list[Any]]:
+        try:
+            value = json.loads(self._file.read_bytes())
         except FileNotFoundError:
             return {}
-        try:
-            value = json.loads(AESGCM(self._key).decrypt(data[:12], data[12:], _PURPOSE))
-        except (InvalidTag, ValueError):
+        except ValueError:
             log.warning("the logins to servers cannot be read; log in again", file=str(self._file))
             return {}
         return value if isinstance(value, dict) else {}
 
-    def _write(self, kept: dict[str, Any]) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        nonce = os.urandom(12)
-        data = nonce + AESGCM(self._key).encrypt(nonce, json.dumps(kept).encode(), _PURPOSE)
-        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def _write(self, kept: dict[str, list[Any]]) -> None:
+        now = clock.wall()
+        good = {key: row for key, row in kept.items() if row[1] is None or now < row[1]}
         handle, name = tempfile.mkstemp(dir=self._file.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        with os.fdopen(handle, "w") as file:
+            json.dump(good, file)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(self._file)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A command may log in while the gateway renews."""
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._file.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,27 +1,36 @@
-"""Access tokens for servers: fetched with our own credentials or out of somebody's login, renewed before they end.
+"""Access tokens for servers: fetched with our own credentials, out of somebody's login, or in a caller's name; renewed before they
+end.
 
-One request for a token at a time, whoever waits for it: fifty callers with an ended token cause one. The old token stays in use
-until the new one is there. Tokens go to the server that they were issued for and stand in no log, error or status.
+One request for a token at a time, whoever waits for it: fifty callers with an ended token cause one, also where several gateways
+share a store. The old token stays in use until the new one is there. Tokens go to the server that they were issued for and stand in
+no log, error or status. What a caller sent us as a credential is never used here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from taskgate import clock
-from taskgate.identity.documents import Documents
-from taskgate.identity.signing_keys import issuer_metadata
+from taskgate.identity.assertions import Assertions
+from taskgate.identity.discovery import challenge_in, joined_scopes, origin_of, protected_resource, token_endpoint
+from taskgate.identity.documents import Documents, IssuerRefused
+from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.ports.credentials import IssuerUnavailable
-from taskgate.ports.upstream_credentials import HeaderPairs, LoginNeeded
+from taskgate.ports.upstream_credentials import AccountNeeded, HeaderPairs, LoginNeeded
 
 USUAL_LIFE_S: Final = 3600.0
 RENEW_BEFORE: Final = 0.2
 """Which part of a token's life is left when the next one is fetched."""
 TRY_AGAIN_AFTER_S: Final = 5.0
+CLAIM_S: Final = 20.0
+LOOK_EVERY_S: Final = 0.25
+MOST_PRINCIPALS: Final = 10_000
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +45,62 @@ class ClientCredentials:
     """None: the server's own metadata name it."""
     token_url: str | None = None
     scope: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """What a person's login left: how to get further tokens without them."""
-
-    issuer: str
-    client_id: str
-    access_token: str = field(repr=False)
-    refresh_token: str | None = field(repr=False)
-    client_secret: str | None = field(repr=False, default=None)
-    scope: str | None = None
-    expires_at: float | None = None
-
-
-class Logins(Protocol):
-    """Where logins are kept, so that the command that makes one and the gateway that uses it find the same."""
-
-    def load(self, server: str) -> Login | None: ...
-
-    def keep(self, server: str, login: Login) -> None: ...
+    per_principal: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLogin:
-    """Somebody's login, shared by everybody who may use the server."""
+    """Somebody's login: shared by everybody who may use the server, or each principal's own."""
 
     server: str
     resource: str
+    issuer: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(repr=False, default=None)
+    scope: str | None = None
+    per_principal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenExchange:
+    """Tokens in the name of each caller, for a statement of ours about who is calling (RFC 8693)."""
+
+    server: str
+    resource: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str | None = None
+    token_url: str | None = None
+    scope: str | None = None
+    per_principal: bool = field(default=True, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedIdentity:
+    """No token of an issuer: the server believes our own statements about who is calling."""
+
+    server: str
+    resource: str
+    header: str = "authorization"
+    per_principal: bool = field(default=True, init=False)
+
+
+Settings = ClientCredentials | StoredLogin | TokenExchange | ForwardedIdentity
+
+
+class Documenting(Protocol):
+    """Gives the means to fetch documents about a server's issuer. `known` is an issuer that somebody has logged in at."""
+
+    def __call__(self, settings: Settings, known: str | None = None) -> Documents: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What all servers' tokens are fetched with."""
+
+    documents: Documenting
+    logins: KeptLogins
+    assertions: Assertions
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +111,17 @@ class _Token:
 
 
 class ServerTokens:
-    """The credentials of one server. Two of them are equal if they come from the same settings."""
+    """The credentials of one server, of everybody or of one principal. Two are equal if they come from the same settings."""
 
-    def __init__(
-        self, settings: ClientCredentials | StoredLogin, documents: Callable[[], Documents], logins: Logins
-    ) -> None:
+    def __init__(self, settings: Settings, means: Means, principal: str = "") -> None:
         self._settings = settings
-        self._documents = documents
-        self._logins = logins
+        self._means = means
+        self._principal = principal
+        self._others: OrderedDict[str, ServerTokens] = OrderedDict()
         self._token: _Token | None = None
         self._fetching: asyncio.Task[_Token] | None = None
         self._failed_at: float | None = None
+        self._scope: str | None = None if isinstance(settings, ForwardedIdentity) else settings.scope
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ServerTokens) and other._settings == self._settings
@@ -94,7 +130,24 @@ class ServerTokens:
         return hash(self._settings)
 
     @property
+    def per_principal(self) -> bool:
+        return self._settings.per_principal
+
+    def of(self, principal: str) -> ServerTokens:
+        if not self._settings.per_principal or principal == self._principal:
+            return self
+        found = self._others.get(principal)
+        if found is None:
+            found = self._others[principal] = ServerTokens(self._settings, self._means, principal)
+            if len(self._others) > MOST_PRINCIPALS:
+                self._others.popitem(last=False)
+        return found
+
+    @property
     def headers(self) -> HeaderPairs:
+        settings = self._settings
+        if isinstance(settings, ForwardedIdentity):
+            return self._stated(settings)
         token = self._token
         if token is None:
             return ()
@@ -102,14 +155,47 @@ class ServerTokens:
             self._begin()
         return token.headers
 
+    def _stated(self, settings: ForwardedIdentity) -> HeaderPairs:
+        text = self._means.assertions.about(self._principal, settings.resource).encode("ascii")
+        name = settings.header.lower().encode("ascii")
+        return ((name, b"Bearer " + text if name == b"authorization" else text),)
+
     async def ready(self) -> None:
+        if isinstance(self._settings, ForwardedIdentity):
+            return
         if self._token is None or clock.monotonic() >= self._token.ends_at:
             await asyncio.shield(self._begin())
 
-    async def renew(self, refused: HeaderPairs) -> bool:
+    async def renew(self, refused: HeaderPairs, challenge: str = "") -> bool:
+        if isinstance(self._settings, ForwardedIdentity):
+            return False
         if self._token is not None and self._token.headers != refused:
             return True
+        asked = challenge_in(challenge)
+        if asked.wants_more and asked.scope is not None:
+            if isinstance(self._settings, StoredLogin) and await self._has_new_login(self._settings):
+                return True
+            self._want_more(self._settings, asked.scope)
         return (await asyncio.shield(self._begin())).headers != refused
+
+    async def _has_new_login(self, settings: StoredLogin) -> bool:
+        """Whether somebody has logged in since the present token was taken; that one may be allowed more."""
+        login = await asyncio.to_thread(self._means.logins.load, settings.server, self._principal)
+        fresh = self._unused(login) if login is not None else None
+        if fresh is not None:
+            self._token = fresh
+        return fresh is not None
+
+    def _want_more(self, settings: ClientCredentials | StoredLogin | TokenExchange, scope: str) -> None:
+        """The server wants a token that may do more. A login must be made anew for that. Raises LoginNeeded."""
+        wanted = joined_scopes(self._scope, scope)
+        if not isinstance(settings, StoredLogin):
+            self._scope = wanted
+            return
+        if settings.per_principal and self._principal:
+            raise AccountNeeded(settings.server, self._principal, "it wants more rights than were given", wanted)
+        what_to_do = f"Run `taskgate servers login {settings.server} --scope '{wanted}'`, then try again."
+        raise LoginNeeded(settings.server, "it wants more rights than the login has", what_to_do)
 
     def _may_try(self) -> bool:
         return self._failed_at is None or clock.monotonic() - self._failed_at >= TRY_AGAIN_AFTER_S
@@ -123,95 +209,127 @@ class ServerTokens:
     async def _fetch(self) -> _Token:
         settings = self._settings
         try:
-            if isinstance(settings, ClientCredentials):
-                self._token = await self._by_client(settings)
-            else:
+            if isinstance(settings, StoredLogin):
                 self._token = await self._by_login(settings)
+            else:
+                assert not isinstance(settings, ForwardedIdentity)
+                self._token = await self._by_client(settings)
         except IssuerUnavailable as fault:
             self._failed_at = clock.monotonic()
             what_to_do = "Look at the server's `auth` and at its issuer, then try again."
-            if isinstance(settings, StoredLogin):
-                what_to_do = f"Run `taskgate servers login {settings.server}`, then try again."
             raise LoginNeeded(settings.server, f"no token could be had ({fault})", what_to_do) from None
         except LoginNeeded:
             self._failed_at = clock.monotonic()
             raise
         return self._token
 
-    async def _by_client(self, settings: ClientCredentials) -> _Token:
-        issuer, url = await self._token_endpoint(settings.resource, settings.issuer, settings.token_url)
+    async def _by_client(self, settings: ClientCredentials | TokenExchange) -> _Token:
+        documents = self._means.documents(settings)
+        issuer, url = settings.issuer, settings.token_url
+        if url is None:
+            issuer = (await protected_resource(settings.resource, issuer, documents)).issuer
+            url = await token_endpoint(issuer, documents)
         form = {"grant_type": "client_credentials", "resource": settings.resource}
-        if settings.scope:
-            form["scope"] = settings.scope
-        said = await self._documents().post_form(url, issuer, form, (settings.client_id, settings.client_secret))
-        return _token_in(said)
+        if isinstance(settings, TokenExchange):
+            statement = self._means.assertions.about(self._principal, issuer or origin_of(url))
+            form |= {"grant_type": _EXCHANGE, "subject_token": statement, "subject_token_type": _JWT}
+        if self._scope:
+            form["scope"] = self._scope
+        account = (settings.client_id, settings.client_secret)
+        return _token_in(await documents.post_form(url, issuer or origin_of(url), form, account))
+
+    # Somebody's login
 
     async def _by_login(self, settings: StoredLogin) -> _Token:
-        login = await asyncio.to_thread(self._logins.load, settings.server)
+        login = await asyncio.to_thread(self._means.logins.load, settings.server, self._principal)
         if login is None:
-            what_to_do = f"Run `taskgate servers login {settings.server}`, then try again."
-            raise LoginNeeded(settings.server, "nobody has logged in there yet", what_to_do)
+            borrowed = await self._borrowed(settings) if settings.per_principal and not self._principal else None
+            if borrowed is None:
+                raise self._missing(settings, "nobody has logged in there yet")
+            return borrowed
+        usable = self._unused(login)
+        if usable is not None:
+            return usable
+        if login.refresh_token is None or login.ended:
+            raise self._missing(settings, "the login has ended")
+        return await self._renewed_alone(settings, login)
+
+    async def _borrowed(self, settings: StoredLogin) -> _Token | None:
+        """Lists are fetched with the account that all share; without one, with the first account that is good."""
+        every = await asyncio.to_thread(self._means.logins.of_server, settings.server)
+        lender = next((principal for principal in sorted(every) if not every[principal].ended), None)
+        if lender is None:
+            return None
+        theirs = self.of(lender)
+        await theirs.ready()
+        return theirs._token
+
+    def _unused(self, login: Login) -> _Token | None:
+        """The login's own token, if it is not the one that is in use already and has not ended."""
         before = self._token.headers if self._token is not None else ()
         fresh = _bearer(login.access_token)
-        if fresh != before and (login.expires_at is None or clock.wall() < login.expires_at - 30):
-            life = USUAL_LIFE_S if login.expires_at is None else login.expires_at - clock.wall()
-            return _token_of(fresh, life)
-        if login.refresh_token is None:
-            what_to_do = f"Run `taskgate servers login {settings.server}`, then try again."
-            raise LoginNeeded(settings.server, "the login has ended", what_to_do)
-        return await self._refreshed(settings, login, login.refresh_token)
+        if login.ended or fresh == before or (login.expires_at is not None and clock.wall() >= login.expires_at - 30):
+            return None
+        return _token_of(fresh, USUAL_LIFE_S if login.expires_at is None else login.expires_at - clock.wall())
+
+    async def _renewed_alone(self, settings: StoredLogin, login: Login) -> _Token:
+        """One gateway renews at a time; the others find what it got in the store."""
+        logins, server, owner = self._means.logins, settings.server, secrets.token_hex(8)
+        until = clock.monotonic() + 2 * CLAIM_S
+        while not await asyncio.to_thread(logins.claim, server, self._principal, owner, CLAIM_S):
+            if clock.monotonic() >= until:
+                raise IssuerUnavailable("another gateway has been renewing the login for too long")
+            await clock.sleep(LOOK_EVERY_S)
+        try:
+            current = await asyncio.to_thread(logins.load, server, self._principal) or login
+            usable = self._unused(current) if current != login else None
+            if usable is not None:
+                return usable
+            if current.ended or current.refresh_token is None:
+                raise self._missing(settings, "the login has ended")
+            return await self._refreshed(settings, current, current.refresh_token)
+        finally:
+            await asyncio.to_thread(logins.release, server, self._principal, owner)
 
     async def _refreshed(self, settings: StoredLogin, login: Login, refresh_token: str) -> _Token:
-        issuer, url = await self._token_endpoint(settings.resource, login.issuer, None)
+        documents = self._means.documents(settings, login.issuer)
+        url = await token_endpoint(login.issuer, documents)
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": settings.resource}
         credentials = None
         if login.client_secret is not None:
             credentials = (login.client_id, login.client_secret)
         else:
             form["client_id"] = login.client_id
-        said = await self._documents().post_form(url, issuer, form, credentials)
+        try:
+            said = await documents.post_form(url, login.issuer, form, credentials)
+        except IssuerRefused as refusal:
+            if refusal.error != "invalid_grant":
+                raise
+            # Written down, so that nobody asks the issuer again: only the person can help.
+            ended = replace(login, ended=True)
+            await asyncio.to_thread(self._means.logins.keep, settings.server, ended, self._principal)
+            raise self._missing(settings, "the login has ended") from None
         token = _token_in(said)
-        renewed = Login(
-            login.issuer,
-            login.client_id,
-            str(said["access_token"]),
-            str(said.get("refresh_token") or refresh_token),
-            login.client_secret,
-            login.scope,
-            clock.wall() + (token.ends_at - clock.monotonic()),
+        renewed = replace(
+            login,
+            access_token=str(said["access_token"]),
+            refresh_token=str(said.get("refresh_token") or refresh_token),
+            expires_at=clock.wall() + (token.ends_at - clock.monotonic()),
         )
-        await asyncio.to_thread(self._logins.keep, settings.server, renewed)
+        await asyncio.to_thread(self._means.logins.keep, settings.server, renewed, self._principal)
         return token
 
-    async def _token_endpoint(self, resource: str, issuer: str | None, url: str | None) -> tuple[str, str]:
-        """The issuer and its token endpoint. Raises IssuerUnavailable."""
-        if url is not None:
-            return issuer or _origin(url), url
-        issuer = issuer or await self._issuer_of(resource)
-        found = (await issuer_metadata(issuer, self._documents())).get("token_endpoint")
-        if not isinstance(found, str):
-            raise IssuerUnavailable(f"{issuer} names no token_endpoint")
-        return issuer, found
-
-    async def _issuer_of(self, resource: str) -> str:
-        """The first issuer that the server's own metadata name (RFC 9728)."""
-        well_known = f"{_origin(resource)}/.well-known/oauth-protected-resource"
-        for address in dict.fromkeys((well_known + urlsplit(resource).path.rstrip("/"), well_known)):
-            try:
-                document = await self._documents().get(address, resource)
-            except IssuerUnavailable:
-                continue
-            issuers = document.get("authorization_servers")
-            if isinstance(issuers, list) and issuers and isinstance(issuers[0], str):
-                return issuers[0]
-        raise IssuerUnavailable(f"{resource} does not say who issues tokens for it; name the issuer")
+    def _missing(self, settings: StoredLogin, why: str) -> LoginNeeded:
+        if settings.per_principal and self._principal:
+            return AccountNeeded(settings.server, self._principal, why)
+        return LoginNeeded(settings.server, why, f"Run `taskgate servers login {settings.server}`, then try again.")
 
 
 def _token_in(said: dict[str, Any]) -> _Token:
     token, life = said.get("access_token"), said.get("expires_in")
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
         raise IssuerUnavailable("the issuer gave no usable access token")
-    if str(said.get("token_type", "Bearer")).lower() != "bearer":
+    if str(said.get("token_type", "Bearer")).lower() not in ("bearer", "n_a"):
         raise IssuerUnavailable("the issuer gave a token of an unknown type")
     usable = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
     return _token_of(_bearer(token), float(life) if usable and life is not None else USUAL_LIFE_S)
@@ -224,8 +342,3 @@ def _token_of(headers: HeaderPairs, life_s: float) -> _Token:
 
 def _bearer(token: str) -> HeaderPairs:
     return ((b"authorization", b"Bearer " + token.encode("ascii")),)
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"

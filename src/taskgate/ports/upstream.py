@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -150,6 +150,9 @@ _ADVICE: Final = {
 class CallFailed(UpstreamError):
     """A message that got no answer, with what its transport saw. `executed` is for the first round of a call."""
 
+    keeps_its_kind: ClassVar[bool] = False
+    """Whether somebody further up can do something about it, and must be able to tell."""
+
     def __init__(
         self,
         error_type: str,
@@ -184,6 +187,8 @@ class CallFailed(UpstreamError):
 
 def never_sent(server: str, problem: UpstreamError) -> CallFailed:
     """What went wrong before the call could be sent: whatever it says of the handshake, the call was not executed."""
+    if isinstance(problem, CallFailed) and problem.keeps_its_kind:
+        return problem
     why = problem.why if isinstance(problem, CallFailed) else "could not be connected to"
     message = problem.message if problem.executed is Executed.NO else ""
     return CallFailed("upstream_unreachable", server, why, Evidence(Moment.NOT_SENT), message=message)

@@ -88,16 +88,21 @@ class HttpRefusal(CallFailed):
         retry_after_s: float | None = None,
         error: bytes | None = None,
         proof: HeaderPairs = (),
+        challenge: str = "",
     ) -> None:
         # An answer that came before the whole request had left cannot be about its execution.
         moment = Moment.ANSWERED if request_sent else Moment.NOT_SENT
-        evidence = Evidence(moment, status, in_session=in_session, retry_after_s=retry_after_s)
+        # A server that wants more rights says what would cure it, like one that does not take the token at all.
+        judged = 401 if status == 403 and "insufficient_scope" in challenge else status
+        evidence = Evidence(moment, judged, in_session=in_session, retry_after_s=retry_after_s)
         super().__init__("upstream_unreachable", server, _said(status, in_session, error), evidence)
         self.status = status
         self.error = error
         """A JSON-RPC error object that came without our id."""
         self.proof = proof
         """What the refused message said about who we are."""
+        self.challenge = challenge
+        """What the server wants to see instead: its `WWW-Authenticate`."""
 
 
 _SAID_OF_AN_ERROR: Final = 200

@@ -51,6 +51,7 @@ def refusal(
         retry_after_s=_retry_after(reply.headers),
         error=bytes(message.raw_error) if message is not None and message.raw_error is not None else None,
         proof=proof,
+        challenge=reply.headers.get(b"www-authenticate", b"")[:4096].decode("latin-1"),
     )
 
 

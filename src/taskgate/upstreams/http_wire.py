@@ -170,7 +170,7 @@ class HttpWire:
 
     async def renew_credentials(self, refused: CallFailed) -> bool:
         """Whether there is other proof of who we are than the one that was refused. Raises LoginNeeded."""
-        return isinstance(refused, HttpRefusal) and await self._credentials.renew(refused.proof)
+        return isinstance(refused, HttpRefusal) and await self._credentials.renew(refused.proof, refused.challenge)
 
     def _adopt_session(self, reply: HttpReply, message: Message) -> None:
         """Only a successful handshake names a session: servers put ids on errors too, and none on the answer to a ping."""

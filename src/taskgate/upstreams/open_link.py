@@ -30,7 +30,7 @@ from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec
 from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.upstream import ClientProfile, LinkKey, Listener
-from taskgate.ports.upstream_credentials import LoginNeeded
+from taskgate.ports.upstream_credentials import AccountNeeded, LoginNeeded
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake
@@ -157,15 +157,31 @@ class Opener:
         try:
             open_http = self._open_old_sse if self._old_sse else self._open_http
             link = await open_http(caller, profile, links)
+        except AccountNeeded:
+            # One person's account says nothing about the server.
+            raise
         except LoginNeeded as needed:
             self.login_needed = needed
             raise
-        self.login_needed = None
+        if not (self._spec.credentials.per_principal and caller.principal):
+            self.login_needed = None
         return link
+
+    @property
+    def tells_callers_apart(self) -> bool:
+        return self._spec.transport is Transport.STDIO or self._spec.credentials.per_principal
+
+    def only_lists_need_login(self, key: LinkKey) -> bool:
+        """Whether nothing is missing but the account that lists are fetched with. Raises LoginNeeded if that concerns this key."""
+        if self.login_needed is None:
+            return False
+        if not (key.principal and self._spec.credentials.per_principal):
+            raise self.login_needed
+        return True
 
     async def _open_http(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         refusals: dict[Generation, UpstreamError] = {}
-        await self._spec.credentials.ready()
+        await self._spec.credentials.of(caller.principal).ready()
         for generation in self.spoken.order(caller.generation):
             key, link = links.link_in(caller, generation)
             try:
@@ -184,13 +200,13 @@ class Opener:
 
     async def _greet_by_http(self, key: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         """A server that does not take our token any more is greeted once more with a new one."""
-        wire = self._http_wire()
+        wire = self._http_wire(key)
         try:
             return await self._greet(key, wire, profile, links)
         except HttpRefusal as refusal:
-            if refusal.status != _UNAUTHORIZED or not await wire.renew_credentials(refusal):
+            if refusal.evidence.status != _UNAUTHORIZED or not await wire.renew_credentials(refusal):
                 raise
-        return await self._greet(key, self._http_wire(), profile, links)
+        return await self._greet(key, self._http_wire(key), profile, links)
 
     async def _greet(self, key: LinkKey, line: Wire, profile: ClientProfile, listener: Listener) -> AnyLink:
         spec = self._spec
@@ -207,9 +223,10 @@ class Opener:
         stateless.adopt(described)
         return stateless
 
-    def _http_wire(self) -> HttpWire:
+    def _http_wire(self, key: LinkKey) -> HttpWire:
         assert self._target is not None
-        return HttpWire(self._spec.id, self._http, self._target, self._intake, self._spec.credentials)
+        credentials = self._spec.credentials.of(key.principal)
+        return HttpWire(self._spec.id, self._http, self._target, self._intake, credentials)
 
     async def _open_old_sse(self, caller: LinkKey, profile: ClientProfile, links: Links) -> AnyLink:
         key, known = links.link_in(caller, Generation.STATEFUL)

@@ -32,6 +32,7 @@ from taskgate.ports.upstream import (
     ServerStatus,
     never_sent,
 )
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.upstreams.backoff import LEFT_ALONE_S, Backoff, CrashLoop
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import HealthWatch
@@ -170,9 +171,7 @@ class Server:
         now = clock.monotonic()
         alone = self._crashes[key].left_alone_s(now) if key in self._crashes else 0.0
         wait = max(self._backoff.wait_s(now), alone)
-        if wait > 0:
-            if self._opener.login_needed is not None:
-                raise self._opener.login_needed
+        if wait > 0 and not self._opener.only_lists_need_login(key):
             raise unreachable(self.id, f"cannot be reached; the next attempt is in {wait:.1f} s")
 
     async def _open(self, caller: LinkKey, profile: ClientProfile) -> AnyLink:
@@ -182,8 +181,9 @@ class Server:
                 if caller.resumes:
                     await link.resume_session(caller.resumes)
             except UpstreamError as problem:
-                # What a client's place lacks says nothing about a server that others reach.
-                failed = self._failed if not (caller.place and self._links) else lambda failure: failure
+                # What a client's place lacks, or one person, says nothing about a server that others reach.
+                spared = isinstance(problem, AccountNeeded) or (caller.place and self._links)
+                failed = (lambda failure: failure) if spared else self._failed
                 raise failed(never_sent(self.id, problem)) from None
         if self._links.get(link.key) is not link:
             self._arrived(link)
@@ -200,7 +200,7 @@ class Server:
         self._last_error = None
         first = not any(known.alive for known in self._links.values())
         self._links[link.key] = link
-        if link.key == COMMON and isinstance(link, StatelessLink) and not self._by_stdio:
+        if link.key == COMMON and isinstance(link, StatelessLink) and not self._opener.tells_callers_apart:
             self._common = link
         self._health.start()
         if first and self._returning is None:

@@ -17,7 +17,7 @@ from typing import Final
 from taskgate.core.errors import UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.ports.upstream import LISTENER, LinkKey
-from taskgate.ports.upstream_credentials import FIXED_HEADERS, UpstreamCredentials
+from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
 from taskgate.upstreams.flight import unreachable
 
 
@@ -61,7 +61,7 @@ class ServerSpec:
     restart_within_s: float = 60.0
     owner: str = "anonymous"
     """On whose behalf a process is started that is only to list what the server offers."""
-    credentials: UpstreamCredentials = FIXED_HEADERS
+    credentials: ServerCredentials = FIXED_HEADERS
     """What proves to it who we are, where that changes over time."""
     inherits: Mapping[str, str] | None = None
     """The environment whose harmless part a child process gets; None: our own."""
@@ -130,7 +130,8 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
     """The key of the link that serves this caller in this generation."""
     by_stdio = spec.transport is Transport.STDIO
     if generation is Generation.STATELESS and not by_stdio:
-        return COMMON
+        # Where each principal has an account of its own, no request may travel under another's.
+        return COMMON if not spec.credentials.per_principal else LinkKey(generation, caller.principal)
     if generation is not caller.generation:
         caller = caller._replace(generation=generation)
     if caller.resumes or (caller.session == LISTENER and not by_stdio):
@@ -139,7 +140,7 @@ def key_in(spec: ServerSpec, caller: LinkKey, generation: Generation) -> LinkKey
         return caller
     match instances_of(spec):
         case Instances.SHARED:
-            return LinkKey(generation)
+            return LinkKey(generation, caller.principal if spec.credentials.per_principal else "")
         case Instances.PER_PRINCIPAL:
             return caller._replace(session="")
         case _:

@@ -90,6 +90,8 @@ MOVES: Final[Mapping[TaskState, Mapping[HappeningKind, TaskState]]] = MappingPro
             _H.REFUSED: _S.REJECTED,
             _H.DISPATCHED: _S.RUNNING,
             _H.NOTED: _S.QUEUED,
+            # The gateway itself asks before anything is sent: an account must be connected first.
+            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
             _H.ERROR_CAME: _S.FAILED,
             _H.CANCELLED: _S.CANCELLED,
         },
@@ -110,6 +112,7 @@ MOVES: Final[Mapping[TaskState, Mapping[HappeningKind, TaskState]]] = MappingPro
             _H.REFUSED: _S.REJECTED,
             _H.DISPATCHED: _S.RUNNING,
             _H.NOTED: _S.APPROVED,
+            _H.INPUT_ASKED: _S.INPUT_REQUIRED,
             _H.ERROR_CAME: _S.FAILED,
             _H.CANCELLED: _S.CANCELLED,
         },

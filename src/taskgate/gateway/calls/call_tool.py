@@ -45,6 +45,7 @@ from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.mcp.param_headers import header_values, mismatch
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
+from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.turns import LARGE_BYTES
 
 TASK_META: Final = "taskgate/task"
@@ -316,11 +317,26 @@ async def _failed(
     if task is not None:
         await promotion.fail(task, problem)
         return b"{}"
+    if isinstance(problem, AccountNeeded):
+        return await _account_first(context, request, tool, problem)
     executed = problem.executed if isinstance(problem, TaskgateError) else Executed.YES
     context.call_log.note(request, tool, "error", executed, 0)
     if isinstance(problem, UpstreamError):
         return as_tool_result(problem, request.generation)
     raise problem
+
+
+async def _account_first(context: Context, request: Request, tool: ToolRef, needed: AccountNeeded) -> bytes:
+    """Nothing was sent: the person is asked to connect their account, and the call waits for that as a task."""
+    asked = await context.tasks.account_questions.as_result(request, needed, "tools/call", tool.name)
+    if asked is not None:
+        return asked
+    refuse_if_full(context, request, tool)
+    call = new_call(context, request, tool)
+    # Answers to our own question are not the server's business.
+    params = {key: value for key, value in call.params.items() if key not in ("requestState", "inputResponses")}
+    _task, reply = await context.tasks.hold(request, replace(call, params=params), None, None)
+    return reply
 
 
 async def _in_line(

@@ -283,7 +283,7 @@ DEFAULT_BASE: Final = "http://127.0.0.1:7467"
 
 class PublicAddress:
     def __init__(self, plan: Live[Plan]) -> None:
-        self._plan = plan
+        self.plan = plan
         self._listening = DEFAULT_BASE
 
     def listening_at(self, base_url: str) -> None:
@@ -292,7 +292,7 @@ class PublicAddress:
 
     def base(self, plan: Plan | None = None) -> str:
         """For the plan in force, or for one that is about to be."""
-        return (plan or self._plan.value).governing.public_url or self._listening
+        return (plan or self.plan.value).governing.public_url or self._listening
 
     def approval(self, approval_id: str) -> str:
         return f"{self.base()}/approvals/{approval_id}"

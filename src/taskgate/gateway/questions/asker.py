@@ -95,10 +95,10 @@ class Asker:
         return bool(self._activity.hearing(whose))
 
     def timeout_s(self, question: Question) -> float:
-        """An address is good for a shorter time than a form."""
+        """An address of a server is good for a shorter time than a form."""
         plan = self._plan.value
         whole = plan.limits.question_timeout_s
-        return min(whole, plan.features.url_expiry_s) if question.is_url else whole
+        return min(whole, plan.features.url_expiry_s) if question.is_url and not question.own else whole
 
     def refuses(self, question: Question) -> bool:
         return question.method == SAMPLE and question.server in self._plan.value.refuse_sampling

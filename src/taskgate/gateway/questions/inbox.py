@@ -206,7 +206,8 @@ class Inbox:
         drop = ("elicitationId",) if question.method == ELICIT else ()
         # An address is good for a shorter time than a form.
         expiry_s = self._plan.value.limits.question_timeout_s
-        expiry_s = min(expiry_s, self._plan.value.features.url_expiry_s) if question.is_url else expiry_s
+        if question.is_url and not question.own:
+            expiry_s = min(expiry_s, self._plan.value.features.url_expiry_s)
         asked = bytes(bare_params(question.params, drop))
         waiting = Waiting(
             question.shown_as or _new_id(now, task_id, question.key, asked),

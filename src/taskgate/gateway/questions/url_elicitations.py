@@ -48,7 +48,10 @@ class UrlElicitations:
             return None
         params = question.decoded()
         try:
-            self.admit(principal, question.server, params)
+            if question.own:
+                self.note_own(principal, question.server)
+            else:
+                self.admit(principal, question.server, params)
         except TaskgateError as problem:
             return Answer(error=error_object(problem, Generation.STATEFUL, "url"))
         if session is not None:
@@ -92,6 +95,11 @@ class UrlElicitations:
         if len(self._asked) > MAX_CALLERS:
             for caller in [caller for caller, seen in self._asked.items() if not seen or seen[-1] <= now - _MINUTE_S]:
                 del self._asked[caller]
+
+    def note_own(self, principal: str, server: str) -> None:
+        """Somebody is asked to connect an account, on one page of ours however many calls wait for it."""
+        entry = AuditEntry(0, "url_elicitation", principal, server=server, kind="elicitation", outcome="shown")
+        self._record(entry)
 
     def count_own(self, principal: str, name: str) -> None:
         """A page of ours that the caller asked for counts as well. Raises a CallerError beyond the limit."""

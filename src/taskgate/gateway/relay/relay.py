@@ -43,6 +43,7 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     never_sent,
 )
+from taskgate.ports.upstream_credentials import AccountNeeded
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
@@ -220,6 +221,8 @@ class Relay:
                 return await self._hold(request, upstream, call, link)
             reply = await self._send(request, call, link)
         except CallFailed as failure:
+            if state.kind == "again" and isinstance(failure, AccountNeeded):
+                raise
             # The caller brings answers to an earlier round, which has run.
             raise failure.in_round(2) from None
         return self._same_generation(request, upstream, call, await self._answered_for(request, call, link, reply, 2))

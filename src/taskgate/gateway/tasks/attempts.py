@@ -29,6 +29,7 @@ from taskgate.gateway.relay.rounds import in_part, in_rounds, kept_state, next_p
 from taskgate.gateway.relay.traced import Headers, run_traced
 from taskgate.gateway.requests.admission import Budgets
 from taskgate.gateway.requests.caller_keys import fair_key_of
+from taskgate.gateway.tasks.account_questions import ASK_AT_MOST, AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, progress_note
@@ -48,6 +49,7 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     never_sent,
 )
+from taskgate.ports.upstream_credentials import AccountNeeded
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
@@ -85,6 +87,7 @@ class Attempts:
         following: UpstreamTasks,
         queue: RunQueue,
         *,
+        accounts: AccountQuestions,
         recheck: Recheck,
         upstreams: Live[Mapping[str, Upstream]],
         budgets: Budgets,
@@ -97,6 +100,7 @@ class Attempts:
         self._records = records
         self._questions = questions
         self._results = results
+        self._accounts = accounts
         self._recheck = recheck
         self._upstreams = upstreams
         self._budgets = budgets
@@ -114,9 +118,16 @@ class Attempts:
         sends = await self._begin(task)
         if sends is None:
             return
+        asked = 0
         for pause_s in _pauses():
             problem = await self._in_turn(sends, conversation)
             if problem is None or self._stopped:
+                return
+            if isinstance(problem, AccountNeeded):
+                asked += 1
+                if asked <= ASK_AT_MOST and await self._accounts.settled(sends.task, problem):
+                    continue
+                await sends.give_up(problem)
                 return
             if not self._time_left(sends.task, pause_s):
                 await sends.give_up(problem)

@@ -21,6 +21,7 @@ from taskgate.gateway.events.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.methods import LONGEST_RESULT_WAIT_S, TaskMethods
@@ -42,6 +43,7 @@ class TaskEngine:
     records: TaskRecords
     conversations: Conversations
     questions: TaskQuestions
+    account_questions: AccountQuestions
     runs: Runs
     promotions: Promotions
     methods: TaskMethods
@@ -104,6 +106,7 @@ class TaskEngine:
         beat = Heartbeat(request, self.plan.value.calls.delivery.heartbeat_s, text)
         beat.start()
         wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else LONGEST_RESULT_WAIT_S
+        self.followers.carries(task.id, request)
         try:
             task = await self.methods.wait(request, task, wait_s)
         except BaseException:
@@ -112,6 +115,7 @@ class TaskEngine:
             raise
         finally:
             beat.stop()
+            self.followers.waits_no_more(task.id, request)
             self.followers.left(task.id, request)
         if task.state.is_terminal:
             return await self.delivered(request, task)

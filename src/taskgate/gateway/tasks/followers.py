@@ -103,6 +103,11 @@ class Followers:
         self._events.publish(TaskStreamOpened(task_id))
         self._events.publish(ResultAwaited(task_id, request))
 
+    def carries(self, task_id: str, request: Request) -> None:
+        """A plain call is held as this task: its stream can carry the task's questions, too."""
+        self._waiting.setdefault(task_id, []).append(request)
+        self._events.publish(TaskStreamOpened(task_id))
+
     def waits_no_more(self, task_id: str, request: Request) -> None:
         requests = self._waiting[task_id]
         requests.remove(request)

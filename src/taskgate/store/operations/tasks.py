@@ -146,7 +146,7 @@ def intend(
     if not isinstance(after, Task):
         return after
     # An approval is spent by the first attempt; later attempts of the same run need no second one.
-    if held is not None and task.state is TaskState.APPROVED:
+    if held is not None and held.approval.state is law.State.APPROVED:
         workflow = law.Workflow(held.approval.workflow)
         used = law.apply(held.approval, workflow, law.Dispatched(tx.now_ms))
         if isinstance(used, law.DecisionRefused):

@@ -1,0 +1,144 @@
+"""Where people connect their accounts at servers (`/oauth/connect`, `/oauth/callback`), what issuers and servers look up about us
+(`/oauth/client.json`, `/.well-known/jwks.json`), and who is connected (`/api/v1/servers/NAME/accounts`).
+
+The page of a login is opened by an unguessable address, says for whom and where, and goes on only by its own button, in the same
+browser. Somebody who is logged in here as another principal is turned away: they would give their account to that one.
+"""
+
+from __future__ import annotations
+
+import html
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from taskgate.core.governance.approval import Approver
+from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
+from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
+from taskgate.ports.upstream_credentials import AccountConnector, ConnectRequest, LoginRefused
+
+CONNECT: Final = "/oauth/connect/"
+CALLBACK: Final = "/oauth/callback"
+CLIENT_DOCUMENT: Final = "/oauth/client.json"
+SIGNING_KEYS: Final = "/.well-known/jwks.json"
+COOKIE: Final = "taskgate_connect"
+_PUBLIC: Final = ((b"access-control-allow-origin", b"*"),)
+_LONGEST_NAME: Final = 400
+_WHOSE: Final = closed_object(principal=TEXT)
+_NO_ACCOUNTS: Final = problem(404, "There is no such server, or it has no accounts.")
+_PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>{head}
+<link rel="stylesheet" href="/static/style.css"></head><body><main><h1>{title}</h1>{body}</main></body></html>"""
+
+
+class AccountPages:
+    def __init__(self, accounts: AccountConnector, is_https: Callable[[], bool]) -> None:
+        self._accounts = accounts
+        self._is_https = is_https
+
+    async def answer(self, request: WebRequest, who: Approver | None) -> Answer | None:
+        """None if the address is not ours. `who` is logged in here, which nobody needs to be."""
+        path, method = request.path, request.method
+        if path.startswith(CONNECT):
+            return await self._connect(request, who, path.removeprefix(CONNECT))
+        if path == CALLBACK and method == "GET":
+            return await self._callback(request)
+        if path == CLIENT_DOCUMENT and method == "GET":
+            return json_answer(self._accounts.client_document(), headers=_PUBLIC)
+        if path == SIGNING_KEYS and method == "GET":
+            return json_answer(await self._accounts.signing_keys(), headers=_PUBLIC)
+        return None
+
+    async def _connect(self, request: WebRequest, who: Approver | None, ticket: str) -> Answer:
+        asked = await self._accounts.asked(ticket)
+        if asked is None:
+            return _message(404, "Nothing to connect", "This page is too old, or was never given out.")
+        if who is not None and not who.may(Permission.ACT) and who.id != asked.principal:
+            return _message(403, "Not for you", "This page is meant for somebody else. Log out here, or ask them.")
+        if request.method != "POST":
+            return _asks(asked)
+        browser = request.cookie(COOKIE) or secrets.token_urlsafe(24)
+        try:
+            address = await self._accounts.begin(ticket, browser)
+        except LoginRefused as refusal:
+            return _message(502, "The login cannot be begun", str(refusal))
+        secure = "; Secure" if self._is_https() else ""
+        cookie = f"{COOKIE}={browser}; Path=/oauth; Max-Age=900; HttpOnly; SameSite=Lax{secure}"
+        return _leads_on(address, (b"set-cookie", cookie.encode("ascii")))
+
+    async def _callback(self, request: WebRequest) -> Answer:
+        try:
+            done = await self._accounts.finish(request.query, request.cookie(COOKIE) or "")
+        except LoginRefused as refusal:
+            return _message(400, "Not connected", str(refusal))
+        text = f"Your account at {done.server} is connected. What waited for it goes on now; you can close this page."
+        return _message(200, "Connected", text)
+
+    # For operators
+
+    def routes(self) -> tuple[Route, ...]:
+        path, whose = "/servers/{name}/accounts", {"principal": "whose; nobody named: the one that all share"}
+        return (
+            get(path, Permission.SEE, self._list, "Whose accounts at a server are connected, and how they are."),
+            post(
+                path,
+                Permission.ACT,
+                self._hand_out,
+                "A page on which somebody connects an account.",
+                _WHOSE,
+                status=201,
+            ),
+            Route(
+                method="DELETE",
+                path=f"/api/v1{path}",
+                needs=Permission.ACT,
+                handler=self._disconnect,
+                summary="Forget somebody's account at a server.",
+                query=whose,
+            ),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        server = visit.values["name"]
+        listed = await self._accounts.accounts(server)
+        return _NO_ACCOUNTS if listed is None else json_answer({"server": server, "accounts": listed})
+
+    async def _hand_out(self, visit: Visit) -> Answer:
+        principal = visit.request.json().get("principal", "")
+        if await self._accounts.accounts(visit.values["name"]) is None:
+            return _NO_ACCOUNTS
+        if not isinstance(principal, str) or len(principal) > _LONGEST_NAME:
+            return problem(400, '"principal" must be a name.')
+        return json_answer({"url": await self._accounts.page(visit.values["name"], principal, None)}, 201)
+
+    async def _disconnect(self, visit: Visit) -> Answer:
+        done = await self._accounts.disconnect(visit.values["name"], visit.request.query.get("principal", ""))
+        return json_answer({"disconnected": done})
+
+
+def _asks(asked: ConnectRequest) -> Answer:
+    whose = f"in the name of <strong>{html.escape(asked.principal)}</strong>" if asked.principal else "for all callers"
+    more = f"<p>It asks for: <code>{html.escape(asked.scope)}</code></p>" if asked.scope else ""
+    body = (
+        f"<p>Taskgate wants to use your account at <strong>{html.escape(asked.server)}</strong> "
+        f"(<code>{html.escape(asked.resource)}</code>), {whose}.</p>{more}"
+        "<p>Go on only if you asked for this yourself.</p>"
+        '<form method="post"><button>Connect my account</button></form>'
+    )
+    return _page(200, "Connect your account", body)
+
+
+def _leads_on(address: str, *headers: tuple[bytes, bytes]) -> Answer:
+    """A page that leads on: browsers do not let a form of ours be redirected to somebody else's address."""
+    link = html.escape(address)
+    refresh = f'<meta http-equiv="refresh" content="0;url={link}">'
+    return _page(200, "Log in", f'<p><a href="{link}">Go on to the login</a></p>', refresh, headers=headers)
+
+
+def _message(status: int, title: str, text: str) -> Answer:
+    return _page(status, title, f"<p>{html.escape(text)}</p>")
+
+
+def _page(status: int, title: str, body: str, head: str = "", headers: tuple[tuple[bytes, bytes], ...] = ()) -> Answer:
+    text = _PAGE.format(title=html.escape(title), head=head, body=body)
+    return Answer(status, text.encode(), headers=((b"referrer-policy", b"no-referrer"), *headers))

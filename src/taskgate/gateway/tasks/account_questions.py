@@ -1,0 +1,99 @@
+"""A call of somebody whose account at the server is not connected: the person is asked to connect it, then the call goes on.
+
+The question is an address of ours to open. It is asked inside a task, so that it reaches the person in whatever way the caller can
+be reached: as a request on its stream, in `tasks/get`, or in the inbox. Stateless callers that can open addresses but know no tasks
+get it as a result, and come back. That somebody agreed to open the page is not enough: the account must have been connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Final
+
+from taskgate.core import wire
+from taskgate.core.questions import ELICIT, Answer, Question, accepted, can_answer
+from taskgate.core.tasks import expiry
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.gateway.tasks.questions import TaskQuestions
+from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.upstream_credentials import AccountConnector, AccountNeeded
+
+ASK_AT_MOST: Final = 2
+"""How often one run asks its person. A server that still refuses what was connected cannot be helped by asking again."""
+STATE_KIND: Final = "again"
+_LONGEST_WAIT_S: Final = 86_400.0
+_ACCEPTED: Final = Answer(result=b'{"action":"accept"}')
+
+
+class AccountQuestions:
+    def __init__(
+        self,
+        accounts: AccountConnector,
+        urls: UrlElicitations,
+        questions: TaskQuestions,
+        records: TaskRecords,
+        state_signer: RequestStateSigner,
+    ) -> None:
+        self._accounts = accounts
+        self._urls = urls
+        self._questions = questions
+        self._records = records
+        self._state_signer = state_signer
+
+    async def settled(self, task: Task, needed: AccountNeeded) -> bool:
+        """Ask the task's person, and wait. Whether the account is connected now."""
+        key = f"account-{secrets.token_hex(4)}"
+        question = await self._question(needed, key)
+        asking = asyncio.ensure_future(self._questions.ask(task.id, question))
+        waiting = asyncio.ensure_future(
+            self._accounts.wait(needed.server, needed.principal, needed.scope, self._patience_s(task))
+        )
+        try:
+            await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done() and not accepted(asking.result()):
+                return False
+            connected = await waiting
+            self._questions.answered(task.id, key, _ACCEPTED)
+            await asking
+            return connected
+        finally:
+            asking.cancel()
+            waiting.cancel()
+            await asyncio.gather(asking, waiting, return_exceptions=True)
+
+    def _patience_s(self, task: Task) -> float:
+        until = expiry.try_until_ms(task)
+        left = _LONGEST_WAIT_S if until is None else (until - self._records.store.now_ms()) / 1000
+        return max(0.0, min(left, _LONGEST_WAIT_S))
+
+    async def as_result(self, request: Request, needed: AccountNeeded, method: str, name: str) -> bytes | None:
+        """The question as a result, for a stateless caller that has not been asked yet and can open addresses; else None."""
+        envelope = request.envelope
+        if envelope is None or envelope.wants_tasks or "requestState" in request.params:
+            return None
+        question = await self._question(needed, None)
+        if not can_answer(envelope.capabilities, ELICIT, question.decoded()):
+            return None
+        self._urls.note_own(request.caller.principal, needed.server)
+        state = self._state_signer.close(STATE_KIND, request.caller.principal, method, name, needed.server, body="")
+        params = {key: value for key, value in question.decoded().items() if key != "elicitationId"}
+        return wire.encode(
+            {
+                "resultType": "input_required",
+                "inputRequests": {"account": {"method": ELICIT, "params": params}},
+                "requestState": state,
+            }
+        )
+
+    async def _question(self, needed: AccountNeeded, key: str | None) -> Question:
+        asked = {
+            "mode": "url",
+            "elicitationId": secrets.token_urlsafe(12),
+            "url": await self._accounts.page(needed.server, needed.principal, needed.scope),
+            "message": f"Connect your account at {needed.server}: {needed.reason}. The call goes on afterwards.",
+        }
+        return Question(ELICIT, wire.raw(asked), needed.server, key=key, own=True)

@@ -1,0 +1,324 @@
+"""Connecting a person's account at a server: our page, the issuer's login, and the way back to `/oauth/callback`.
+
+A login is bound three times: to the server and principal it was asked for (kept here, under an unguessable name that is used once),
+to the browser that began it (a cookie), and to the issuer that answers (RFC 9207) with a code that is worth nothing without our
+verifier (PKCE). Where the browser goes is taken from the issuer's metadata and from nothing that came with a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from taskgate import clock
+from taskgate.identity.assertions import Assertions
+from taskgate.identity.discovery import Authority, Protected, authority_of, joined_scopes, protected_resource
+from taskgate.identity.documents import Documents, IssuerRefused
+from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.server_tokens import Documenting, StoredLogin
+from taskgate.ports.credentials import IssuerUnavailable
+from taskgate.ports.upstream_credentials import ConnectRequest, LoginRefused
+
+PAGE_GOOD_FOR_S: Final = 86_400.0
+LOGIN_GOOD_FOR_S: Final = 600.0
+LOOK_EVERY_S: Final = 2.0
+MOST_PAGES: Final = 10_000
+CALLBACK: Final = "/oauth/callback"
+CLIENT_DOCUMENT: Final = "/oauth/client.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Who we are to one issuer."""
+
+    client_id: str
+    client_secret: str | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A login between our page and the callback."""
+
+    server: str
+    principal: str
+    resource: str
+    issuer: str
+    sends_issuer: bool
+    token_endpoint: str
+    client_id: str
+    client_secret: str | None = field(repr=False)
+    verifier: str = field(repr=False)
+    browser: str
+    redirect_uri: str
+    scope: str | None
+
+
+class AccountLogins:
+    """Implements the port `AccountConnector`. `base` is the address that others know us by."""
+
+    def __init__(
+        self,
+        logins: KeptLogins,
+        documents: Documenting,
+        assertions: Assertions,
+        base: Callable[[], str],
+    ) -> None:
+        self._logins = logins
+        self._documents = documents
+        self._assertions = assertions
+        self._base = base
+        self._servers: dict[str, StoredLogin] = {}
+        self._pages: dict[tuple[str, str, str | None], tuple[str, float]] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Event] = {}
+
+    def adopt(self, servers: Mapping[str, StoredLogin]) -> None:
+        """Which servers have accounts, by the configuration in force."""
+        self._servers = dict(servers)
+
+    # What the middle asks
+
+    async def page(self, server: str, principal: str, scope: str | None) -> str:
+        now = clock.monotonic()
+        known = self._pages.get((server, principal, scope))
+        if known is None or known[1] <= now:
+            ticket = secrets.token_urlsafe(24)
+            asked = {"server": server, "principal": principal, "scope": scope}
+            await asyncio.to_thread(self._logins.keep_note, _digest("page", ticket), asked, PAGE_GOOD_FOR_S)
+            if len(self._pages) >= MOST_PAGES:
+                self._pages = {key: page for key, page in self._pages.items() if page[1] > now}
+            # The person needs some time after having been told.
+            known = self._pages[server, principal, scope] = (ticket, now + PAGE_GOOD_FOR_S / 2)
+        return f"{self._base()}/oauth/connect/{known[0]}"
+
+    async def wait(self, server: str, principal: str, scope: str | None, within_s: float) -> bool:
+        until = clock.monotonic() + within_s
+        told = self._waiting.setdefault((server, principal), asyncio.Event())
+        while not await self._is_connected(server, principal, scope):
+            left = until - clock.monotonic()
+            if left <= 0:
+                return False
+            try:
+                # Another gateway, or a command, may connect it meanwhile.
+                async with asyncio.timeout(min(LOOK_EVERY_S, left)):
+                    await told.wait()
+            except TimeoutError:
+                continue
+        return True
+
+    async def _is_connected(self, server: str, principal: str, scope: str | None) -> bool:
+        login = await asyncio.to_thread(self._logins.load, server, principal)
+        if login is None or login.ended:
+            return False
+        return set((scope or "").split()) <= set((login.scope or "").split())
+
+    # What the pages ask
+
+    async def asked(self, ticket: str) -> ConnectRequest | None:
+        kept = await asyncio.to_thread(self._logins.note, _digest("page", ticket))
+        settings = self._servers.get(str(kept["server"])) if kept is not None else None
+        if kept is None or settings is None:
+            return None
+        return ConnectRequest(settings.server, str(kept["principal"]), settings.resource, kept.get("scope"))
+
+    async def begin(self, ticket: str, browser: str) -> str:
+        request = await self.asked(ticket)
+        if request is None:
+            raise LoginRefused("This page is too old, or was never given out. Call the tool again to get a new one.")
+        settings = self._servers[request.server]
+        documents = self._documents(settings)
+        try:
+            protected = await protected_resource(settings.resource, settings.issuer, documents)
+            authority = await authority_of(protected.issuer, documents)
+            client = await self._client(settings, authority, documents)
+        except IssuerUnavailable as fault:
+            raise LoginRefused(f"The login cannot be begun: {fault}.") from None
+        return await self._sent_off(request, authority, client, protected, browser)
+
+    async def _sent_off(
+        self, request: ConnectRequest, authority: Authority, client: _Client, protected: Protected, browser: str
+    ) -> str:
+        verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
+        wanted = request.scope or self._servers[request.server].scope or " ".join(protected.scopes)
+        scope = joined_scopes(wanted, _offline(authority))
+        redirect_uri = f"{self._base()}{CALLBACK}"
+        under_way = _UnderWay(
+            request.server,
+            request.principal,
+            protected.resource,
+            authority.issuer,
+            authority.sends_issuer,
+            authority.token_endpoint,
+            client.client_id,
+            client.client_secret,
+            verifier,
+            _digest("browser", browser),
+            redirect_uri,
+            scope,
+        )
+        await asyncio.to_thread(self._logins.keep_note, _digest("state", state), asdict(under_way), LOGIN_GOOD_FOR_S)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+        asked = {
+            "response_type": "code",
+            "client_id": client.client_id,
+            "redirect_uri": redirect_uri,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            "state": state,
+            "resource": protected.resource,
+        } | ({"scope": scope} if scope else {})
+        if scope is not None and "offline_access" in scope.split():
+            asked["prompt"] = "consent"  # OpenID Connect gives no refresh token without it.
+        return _with_query(authority.authorization_endpoint, asked)
+
+    async def _client(self, settings: StoredLogin, authority: Authority, documents: Documents) -> _Client:
+        """Given by the operator, looked up by our address, or registered once per issuer, in this order of preference."""
+        if settings.client_id is not None:
+            return _Client(settings.client_id, settings.client_secret)
+        if authority.takes_metadata_addresses and self._base().startswith("https://"):
+            return _Client(f"{self._base()}{CLIENT_DOCUMENT}")
+        redirect_uri = f"{self._base()}{CALLBACK}"
+        name = f"client {authority.issuer} {redirect_uri}"
+        known = await asyncio.to_thread(self._logins.note, name)
+        if known is not None:
+            return _Client(**known)
+        if authority.registration_endpoint is None:
+            raise IssuerUnavailable(f"{authority.issuer} takes no unknown clients: give client_id in the server's auth")
+        method = "none" if "none" in authority.auth_methods else "client_secret_basic"
+        body = {**self._described(), "redirect_uris": [redirect_uri], "token_endpoint_auth_method": method}
+        said = await documents.post_json(authority.registration_endpoint, authority.issuer, body)
+        secret = said.get("client_secret")
+        client = _Client(str(said.get("client_id") or ""), secret if isinstance(secret, str) else None)
+        if not client.client_id:
+            raise IssuerUnavailable(f"{authority.issuer} registered us without a client_id")
+        await asyncio.to_thread(self._logins.keep_note, name, asdict(client))
+        return client
+
+    async def finish(self, query: Mapping[str, str], browser: str) -> ConnectRequest:
+        kept = await asyncio.to_thread(self._logins.take_note, _digest("state", query.get("state", "")))
+        if kept is None:
+            raise LoginRefused("This login was finished already, is too old, or was not begun here.")
+        login = _UnderWay(**kept)
+        if not hmac.compare_digest(login.browser, _digest("browser", browser)):
+            raise LoginRefused("This login was begun in another browser. Begin it again in this one.")
+        issuer = query.get("iss")
+        if (login.sends_issuer or issuer is not None) and issuer != login.issuer:
+            raise LoginRefused(
+                "The answer came from another issuer than the one that was asked. Nothing was connected."
+            )
+        if "error" in query:
+            raise LoginRefused(f"The login was refused by {login.issuer}: {query['error'][:60]}.")
+        if login.server not in self._servers or not query.get("code"):
+            raise LoginRefused("The login came back without a code.")
+        await self._redeem(login, query["code"])
+        return ConnectRequest(login.server, login.principal, login.resource, login.scope)
+
+    async def _redeem(self, login: _UnderWay, code: str) -> None:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": login.redirect_uri,
+            "code_verifier": login.verifier,
+            "resource": login.resource,
+        }
+        credentials = (login.client_id, login.client_secret) if login.client_secret is not None else None
+        if credentials is None:
+            form["client_id"] = login.client_id
+        documents = self._documents(self._servers[login.server])
+        try:
+            said = await documents.post_form(login.token_endpoint, login.issuer, form, credentials)
+        except IssuerRefused as refusal:
+            raise LoginRefused(f"{login.issuer} did not take the code: {refusal.error}.") from None
+        except IssuerUnavailable as fault:
+            raise LoginRefused(f"The login cannot be finished: {fault}.") from None
+        made = login_in(said, login.issuer, login.client_id, login.client_secret, login.scope)
+        await asyncio.to_thread(self._logins.keep, login.server, made, login.principal)
+        told = self._waiting.pop((login.server, login.principal), None)
+        if told is not None:
+            told.set()
+
+    # What operators and issuers ask
+
+    async def accounts(self, server: str) -> list[dict[str, Any]] | None:
+        if server not in self._servers:
+            return None
+        every = await asyncio.to_thread(self._logins.of_server, server)
+        return [account_row(principal, every[principal]) for principal in sorted(every)]
+
+    async def disconnect(self, server: str, principal: str) -> bool:
+        return await asyncio.to_thread(self._logins.forget, server, principal)
+
+    def client_document(self) -> dict[str, Any]:
+        return {
+            "client_id": f"{self._base()}{CLIENT_DOCUMENT}",
+            **self._described(),
+            "redirect_uris": [f"{self._base()}{CALLBACK}"],
+            "token_endpoint_auth_method": "none",
+        }
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "client_name": "Taskgate",
+            "client_uri": self._base(),
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "application_type": "web" if self._base().startswith("https://") else "native",
+        }
+
+    async def signing_keys(self) -> dict[str, Any]:
+        return await asyncio.to_thread(self._assertions.public_keys)
+
+
+def account_row(principal: str, login: Login) -> dict[str, Any]:
+    """An account as operators see it: nothing secret."""
+    ended = login.ended or (
+        login.refresh_token is None and login.expires_at is not None and login.expires_at <= clock.wall()
+    )
+    return {
+        "principal": principal or None,
+        "state": "ended" if ended else "connected",
+        "issuer": login.issuer,
+        "scope": login.scope,
+        "renews": login.refresh_token is not None and not login.ended,
+        "expires_at": None if login.expires_at is None else int(login.expires_at),
+    }
+
+
+def login_in(said: Mapping[str, Any], issuer: str, client_id: str, secret: str | None, scope: str | None) -> Login:
+    """What an issuer gave for a code. Raises LoginRefused."""
+    token, life, refresh = said.get("access_token"), said.get("expires_in"), said.get("refresh_token")
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
+        raise LoginRefused(f"{issuer} gave no usable token.")
+    timed = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
+    granted = said.get("scope")
+    return Login(
+        issuer,
+        client_id,
+        token,
+        refresh if isinstance(refresh, str) else None,
+        secret,
+        granted if isinstance(granted, str) else scope,
+        clock.wall() + float(life) if timed and life is not None else None,
+    )
+
+
+def _offline(authority: Authority) -> str | None:
+    """That is how these issuers give refresh tokens."""
+    return "offline_access" if "offline_access" in authority.scopes else None
+
+
+def _with_query(address: str, asked: Mapping[str, str]) -> str:
+    if urlsplit(address).scheme not in ("http", "https") or not address.isprintable() or " " in address:
+        raise LoginRefused("The issuer names a login page that is no http address, so it was not opened.")
+    return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}"
+
+
+def _digest(kind: str, value: str) -> str:
+    """What stands in the store opens nothing."""
+    return f"{kind} {hashlib.sha256(value.encode()).hexdigest()}"

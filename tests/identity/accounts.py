@@ -1,0 +1,155 @@
+"""For tests of accounts that people connect: an issuer that people log in at, servers that tell tokens apart, and a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.identity.issuer import Issuer
+from tests.seam import Call, Gateway, Reply, Upstream
+
+
+class LoginIssuer:
+    """Gives codes to who logs in, tokens for codes that come with their verifier, and new tokens for refresh tokens."""
+
+    def __init__(self, issuer: Issuer, life_s: int = 3600) -> None:
+        self.url = issuer.url
+        self.life_s = life_s
+        self.codes: dict[str, dict[str, str]] = {}
+        self.good: dict[str, str] = {}
+        """Access tokens, each with the login it stands for."""
+        self.refresh: dict[str, str] = {}
+        self.forms: list[dict[str, str]] = []
+        self.scopes: dict[str, str] = {}
+        self.revoked = False
+        self.metadata: dict[str, Any] = {
+            "issuer": issuer.url,
+            "authorization_endpoint": f"{issuer.url}/authorize",
+            "token_endpoint": f"{issuer.url}/token",
+            "registration_endpoint": f"{issuer.url}/register",
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            "token_endpoint_auth_methods_supported": ["none"],
+        }
+        issuer.pages["/.well-known/openid-configuration"] = lambda _: (200, json.dumps(self.metadata).encode())
+        issuer.pages["/token"] = self.token
+        issuer.pages["/register"] = lambda _: (201, b'{"client_id": "registered"}')
+
+    def log_in(self, address: str, login: str) -> dict[str, str]:
+        """What the issuer sends the browser back with."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+        code = f"code-{len(self.codes)}"
+        self.codes[code] = {**asked, "login": login}
+        return {"code": code, "state": asked["state"], "iss": self.url}
+
+    def token(self, body: bytes) -> tuple[int, bytes]:
+        form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+        self.forms.append(form)
+        if form["grant_type"] == "authorization_code":
+            asked = self.codes.pop(form["code"], None)
+            digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+            challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+            if asked is None or asked["code_challenge"] != challenge:
+                return 400, b'{"error": "invalid_grant"}'
+            login, scope = asked["login"], asked.get("scope", "")
+        else:
+            login, scope = self.refresh.pop(form.get("refresh_token", ""), ""), ""
+            if not login or self.revoked:
+                return 400, b'{"error": "invalid_grant"}'
+        number = len(self.forms)
+        self.good[f"access-{login}-{number}"] = login
+        self.refresh[f"refresh-{login}-{number}"] = login
+        self.scopes[f"access-{login}-{number}"] = scope
+        said = {"access_token": f"access-{login}-{number}", "refresh_token": f"refresh-{login}-{number}"}
+        return 200, json.dumps({**said, "token_type": "Bearer", "expires_in": self.life_s, "scope": scope}).encode()
+
+    def end_tokens(self) -> None:
+        """No access token is good any more; refresh tokens are."""
+        self.good.clear()
+
+
+@dataclass
+class Notes:
+    """A server that answers only who brings a token of the issuer, with the name of the login."""
+
+    issuer: LoginIssuer
+    generation: str = "2025"
+    ran_for: list[str] = field(default_factory=list)
+    last: str = ""
+
+    def upstream(self) -> Upstream:
+        upstream = Upstream(self.generation, authorized=self._authorized)
+
+        @upstream.tool("read")
+        async def read(_call: Call) -> str:
+            self.ran_for.append(self.last)
+            return f"a note of {self.last}"
+
+        return upstream
+
+    def _authorized(self, header: str) -> bool:
+        self.last = self.issuer.good.get(header.removeprefix("Bearer "), "")
+        return bool(self.last)
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def config(issuer: LoginIssuer, **auth: Any) -> dict[str, Any]:
+    return {
+        "tokens": [{"id": who, "sha256": digest(f"token-of-{who}")} for who in ("ann", "bob")],
+        "servers": {"notes": {"auth": {"type": "authorization_code", "per_user": True, "issuer": issuer.url, **auth}}},
+    }
+
+
+@dataclass
+class Browser:
+    """One person's browser: it keeps its cookie."""
+
+    gate: Gateway
+    cookie: str = ""
+
+    async def get(self, path: str) -> Reply:
+        return await self.gate.http("GET", path, headers=self._headers()).done()
+
+    async def press(self, path: str) -> Reply:
+        headers = {**self._headers(), "content-type": "application/x-www-form-urlencoded"}
+        reply = await self.gate.http("POST", path, body=b"", headers=headers).done()
+        if "set-cookie" in reply.headers:
+            self.cookie = reply.headers["set-cookie"].partition(";")[0]
+        return reply
+
+    def _headers(self) -> dict[str, str]:
+        return {"cookie": self.cookie} if self.cookie else {}
+
+    async def begin(self, page: str) -> str:
+        """Open the page and press its button: where the browser is sent."""
+        path = urlsplit(page).path
+        shown = await self.get(path)
+        assert shown.status == 200, shown.body
+        led = await self.press(path)
+        found = re.search(r'<a href="([^"]+)"', led.body.decode())
+        assert found is not None, led.body
+        return html.unescape(found[1])
+
+    async def come_back(self, query: dict[str, str]) -> Reply:
+        from urllib.parse import urlencode
+
+        return await self.get(f"/oauth/callback?{urlencode(query)}")
+
+    async def connect(self, page: str, issuer: LoginIssuer, login: str) -> Reply:
+        return await self.come_back(issuer.log_in(await self.begin(page), login))
+
+
+async def page_for(gate: Gateway, principal: str) -> str:
+    """The page that the operator gives to somebody."""
+    reply = await gate.operator("POST", "/api/v1/servers/notes/accounts", {"principal": principal})
+    assert reply.status == 201, reply.body
+    return str(json.loads(reply.body)["url"])

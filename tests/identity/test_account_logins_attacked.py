@@ -1,0 +1,191 @@
+"""Logins that somebody tampers with: states, browsers, issuers, codes, addresses. Nothing is connected, and nothing is fetched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from tests.identity.accounts import Browser, LoginIssuer, Notes, config, page_for
+from tests.identity.issuer import Issuer, an_issuer
+from tests.seam import Gateway, seam
+
+from taskgate.identity.discovery import authority_of, protected_resource
+from taskgate.identity.documents import Documents, GuardedDocuments, IssuerRefused
+from taskgate.ports.credentials import IssuerUnavailable
+
+
+async def accounts(gate: Gateway) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((await gate.operator("GET", "/api/v1/servers/notes/accounts")).body)[
+        "accounts"
+    ]
+    return found
+
+
+@seam
+async def test_answers_that_do_not_belong_to_a_login_connect_nothing() -> None:
+    async with an_issuer() as served:
+        issuer = LoginIssuer(served)
+        async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
+            ann, mallory = Browser(gate), Browser(gate)
+            good = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "ann-at-notes")
+            bad = issuer.log_in(await mallory.begin(await page_for(gate, "bob")), "mallory-at-notes")
+            for browser, query, why in (
+                (ann, {}, b"too old"),
+                (ann, {**good, "state": "guessed"}, b"too old"),
+                # Each state is used up by whatever comes with it, so each row has a login of its own.
+                (mallory, bad | {"iss": "https://other.example"}, b"another issuer"),
+            ):
+                reply = await browser.come_back(query)
+                assert reply.status == 400, reply.body
+                assert why in reply.body
+            assert await accounts(gate) == []
+            for change, why in (
+                ({"iss": None}, b"another issuer"),
+                ({"code": None}, b"without a code"),
+                ({"code": "code-of-mallory"}, b"did not take the code"),
+                ({"error": "access_denied"}, b"access_denied"),
+            ):
+                browser = Browser(gate)
+                query = issuer.log_in(await browser.begin(await page_for(gate, "ann")), "ann-at-notes")
+                sent = {name: value for name, value in {**query, **change}.items() if value is not None}
+                reply = await browser.come_back(sent)
+                assert (reply.status, why in reply.body) == (400, True), reply.body
+            # Somebody else's browser, as in a link that was sent to a victim.
+            stolen = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "victim-at-notes")
+            assert (await Browser(gate).come_back(stolen)).status == 400
+            assert (await ann.come_back(stolen)).status == 400, "the state is used up"
+            assert await accounts(gate) == []
+            again = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "ann-at-notes")
+            assert (await ann.come_back(again)).status == 200
+            assert (await ann.come_back(again)).status == 400, "a state is good once"
+
+
+@seam
+async def test_a_code_of_another_login_is_worth_nothing() -> None:
+    async with an_issuer() as served:
+        issuer = LoginIssuer(served)
+        async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
+            ann, mallory = Browser(gate), Browser(gate)
+            hers = issuer.log_in(await ann.begin(await page_for(gate, "ann")), "ann-at-notes")
+            his = issuer.log_in(await mallory.begin(await page_for(gate, "bob")), "mallory-at-notes")
+            reply = await ann.come_back({**hers, "code": his["code"]})
+            assert (reply.status, b"invalid_grant" in reply.body) == (400, True)
+            assert await accounts(gate) == []
+
+
+@seam
+async def test_nothing_in_a_request_says_where_the_browser_goes() -> None:
+    async with an_issuer() as served:
+        issuer = LoginIssuer(served)
+        async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
+            page = await page_for(gate, "ann")
+            asked = await Browser(gate).begin(f"{page}?next=https://evil.example&redirect_uri=https://evil.example")
+            assert asked.startswith(f"{issuer.url}/authorize?")
+            assert "evil" not in asked
+            for path in ("/oauth/connect/guessed", "/oauth/connect/", "/oauth/callback?next=https://evil.example"):
+                reply = await Browser(gate).get(path)
+                assert reply.status in (400, 404)
+                assert "location" not in reply.headers
+                assert b"evil" not in reply.body
+            cross_site = {"origin": "https://evil.example", "content-type": "application/x-www-form-urlencoded"}
+            path = "/" + page.split("/", 3)[3]
+            assert (await gate.http("POST", path, body=b"", headers=cross_site).done()).status == 403
+
+
+@seam
+async def test_issuers_that_lie_or_do_not_protect_the_login_are_not_used() -> None:
+    async with an_issuer() as served:
+        issuer = LoginIssuer(served)
+        good = dict(issuer.metadata)
+        async with Gateway(config(issuer), {"notes": Notes(issuer).upstream()}) as gate:
+            for change, why in (
+                ({"registration_endpoint": "http://169.254.169.254/latest"}, b"not a safe address"),
+                ({"registration_endpoint": None}, b"client_id"),
+                ({"issuer": "https://other.example"}, b"another issuer"),
+                ({"code_challenge_methods_supported": ["plain"]}, b"PKCE"),
+                ({"code_challenge_methods_supported": None}, b"PKCE"),
+                ({"authorization_endpoint": "javascript:alert(1)"}, b"no http address"),
+                ({"authorization_endpoint": 7}, b"authorization_endpoint"),
+            ):
+                issuer.metadata = {**good, **change}
+                path = "/" + (await page_for(gate, "ann")).split("/", 3)[3]
+                reply = await Browser(gate).press(path)
+                assert (reply.status, why in reply.body) == (502, True), (change, reply.body)
+            issuer.metadata = {**good, "token_endpoint": "http://10.0.0.1/token"}
+            browser = Browser(gate)
+            reply = await browser.connect(await page_for(gate, "ann"), issuer, "ann")
+            assert (reply.status, b"not a safe address" in reply.body) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://other.example/keys", "https is needed"),
+        ("https://127.0.0.1/keys", "private network"),
+        ("https://[::1]/keys", "private network"),
+        ("https://localhost/keys", "private network"),
+        ("https://169.254.169.254/latest/meta-data", "private network"),
+        ("https://10.1.2.3/", "private network"),
+        ("https://192.168.0.1/", "private network"),
+        ("https://[::ffff:127.0.0.1]/", "private network"),
+        ("https://[fd00::1]/", "private network"),
+        ("https://user@example.com/", "https is needed"),
+        ("file:///etc/passwd", "https is needed"),
+        ("gopher://example.com/", "https is needed"),
+    ],
+)
+async def test_addresses_that_a_server_names_stay_out_of_private_networks(url: str, why: str) -> None:
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        with pytest.raises(IssuerUnavailable, match=why):
+            await GuardedDocuments(lambda: client, ["notes.example"]).get(url, "https://notes.example/mcp")
+
+
+@seam
+async def test_redirects_and_huge_and_slow_and_broken_documents_are_refused() -> None:
+    async with an_issuer() as served, httpx2.AsyncClient(trust_env=False) as client:
+        documents = Documents(lambda: client)
+        served.pages["/moved"] = lambda _: (302, b"{}")
+        served.pages["/huge"] = lambda _: (200, b'{"a":"' + b"x" * 1_100_000 + b'"}')
+        served.pages["/broken"] = lambda _: (200, b'{"a": 1, "a": 2}')
+        served.pages["/no"] = lambda _: (400, b'{"error": "invalid_grant"}')
+        for path, why in (("/moved", "status 302"), ("/huge", "more than"), ("/broken", "no usable JSON")):
+            with pytest.raises(IssuerUnavailable, match=why):
+                await documents.get(f"{served.url}{path}", served.url)
+        with pytest.raises(IssuerRefused) as refused:
+            await documents.get(f"{served.url}/no", served.url)
+        assert refused.value.error == "invalid_grant"
+        served.silent = True
+        with pytest.raises(IssuerUnavailable, match="within 5 s"):
+            await documents.get(f"{served.url}/keys", served.url)
+
+
+def described(served: Issuer, **document: Any) -> str:
+    served.pages["/.well-known/oauth-protected-resource/mcp"] = lambda _: (200, json.dumps(document).encode())
+    return f"{served.url}/mcp"
+
+
+@seam
+async def test_a_server_says_who_issues_its_tokens_in_every_way_of_both_revisions() -> None:
+    async with an_issuer() as served, httpx2.AsyncClient(trust_env=False) as client:
+        documents = GuardedDocuments(lambda: client, ["127.0.0.1"])
+        issuer = LoginIssuer(served)
+        url = f"{served.url}/mcp"
+        # 2025-03-26: nothing about itself, its origin is the issuer.
+        assert (await protected_resource(url, None, documents)).issuer == issuer.url
+        url = described(served, resource=url, authorization_servers=["https://first.example"], scopes_supported=["a"])
+        found = await protected_resource(url, None, documents)
+        assert (found.issuer, found.resource, found.scopes) == ("https://first.example", url, ("a",))
+        # The operator's word counts more.
+        assert (await protected_resource(url, issuer.url, documents)).issuer == issuer.url
+        described(served, resource="https://other.example/mcp", authorization_servers=[issuer.url])
+        with pytest.raises(IssuerUnavailable, match="another resource"):
+            await protected_resource(url, None, documents)
+        described(served, resource=url)
+        with pytest.raises(IssuerUnavailable, match="does not say"):
+            await protected_resource(url, None, documents)
+        # RFC 8414, with a path.
+        tenant = {**issuer.metadata, "issuer": f"{served.url}/tenant"}
+        served.pages["/.well-known/oauth-authorization-server/tenant"] = lambda _: (200, json.dumps(tenant).encode())
+        assert (await authority_of(f"{served.url}/tenant", documents)).issuer == f"{served.url}/tenant"

@@ -1,0 +1,125 @@
+"""Servers that are told who is calling: by a statement of ours, or by an exchanged token. And more rights."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from joserfc import jws
+from joserfc.jwk import OKPKey
+from tests.identity.accounts import Browser, LoginIssuer, Notes, config, digest, page_for
+from tests.identity.issuer import an_issuer
+from tests.seam import Call, Gateway, Upstream, seam, the_loop
+
+TOKENS = [{"id": who, "sha256": digest(f"token-of-{who}")} for who in ("ann", "bob")]
+
+
+class Listening:
+    """A server that writes down what it was shown."""
+
+    def __init__(self, generation: str) -> None:
+        self.shown: list[str] = []
+        self.upstream = Upstream(generation, authorized=self._seen)
+
+        @self.upstream.tool("read")
+        async def read(_call: Call) -> str:
+            return self.shown[-1]
+
+    def _seen(self, header: str) -> bool:
+        self.shown.append(header.removeprefix("Bearer "))
+        return bool(header)
+
+
+async def keys_of(gate: Gateway) -> Any:
+    reply = await gate.http("GET", "/.well-known/jwks.json").done()
+    (key,) = json.loads(reply.body)["keys"]
+    assert "d" not in key
+    return OKPKey.import_key(key)
+
+
+@seam
+async def test_a_statement_of_ours_names_the_caller_and_the_server_and_ends_soon() -> None:
+    for generation in ("2025", "2026"):
+        notes = Listening(generation)
+        servers = {"notes": {"auth": {"type": "forward_identity"}}}
+        given = {"public_url": "https://gate.example", "tokens": TOKENS, "servers": servers}
+        async with Gateway(given, {"notes": notes.upstream}) as gate:
+            key = await keys_of(gate)
+            for who in ("ann", "bob", "ann"):
+                caller = await gate.caller("2025", token=f"token-of-{who}")
+                text = (await caller.call("notes__read")).text
+                claims = json.loads(jws.deserialize_compact(text, key, algorithms=["EdDSA"]).payload)
+                assert (claims["sub"], claims["iss"]) == (who, "https://gate.example")
+                assert claims["aud"].endswith("/mcp")
+                assert claims["exp"] - claims["iat"] <= 60
+                await gate.advance(65)
+            for said in notes.shown:
+                claims = json.loads(jws.deserialize_compact(said, key, algorithms=["EdDSA"]).payload)
+                assert claims["exp"] > the_loop().time() or claims["sub"] in ("ann", "bob", "taskgate")
+            assert not any("token-of-" in said for said in notes.shown), "a caller's own token goes nowhere"
+
+
+@seam
+async def test_a_token_is_exchanged_for_each_caller_with_a_statement_and_never_with_their_token() -> None:
+    async with an_issuer() as served:
+        forms: list[dict[str, Any]] = []
+
+        def exchange(body: bytes) -> tuple[int, bytes]:
+            from urllib.parse import parse_qs
+
+            form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+            forms.append(form)
+            claims = json.loads(jws.deserialize_compact(form["subject_token"], keys[0], algorithms=["EdDSA"]).payload)
+            said = {"access_token": f"exchanged-for-{claims['sub']}", "token_type": "Bearer", "expires_in": 100}
+            return 200, json.dumps({**said, "issued_token_type": "urn:x"}).encode()
+
+        keys: list[Any] = []
+        served.pages["/token"] = exchange
+        notes = Listening("2026")
+        account = {"client_id": "gate", "client_secret": "s3cret", "token_url": f"{served.url}/token"}
+        servers = {"notes": {"auth": {"type": "token_exchange", "scope": "read", **account}}}
+        async with Gateway({"tokens": TOKENS, "servers": servers}, {"notes": notes.upstream}) as gate:
+            keys.append(await keys_of(gate))
+            await gate.advance(70)
+            for speaks in ("2025", "2026"):
+                for who in ("ann", "bob"):
+                    caller = await gate.caller(speaks, token=f"token-of-{who}")
+                    assert (await caller.call("notes__read")).text == f"exchanged-for-{who}"
+            of_ann = [form for form in forms if "exchange" in form["grant_type"]]
+            assert len(of_ann) <= 4, "one exchange for each principal, and one for the lists"
+            assert all(form["resource"].endswith("/mcp") and form["scope"] == "read" for form in forms)
+            assert not any("token-of-" in json.dumps(form) for form in forms)
+
+
+@seam
+async def test_a_server_that_wants_more_rights_gets_them_after_one_question() -> None:
+    async with an_issuer() as served:
+        issuer = LoginIssuer(served)
+        notes = Notes(issuer)
+        wanted = 'Bearer error="insufficient_scope", scope="write"'
+
+        def authorized(header: str) -> bool:
+            token = header.removeprefix("Bearer ")
+            notes.last = issuer.good.get(token, "")
+            return notes.last == "lister" or "write" in issuer.scopes.get(token, "").split()
+
+        upstream = Upstream(
+            "2025", authorized=authorized, challenge=lambda: (403, wanted) if notes.last else (401, "Bearer")
+        )
+
+        @upstream.tool("change")
+        async def change(_call: Call) -> str:
+            return f"changed by {notes.last}"
+
+        async with Gateway(config(issuer, scope="read"), {"notes": upstream}) as gate:
+            await Browser(gate).connect(await page_for(gate, ""), issuer, "lister")
+            await gate.advance(70)
+            await Browser(gate).connect(await page_for(gate, "ann"), issuer, "ann-at-notes")
+            ann = await gate.caller("2025", token="token-of-ann")
+            call = ann.begin_call("notes__change")
+            await gate.advance(1)
+            (question,) = json.loads((await gate.operator("GET", "/api/v1/questions")).body)
+            asked = await Browser(gate).begin(question["params"]["url"])
+            assert "scope=read+write" in asked, "what was given before is asked for again, and what is missing"
+            await Browser(gate).connect(question["params"]["url"], issuer, "ann-at-notes")
+            assert (await call.done()).text == "changed by ann-at-notes"
