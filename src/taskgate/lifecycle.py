@@ -7,16 +7,13 @@ upstreams are closed. SIGHUP and a changed file reload; a bad file changes nothi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import signal
 import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
-
-import uvicorn
+from typing import Final
 
 from taskgate import clock
 from taskgate.assembly.build import App
@@ -32,8 +29,10 @@ from taskgate.dashboard.login import EndedSessions
 from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import Connection, drop_slow
+from taskgate.inbound.http.hop import HopVerifier
+from taskgate.inbound.http.internal import InternalListener
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
-from taskgate.inbound.http.site import Site
+from taskgate.inbound.http.site import QuietServer, Site, served_by
 from taskgate.inbound.identity import holder_at
 from taskgate.inbound.operator import passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
@@ -46,30 +45,6 @@ LOOKS_AT_A_CHANGE: Final = 10
 BETWEEN_LOOKS_S: Final = 0.1
 
 
-class _QuietServer(uvicorn.Server):
-    """uvicorn without its own signal handlers (signals are ours), and with news of when it is open."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.opened = asyncio.Event()
-        self._leaving = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.opened.set()
-
-    async def main_loop(self) -> None:
-        """uvicorn looks ten times a second whether it shall end; an idle gateway has no reason to wake for that."""
-        await self._leaving.wait()
-
-    def leave(self) -> None:
-        self.should_exit = True
-        self._leaving.set()
-
-    def capture_signals(self) -> Any:
-        return contextlib.nullcontext()
-
-
 class Lifecycle:
     def __init__(self, app: App, host: str, open_side: OpenSide) -> None:
         """`host` is the address that will be listened on; `open_side` makes the transport that there is besides HTTP.
@@ -79,14 +54,17 @@ class Lifecycle:
         check_exposure(app.loaded.root, host)
         self._host = host
         self.app = app
-        self.endpoint = McpEndpoint(app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader)
+        self.endpoint = McpEndpoint(
+            app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader, app.hop_key
+        )
+        self._internal = self._internal_listener()
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._watch_anew = asyncio.Event()
         report(app.loaded)
-        self._server: _QuietServer | None = None
+        self._server: QuietServer | None = None
         self._side: Side = open_side(app, self.stop)
 
     async def serve(self, port: int, announce: Callable[[str, int], None]) -> None:
@@ -96,21 +74,7 @@ class Lifecycle:
         listening = _bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
         site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
-        config = uvicorn.Config(
-            site,
-            http=self._connection(),  # type: ignore[arg-type]
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=75,
-            server_header=False,
-            proxy_headers=False,
-            date_header=False,
-            backlog=4096,
-            ws="none",
-        )
-        self._server = _QuietServer(config)
+        self._server = QuietServer(served_by(site, self._connection()))
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
         self.app.open_channels()
@@ -121,6 +85,8 @@ class Lifecycle:
         serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         try:
             await self._server.opened.wait()
+            if self._internal is not None:
+                self._internal.start()
             spare_the_collector()
             self.ready = True
             self._side.open(_address(host, listening.getsockname()[1]))
@@ -134,6 +100,14 @@ class Lifecycle:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
             await self.close()
+
+    def _internal_listener(self) -> InternalListener | None:
+        """What other gateways on the same store reach us by, if it is configured."""
+        app, shared = self.app, self.app.gateway.shared_sessions
+        if app.internal is None or app.hop_key is None or shared is None:
+            return None
+        verifier = HopVerifier(app.hop_key, shared.rows.owner, shared.rows.now_ms)
+        return InternalListener(self.endpoint, verifier, app.internal)
 
     def _connection(self) -> Callable[..., Connection]:
         """Makes the protocol object of each new connection."""
@@ -173,16 +147,22 @@ class Lifecycle:
         self.app.gateway.subscriptions.end_all()
         self.app.gateway.session_ends.end_streams()
         self.dashboard.live.end_all()
+        if self.endpoint.forwarder is not None:
+            self.endpoint.forwarder.end_streams()
         drain_s = self.app.plan.limits.drain_timeout_s
         self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.leave()
         began = clock.monotonic()
         await self._side.drain(drain_s, self._hurry)
         await serving
+        if self._internal is not None:
+            await self._internal.close(max(1.0, began + drain_s - clock.monotonic()))
         await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
 
     async def close(self) -> None:
         await self._side.close()
+        if self.endpoint.forwarder is not None:
+            await self.endpoint.forwarder.close()
         await self.app.gateway.close()
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
         await self.app.close_retired()
@@ -222,6 +202,8 @@ class Lifecycle:
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, clock.monotonic(), self.endpoint.limits())
             self.app.replicas.tend()
+            if self._internal is not None:
+                self._internal.drop_slow(clock.monotonic(), self.endpoint.limits())
             await mind_tasks(self.app, rounds)
 
     async def _watch_files(self) -> None:

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from taskgate import clock
+from taskgate.config.load import LoadedConfig
 from taskgate.core.audit import Row, export_line
 from taskgate.ports.store import AuditLog
-from taskgate.store.audit_anchor import AuditAnchor, BadAnchor, Mark, Marks
+from taskgate.store.audit_anchor import AuditAnchor, BadAnchor, Mark, Marks, anchor_path, audit_key
 from taskgate.telemetry.logs import log
 
 FORGET_EVERY: Final = 60
@@ -133,3 +134,13 @@ def _last_exported(path: Path, head: int, chain: str) -> int:
 
 def _now_ms() -> int:
     return int(clock.wall() * 1000)
+
+
+def audit_keeper(loaded: LoadedConfig, store: AuditLog, secret: bytes, store_file: Path) -> AuditKeeper:
+    export = loaded.root.audit.export
+    folder = loaded.path.parent if loaded.path is not None else loaded.state_dir
+    return AuditKeeper(
+        store,
+        AuditAnchor(anchor_path(store_file), audit_key(secret)),
+        folder / Path(export).expanduser() if export is not None else None,
+    )

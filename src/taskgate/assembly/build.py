@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from taskgate.assembly import shared_store
-from taskgate.assembly.audit_keeping import AuditKeeper
+from taskgate.assembly.audit_keeping import AuditKeeper, audit_keeper
 from taskgate.assembly.channels import Outbound, build_channels
-from taskgate.assembly.exposure import check_exposure
+from taskgate.assembly.exposure import check_exposure, guard
 from taskgate.assembly.features import build_tracing
 from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, close_verifiers
 from taskgate.assembly.places import Places
@@ -36,6 +36,8 @@ from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.arrival import Arrivals, Guard
+from taskgate.inbound.http.hop import hop_key
+from taskgate.inbound.http.internal import InternalSocket
 from taskgate.inbound.identity import CallerIdentifier
 from taskgate.inbound.local import local_principal
 from taskgate.inbound.operator import house_secret, operator_token, stored_passphrase
@@ -44,7 +46,6 @@ from taskgate.mcp.stdio.reaper import Reaper
 from taskgate.ports.approval_channel import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
-from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.sqlite.file_lock import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.logs import log
@@ -138,8 +139,14 @@ class App:
     verifier: Verifier | None
     accounts: ServerAccounts
     replicas: Replicas
+    internal: InternalSocket | None
+    """Where other gateways on the same store reach this one."""
     retired: list[Server] = field(default_factory=list)
     retired_verifiers: list[Verifier | None] = field(default_factory=list)
+
+    @property
+    def hop_key(self) -> bytes | None:
+        return hop_key(self.keys.secret) if self.internal is not None else None
 
     def reload(self, loaded: LoadedConfig) -> None:
         """Put a new configuration in force. Servers that did not change keep their conversations."""
@@ -221,6 +228,7 @@ def build(
     tracing: Tracing | None = None,
     local: bool = False,
     store_file: Path | None = None,
+    internal: InternalSocket | None = None,
 ) -> App:
     """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
     keys, outbound = keys or fresh_keys(), Outbound()
@@ -233,8 +241,9 @@ def build(
     accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)
     places = Places(loaded, lambda known: server_specs(known.root, accounts, owner), keys.secret)
     factory = ServerFactory(server_specs(loaded.root, accounts, owner), http, reaper, intake, places)
+    shared = store.sessions if internal is not None else None
     parts = (address, factory, store, metrics, accounts.connector)
-    gateway = wire_gateway(*parts, seal_key=keys.secret, tracing=tracing, local=local)
+    gateway = wire_gateway(*parts, seal_key=keys.secret, tracing=tracing, local=local, session_rows=shared)
     return App(
         loaded,
         plan,
@@ -259,21 +268,12 @@ def build(
         local,
         owner,
         places,
-        _audit_keeper(loaded, store, keys, store_file or store_path(loaded)),
+        audit_keeper(loaded, store, keys.secret, store_file or store_path(loaded)),
         outbound,
         verifier,
         accounts,
         Replicas(store, gateway.context.budgets, metrics),
-    )
-
-
-def _audit_keeper(loaded: LoadedConfig, store: Store, keys: Keys, store_file: Path) -> AuditKeeper:
-    export = loaded.root.audit.export
-    folder = loaded.path.parent if loaded.path is not None else loaded.state_dir
-    return AuditKeeper(
-        store,
-        AuditAnchor(anchor_path(store_file), audit_key(keys.secret)),
-        folder / Path(export).expanduser() if export is not None else None,
+        internal,
     )
 
 
@@ -328,17 +328,6 @@ def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
     )
 
 
-def guard(root: GatewayFile) -> Guard:
-    hosts = list(root.allowed_hosts)
-    origins = list(root.allowed_origins)
-    if root.public_url is not None:
-        origins.append(str(root.public_url))
-        hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
-    if root.listen.host not in ("0.0.0.0", "::"):
-        hosts.append(root.listen.host)
-    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None)
-
-
 def keys_in(state_dir: Path) -> Keys:
     """The keys of this installation, made if they are not there yet."""
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
@@ -346,14 +335,16 @@ def keys_in(state_dir: Path) -> Keys:
 
 def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
     """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
-    keys, url, anchored = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None
+    keys, url, anchored, internal = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None, None
     if url is None:
         store: Store = open_store(claimed_store_path(loaded))
     else:
         token, secret = shared_store.agreed_secrets(url, loaded.state_dir, keys.operator_token, keys.secret)
-        keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url)
+        internal = shared_store.bound_for_others(loaded)
+        keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url, internal)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
-    return build(loaded, store, keys, tracing=build_tracing(loaded.root), local=local, store_file=anchored)
+    tracing = build_tracing(loaded.root)
+    return build(loaded, store, keys, tracing=tracing, local=local, store_file=anchored, internal=internal)
 
 
 def open_stdio_house(loaded: LoadedConfig) -> App:

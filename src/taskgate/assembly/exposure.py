@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.inbound.http.arrival import is_loopback
+from taskgate.inbound.http.arrival import Guard, is_loopback
 from taskgate.telemetry.logs import log
 
 BANNER = "NO AUTHENTICATION: anybody who can reach this address may call every tool (auth: none)."
@@ -30,3 +30,14 @@ def is_open_to_strangers(root: GatewayFile, host: str) -> bool:
 def warn_of_exposure(root: GatewayFile, host: str) -> None:
     if is_open_to_strangers(root, host):
         log.warning(BANNER, host=host)
+
+
+def guard(root: GatewayFile) -> Guard:
+    hosts = list(root.allowed_hosts)
+    origins = list(root.allowed_origins)
+    if root.public_url is not None:
+        origins.append(str(root.public_url))
+        hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
+    if root.listen.host not in ("0.0.0.0", "::"):
+        hosts.append(root.listen.host)
+    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None)

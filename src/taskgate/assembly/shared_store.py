@@ -15,6 +15,7 @@ from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
 from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
+from taskgate.inbound.http.internal import InternalSocket, bind_internal
 from taskgate.inbound.operator import replace_operator_token
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
@@ -34,7 +35,19 @@ def shared_url(loaded: LoadedConfig) -> str | None:
     return url if url.startswith(SCHEMES) else None
 
 
-def open_shared(loaded: LoadedConfig, url: str) -> Store:
+def bound_for_others(loaded: LoadedConfig) -> InternalSocket | None:
+    """The socket of `listen.internal`, if that is set: bound first, because the lease names its address. Raises GatewayFault."""
+    where = loaded.root.listen.internal
+    if where is None:
+        return None
+    try:
+        return bind_internal(where)
+    except (OSError, ValueError) as problem:
+        text = f"Other gateways cannot be listened for on listen.internal ({where}): {problem}."
+        raise GatewayFault("invalid_request", text) from None
+
+
+def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None) -> Store:
     """Raises GatewayFault."""
     listen = loaded.root.listen
     opened: Store = _driver().open_store(
@@ -42,6 +55,7 @@ def open_shared(loaded: LoadedConfig, url: str) -> Store:
         address=f"{listen.host}:{listen.port}",
         version=__version__,
         configuration=configuration_digest(loaded),
+        internal=internal.address if internal is not None else "",
     )
     return opened
 

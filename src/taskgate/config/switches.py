@@ -28,6 +28,17 @@ def _networks(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def _internal(text: str) -> str:
+    if text.startswith("/"):
+        return text
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError("is not an address; write HOST:PORT, or the path of a socket such as /run/taskgate/a.sock")
+    if host.strip("[]") in ("0.0.0.0", "::", "*"):
+        raise ValueError("must be an address under which other gateways reach this one, not every address")
+    return text
+
+
 def _word_for_switch(value: Any) -> Any:
     """`true` and `false` where a word is wanted: YAML writers mean on and off."""
     word = str(value).lower() if isinstance(value, (bool, str)) else value
@@ -42,6 +53,10 @@ class Listen(Section):
     trusted_proxies: Annotated[Words, AfterValidator(_networks)] = Field(
         default=(),
         description="Addresses or networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
+    )
+    internal: Annotated[str, AfterValidator(_internal)] | None = Field(
+        default=None,
+        description="Where other gateways on the same PostgreSQL store reach this one: HOST:PORT, or /PATH of a socket.",
     )
 
 

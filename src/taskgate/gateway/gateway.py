@@ -33,6 +33,7 @@ from taskgate.gateway.method_tables import no_such_method
 from taskgate.gateway.methods.handshake import initialize_result
 from taskgate.gateway.methods.notifications import UpstreamNotifications, notified
 from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
@@ -78,6 +79,8 @@ class Gateway:
     events: EventHub
     subscriptions: Subscriptions
     session_ends: SessionEnds
+    shared_sessions: SharedSessions | None
+    """Where other gateways can go on with our sessions, and we with theirs."""
     admission: Admission
     denials: Denials
     task_metrics: TaskMetrics
@@ -158,15 +161,31 @@ class Gateway:
         if unused is not None:
             await self.session_ends.end(unused)
         session = self.context.sessions.open(caller, opening, wish, clock.monotonic())
-        scope = self.context.live_plan.value.scopes[caller.scope]
-        if callable_families(scope):
-            session.use_inbox()
-        if scope.mode in FACADE_MODES:
-            self.activity.open(session.conversation, caller.scope)
+        if self.shared_sessions is not None:
+            await self.shared_sessions.opened(session)
+        self._equip(session)
         log.info(
             "session opened", principal=caller.principal, client=opening.client_info.get("name"), **facts_of(subset)
         )
         return session, wire.success(message.id or b"null", result)
+
+    def _equip(self, session: Session) -> None:
+        """What a session has by its scope."""
+        scope = self.context.live_plan.value.scopes[session.caller.scope]
+        if callable_families(scope):
+            session.use_inbox()
+        if scope.mode in FACADE_MODES:
+            self.activity.open(session.conversation, session.caller.scope)
+
+    async def adopt_session(self, session_id: str, former: str) -> Session | None:
+        """Go on with the session of a gateway that has died. None if it has not, or if somebody else was quicker."""
+        assert self.shared_sessions is not None
+        kept = await self.shared_sessions.rows.adopt_session(session_id, former)
+        if kept is None or not self.has_scope(kept.scope):
+            return None
+        session = self.shared_sessions.restored(kept)
+        self._equip(session)
+        return session
 
     def admit(self, caller: Caller, narrowing: SessionRequest) -> Subset:
         """What this caller gets who asks for that. Raises NotAllowed if it is more than its scope may have."""
@@ -262,6 +281,8 @@ class Gateway:
         if self.caches is not None:
             await self.caches.load_all()
         await self.context.catalogs.start()
+        if self.shared_sessions is not None:
+            self.shared_sessions.start()
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
@@ -272,6 +293,8 @@ class Gateway:
         await self.context.call_log.forget_old()
         await self.session_ends.reap(clock.monotonic())
         self.activity.reap(clock.monotonic())
+        if self.shared_sessions is not None:
+            await self.shared_sessions.tend(self.tasks.store.now_ms())
 
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload. `changed` are the servers that are new or not what they were."""
@@ -284,6 +307,8 @@ class Gateway:
         await self.pins.close()
         await self.ask_caller.close()
         await self.others.close()
+        if self.shared_sessions is not None:
+            await self.shared_sessions.close()
         await self.approvals.close()
         await self.tasks.close()
         await self.session_ends.close()

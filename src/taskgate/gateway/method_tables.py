@@ -16,6 +16,7 @@ from taskgate.gateway.methods.complete import complete
 from taskgate.gateway.methods.handshake import discover_result
 from taskgate.gateway.methods.list_catalog import list_catalog
 from taskgate.gateway.methods.notifications import links_of
+from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.own_tools.own_resources import read_own_resource
 from taskgate.gateway.own_tools.table import call_own_tool, own_tool
@@ -26,7 +27,11 @@ UseCase = Callable[[Request], Awaitable[bytes]]
 
 
 class MethodTables:
-    def __init__(self, context: Context, subscriptions: Subscriptions, tasks: TaskEngine) -> None:
+    def __init__(
+        self, context: Context, subscriptions: Subscriptions, tasks: TaskEngine, shared: SharedSessions | None
+    ) -> None:
+        """`shared`: where other gateways would go on with a session, what is set in it must reach them."""
+        self.shared = shared
         self._context = context
         self._subscriptions = subscriptions
         self._tasks = tasks
@@ -42,10 +47,10 @@ class MethodTables:
             "tools/call": self._call_tool(),
             "prompts/get": self._using(get_prompt),
             "resources/read": self._read_resource,
-            "resources/subscribe": self._using(self._subscriptions.subscribe),
-            "resources/unsubscribe": self._using(self._subscriptions.unsubscribe),
+            "resources/subscribe": self._kept(self._using(self._subscriptions.subscribe)),
+            "resources/unsubscribe": self._kept(self._using(self._subscriptions.unsubscribe)),
             "completion/complete": self._using(complete),
-            "logging/setLevel": self._set_log_level,
+            "logging/setLevel": self._kept(self._set_log_level),
             "tasks/get": _where_tasks_exist(self._tasks.methods.get),
             "tasks/result": _where_tasks_exist(self._tasks.methods.result),
             "tasks/list": _where_tasks_exist(self._tasks.methods.list),
@@ -91,6 +96,20 @@ class MethodTables:
     def _using(self, use_case: Callable[[Context, Request], Awaitable[bytes]]) -> UseCase:
         context = self._context
         return lambda request: use_case(context, request)
+
+    def _kept(self, use_case: UseCase) -> UseCase:
+        """Answered when what it changed in the session is durable."""
+        shared = self.shared
+        if shared is None:
+            return use_case
+
+        async def answer(request: Request) -> bytes:
+            result = await use_case(request)
+            assert request.session is not None
+            await shared.changed(request.session)
+            return result
+
+        return answer
 
     async def _discover(self, request: Request) -> bytes:
         context = self._context

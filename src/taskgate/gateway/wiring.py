@@ -34,7 +34,6 @@ from taskgate.gateway.governance.recheck import PreSendRecheck
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.notifications import UpstreamNotifications
-from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
 from taskgate.gateway.other_gateways import OtherGateways
@@ -77,8 +76,10 @@ from taskgate.gateway.wiring_parts import (
     Servers,
     changed_elsewhere,
     foundation,
+    shared_sessions,
 )
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.session_store import SessionStore
 from taskgate.ports.store import Store
 from taskgate.ports.upstream_credentials import AccountConnector
 from taskgate.telemetry.metrics import Metrics
@@ -97,9 +98,10 @@ def wire_gateway(
     seal_key: bytes,
     tracing: Tracing | None,
     local: bool,
+    session_rows: SessionStore | None,
 ) -> Gateway:
     """A whole gateway, ready to be started. `address` has the plan it begins with; `local`: its only caller started it."""
-    base = foundation(address, store, metrics, seal_key, tracing)
+    base = foundation(address, store, metrics, seal_key, tracing, session_rows)
     lists, asking = _lists(base), _asking(base)
     notifications = _notifications(base, lists, asking)
     # The listener of every link: from here on upstreams can be made.
@@ -107,17 +109,15 @@ def wire_gateway(
     dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), store.shared_servers, local=local)
     grants = StandingGrants(store, base.plan)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
-    running = _running(base, lists, asking, recheck, accounts)
-    denials = Denials(store, metrics)
+    running, denials = _running(base, lists, asking, recheck, accounts), Denials(store, metrics)
     governed = _governed(base, running, grants, recheck, denials)
     tasks = _task_engine(base, running, governed.approvals, recheck)
-    session_ends = SessionEnds(base.sessions, base.subscriptions, running.conversations, base.upstreams, base.events)
+    session_ends, suspended = base.session_ends(running.conversations), _suspended(base, asking)
     temporary_scopes = TemporaryScopes(store, session_ends, base.events)
     reload = _reload(base, lists, asking, dynamic_servers, temporary_scopes)
     caches = shared_caches(store, base.plan, changed_elsewhere(grants, lists, temporary_scopes, reload, base.people))
-    suspended = SuspendedCalls(asking.urls, asking.asker.otherwise)
     context = _context(base, lists, asking, tasks, governed, relay=_relay(base, asking, suspended), reload=reload)
-    tables = MethodTables(context, base.subscriptions, tasks)
+    tables = MethodTables(context, base.subscriptions, tasks, shared_sessions(base, context, session_ends))
     return Gateway(
         context=context,
         tracing=tracing,
@@ -127,6 +127,7 @@ def wire_gateway(
         events=base.events,
         subscriptions=base.subscriptions,
         session_ends=session_ends,
+        shared_sessions=tables.shared,
         admission=reload.admission,
         denials=denials,
         task_metrics=_task_metrics(base, running, asking),
@@ -332,6 +333,10 @@ def _reload(
         store=base.store,
         events=base.events,
     )
+
+
+def _suspended(base: Foundation, asking: Asking) -> SuspendedCalls:
+    return SuspendedCalls(asking.urls, asking.asker.otherwise, base.home)
 
 
 def _relay(base: Foundation, asking: Asking, suspended: SuspendedCalls) -> Relay:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from taskgate.core.activity.diagrams import Waterfall
+from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.handed_out import HandedOut
 from taskgate.gateway.catalog.validate import Validation
@@ -22,6 +23,8 @@ from taskgate.gateway.governance.pins import Pins
 from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.governance.usage import UsageCounter
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.plan.dynamic_servers import NewServer
@@ -45,6 +48,7 @@ from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
+from taskgate.ports.session_store import SessionStore
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
 from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS, TOKENS
@@ -86,6 +90,19 @@ class Foundation:
     recorder: CallRecorder
     usage: UsageCounter
     people: KnownPeople
+    session_rows: SessionStore | None
+    """Where other gateways find our sessions, if there are others."""
+    sessions_elsewhere: Live[frozenset[str]]
+
+    def session_ends(self, conversations: Conversations) -> SessionEnds:
+        return SessionEnds(
+            self.sessions, self.subscriptions, conversations, self.upstreams, self.events, self.session_rows
+        )
+
+    @property
+    def home(self) -> str:
+        """Under which name other gateways reach this one; empty where they cannot."""
+        return self.session_rows.owner if self.session_rows is not None else ""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,14 +165,28 @@ def changed_elsewhere(
     }
 
 
+def shared_sessions(base: Foundation, context: Context, ends: SessionEnds) -> SharedSessions | None:
+    """None where no other gateway could go on with a session."""
+    rows, wakeups = base.session_rows, base.store.wakeups
+    if rows is None or wakeups is None:
+        return None
+    return SharedSessions(rows, wakeups, context, base.subscriptions, ends, base.sessions_elsewhere, base.state_signer)
+
+
 def foundation(
-    address: PublicAddress, store: Store, metrics: Metrics, seal_key: bytes, tracing: Tracing | None
+    address: PublicAddress,
+    store: Store,
+    metrics: Metrics,
+    seal_key: bytes,
+    tracing: Tracing | None,
+    session_rows: SessionStore | None,
 ) -> Foundation:
     people, live, events = KnownPeople(store), address.plan, EventHub()
     live.replace(people.merged(live.value))
     budgets = Budgets(live.value)
     metrics.show(*budgets.gauges())
     sessions = SessionTable(live)
+    elsewhere: Live[frozenset[str]] = Live(frozenset())
     return Foundation(
         plan=live,
         upstreams=Live({}),
@@ -168,9 +199,11 @@ def foundation(
         address=address,
         budgets=budgets,
         sessions=sessions,
-        conversations=OpenConversations(sessions),
+        conversations=OpenConversations(sessions, elsewhere),
         subscriptions=Subscriptions(),
         recorder=CallRecorder(store, live),
         usage=UsageCounter(store, metrics, events),
         people=people,
+        session_rows=session_rows,
+        sessions_elsewhere=elsewhere,
     )

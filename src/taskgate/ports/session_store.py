@@ -27,7 +27,29 @@ class KeptSession(msgspec.Struct, frozen=True):
 class SessionStore(Protocol):
     @property
     def is_fresh(self) -> bool:
-        """Whether our lease certainly has not ended, so that nobody can have adopted our sessions."""
+        """Whether our lease certainly has not ended, so that nobody can be adopting our sessions."""
+        ...
+
+    @property
+    def unbroken_since(self) -> float:
+        """Since when our lease was renewed without a gap; another number than before if it may have ended in between."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """Our own name, as other gateways know us."""
+        ...
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether another gateway's lease holds, as far as we can judge: one that we cannot judge counts as alive."""
+        ...
+
+    def address_of(self, owner: str) -> str:
+        """Where a gateway that has a lease can be reached by the others; empty if it cannot be."""
+        ...
+
+    def now_ms(self) -> int:
+        """The database's clock, which all gateways share."""
         ...
 
     async def open_session(self, session: KeptSession) -> None:

@@ -15,6 +15,7 @@ from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.gateway.tasks.conversation import RESUMED, Conversations
+from taskgate.ports.session_store import SessionStore
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 
@@ -27,12 +28,15 @@ class SessionEnds:
         conversations: Conversations,
         upstreams: Live[Mapping[str, Upstream]],
         events: EventHub,
+        rows: SessionStore | None,
     ) -> None:
+        """`rows`: where other gateways find sessions; None where nobody else could go on with them."""
         self._sessions = sessions
         self._subscriptions = subscriptions
         self._conversations = conversations
         self._upstreams = upstreams
         self._events = events
+        self._rows = rows
         self._outlived: set[str] = set()
         self._releasing: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -42,11 +46,19 @@ class SessionEnds:
         if not self._sessions.remove(session):
             return
         self._events.publish(SessionEnded(session))
+        if self._rows is not None:
+            await self._forget_row(self._rows, session.id)
         await self._subscriptions.release(self._upstreams.value, session)
         if self._conversations.in_use(session.id):
             self._outlived.add(session.id)
         else:
             await self._let_go(session.id)
+
+    async def _forget_row(self, rows: SessionStore, session_id: str) -> None:
+        try:
+            await rows.end_session(session_id)
+        except TaskgateError as problem:
+            log.info("the end of a session could not be written yet", why=problem.message)
 
     async def reap(self, now: float) -> None:
         """End what was idle too long."""

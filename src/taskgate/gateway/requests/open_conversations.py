@@ -10,6 +10,7 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core.conversation_key import EVERY, ConversationKey
+from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.sessions import SessionTable
 
 IDLE_S: Final = 1800.0
@@ -17,8 +18,10 @@ REMEMBERED: Final = 10_000
 
 
 class OpenConversations:
-    def __init__(self, sessions: SessionTable) -> None:
+    def __init__(self, sessions: SessionTable, elsewhere: Live[frozenset[str]]) -> None:
+        """`elsewhere`: the ids of sessions that other gateways on the same store hold."""
         self._sessions = sessions
+        self._elsewhere = elsewhere
         self._heard: OrderedDict[ConversationKey, float] = OrderedDict()
         """When something was last heard of each stateless conversation, longest ago first."""
 
@@ -35,7 +38,7 @@ class OpenConversations:
 
     def is_open(self, key: ConversationKey) -> bool:
         if key.session_id is not None:
-            return self._sessions.get(key.session_id) is not None
+            return self._sessions.get(key.session_id) is not None or key.session_id in self._elsewhere.value
         return key in self._heard
 
     def may_hear(self, who: ConversationKey, whose: ConversationKey) -> bool:

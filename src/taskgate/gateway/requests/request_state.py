@@ -62,6 +62,20 @@ class RequestStateSigner:
             raise refusal
         return state
 
+    def held_id_in(self, text: Any) -> str | None:
+        """The name of the suspended call that a state of ours leads back to; None if it is none, or not signed by us.
+
+        Whether it may be used here and now is for `open` to say.
+        """
+        try:
+            signed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) if type(text) is str else b""
+            if not hmac.compare_digest(signed[-32:], self._sign(signed[:-32])):
+                return None
+            state = msgspec.json.decode(signed[:-32], type=State)
+        except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
+            return None
+        return state.body if state.kind == "held" else None
+
     def mark(self, *parts: str) -> str:
         """A short signature of a few words, for what must not expire."""
         return self._sign(b"mark" + msgspec.json.encode(parts)).hex()[:32]

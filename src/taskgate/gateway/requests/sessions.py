@@ -39,8 +39,12 @@ UNUSED_S: Final = 10.0
 
 
 class Session:
-    def __init__(self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest) -> None:
+    def __init__(
+        self, session_id: str, caller: Caller, opening: Opening, narrowing: SessionRequest, moves: int = 0
+    ) -> None:
         self.id = session_id
+        self.moves = moves
+        """How often another gateway went on with it because the one that held it had died."""
         self.key = f"{SESSION}{session_id}"
         """Under which name an anonymous caller's lists, limits and events are kept."""
         whole = ConversationKey(self.key) if caller.anonymous else ConversationKey(caller.principal, self.key)
@@ -211,11 +215,15 @@ class SessionTable:
         if full is not None:
             raise GatewayFault("overloaded", f"{full.said}; end some, or try again later.", retry_after_s=30)
         session = Session(secrets.token_urlsafe(24), caller, opening, narrowing)
+        self.put_back(session, now)
+        return session
+
+    def put_back(self, session: Session, now: float) -> None:
+        """One that exists already goes on here, also beyond the limits: it was admitted when it was opened."""
         session.begin_life(now)
         self._sessions[session.id] = session
-        self._of_caller[caller.limit_key] += 1
-        self._anonymous += caller.anonymous
-        return session
+        self._of_caller[session.caller.limit_key] += 1
+        self._anonymous += session.caller.anonymous
 
     def replaceable(self, caller: Caller, now: float) -> Session | None:
         """Where there is no room for another session of this caller: the oldest that was opened and never used, if there is one.

@@ -44,6 +44,7 @@ class Entrance:
         self._failures = FailedCredentials()
         self._plan = gateway.plan
         self._sessions = gateway.context.sessions
+        self._shared = gateway.shared_sessions
         self._admitted: tuple[Plan, dict[_Known, Caller]] = (self._plan.value, {})
 
     def adopt(self, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
@@ -162,8 +163,8 @@ class Entrance:
         text = "There is nothing at this address."
         return f"{text} {self.gateway.scope_hint(asked)}" if identity.is_operator else text
 
-    def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session:
-        """The session that a request names. Raises HttpRefused."""
+    def session(self, headers: dict[bytes, bytes], caller: Caller, message_id: bytes | None = None) -> Session | None:
+        """The session that a request names; None if it is not here, or perhaps not ours any more. Raises HttpRefused."""
         version = headers.get(b"mcp-protocol-version")
         if version is not None and version not in _STATEFUL:
             raise self.failed(unsupported_version(version.decode("latin-1")), message_id, status=400)
@@ -171,11 +172,13 @@ class Entrance:
         if session_id is None:
             problem = CallerError("not_initialized", "Begin with initialize, then send the Mcp-Session-Id header.")
             raise self.failed(problem, message_id, status=400)
-        session = self._sessions.find(session_id.decode("latin-1"), caller, clock.monotonic())
-        if session is None:
-            problem = CallerError("not_initialized", "This session is not known (any more); begin with initialize.")
-            raise self.failed(problem, message_id, status=404)
-        return session
+        if self._shared is not None and not self._shared.certain:
+            return None
+        return self._sessions.find(session_id.decode("latin-1"), caller, clock.monotonic())
+
+    def unknown_session(self, message_id: bytes | None = None) -> HttpRefused:
+        problem = CallerError("not_initialized", "This session is not known (any more); begin with initialize.")
+        return self.failed(problem, message_id, status=404)
 
     def refused(self, status: int, text: str, headers: Headers | None = None) -> HttpRefused:
         fault = GatewayFault("invalid_request", text)

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from taskgate.gateway.plan.plan import Limits
+from taskgate.gateway.plan.plan import Limits, Live, Plan
+from taskgate.gateway.requests.sessions import Session
 from taskgate.mcp.sse import PING, format_event
 
 PING_S: Final = 15.0
@@ -162,15 +163,17 @@ class EventStream:
 class StreamBuffers:
     """The streams of one session that may still be resumed, newest last, within a limit."""
 
-    def __init__(self, limits: Callable[[], Limits], most: int = 32) -> None:
+    def __init__(self, limits: Callable[[], Limits], era: str = "", most: int = 32) -> None:
+        """`era`: what tells the streams of this gateway from those of others that held the session before."""
         self._limits = limits
+        self._era = era
         self._most = most
         self._streams: dict[str, EventStream] = {}
         self._count = 0
 
     def new(self) -> EventStream:
         self._count += 1
-        stream = EventStream(f"s{self._count}", True, self._limits)
+        stream = EventStream(f"s{self._era}{self._count}", True, self._limits)
         self._streams[stream.name] = stream
         if len(self._streams) > self._most:
             finished = next((name for name, old in self._streams.items() if old.closed), next(iter(self._streams)))
@@ -186,3 +189,28 @@ class StreamBuffers:
 
     def adopt(self, stream: EventStream) -> None:
         self._streams[stream.name] = stream
+
+
+class SessionStreams:
+    """The streams of all sessions that came by HTTP."""
+
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self.buffers: dict[str, StreamBuffers] = {}
+        """Of each session that may still resume one."""
+
+    def attach(self, session: Session) -> None:
+        """Give a session its own stream. One that another gateway held before gets names that were not in use there."""
+        era = f"{session.moves}-" if session.moves else ""
+        stream = EventStream(f"g{era}", resumable=True, limits=self._limits)
+        session.attach(stream)
+        buffers = self.buffers[session.id] = StreamBuffers(self._limits, era)
+        buffers.adopt(stream)
+
+    def _limits(self) -> Limits:
+        return self._plan.value.limits
+
+    def forget(self, session: Session) -> None:
+        self.buffers.pop(session.id, None)
+        if isinstance(session.outlet, EventStream):
+            session.outlet.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
+from taskgate import clock
 from taskgate.core.caller import Caller
+from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.wire import Reader
 from taskgate.gateway.events.events import SessionEnded
@@ -17,20 +20,41 @@ from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard
 from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.connection import CONNECTION, Connection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused
-from taskgate.inbound.http.event_stream import EventStream, StreamBuffers
+from taskgate.inbound.http.event_stream import EventStream, SessionStreams
+from taskgate.inbound.http.forward import Forwarder
+from taskgate.inbound.http.hop import HopSigner
 from taskgate.inbound.http.posts import PRIMING_REVISION, PostHandler
+from taskgate.inbound.http.relayed import NOT_HERE
 from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet
+
+_TRIES: Final = 40
+_PAUSE_S: Final = 0.1
 
 
 class McpEndpoint:
     def __init__(
-        self, gateway: Gateway, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals, reader: Reader
+        self,
+        gateway: Gateway,
+        guard: Guard,
+        caller_identifier: CallerIdentifier,
+        arrivals: Arrivals,
+        reader: Reader,
+        hop_key: bytes | None,
     ) -> None:
+        """`hop_key` signs requests between the gateways of one store; None where this one cannot be reached by others."""
         self.gateway = gateway
         self.entrance = Entrance(gateway, guard, caller_identifier, arrivals)
-        self._stream_buffers: dict[str, StreamBuffers] = {}
-        self.posts = PostHandler(gateway, self.entrance, self._stream_buffers, reader)
-        gateway.events.subscribe(SessionEnded, lambda event: self._forget(event.session))
+        self._streams = SessionStreams(gateway.plan)
+        self.forwarder = self._forwarder(hop_key)
+        self.posts = PostHandler(gateway, self.entrance, self._streams, reader, self.forwarder)
+        gateway.events.subscribe(SessionEnded, lambda event: self._streams.forget(event.session))
+
+    def _forwarder(self, hop_key: bytes | None) -> Forwarder | None:
+        shared = self.gateway.shared_sessions
+        if hop_key is None or shared is None:
+            return None
+        signer = HopSigner(hop_key, shared.rows.owner, shared.rows.now_ms)
+        return Forwarder(self.gateway, shared, signer, self._streams.attach)
 
     def adopt(self, guard: Guard, caller_identifier: CallerIdentifier, arrivals: Arrivals) -> None:
         """A reload: who may come in changes from the next request on."""
@@ -52,28 +76,87 @@ class McpEndpoint:
         """Those that are in force now: a reload changes them."""
         return self.gateway.limits
 
-    def _forget(self, session: Session) -> None:
-        self._stream_buffers.pop(session.id, None)
-        if isinstance(session.outlet, EventStream):
-            session.outlet.close()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Everything but POST, which does not come this way."""
         headers = dict(scope["headers"])
         try:
             arrival = scope[CONNECTION].arrival
             caller = await self._admit(scope, headers, arrival)
-            if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
-                raise self.entrance.refused(405, "This revision uses POST only.", [(b"allow", b"POST")])
-            if scope["method"] == "GET":
-                await self._get(scope, send, headers, caller)
-            elif scope["method"] == "DELETE":
-                await self.gateway.end_session(self.entrance.session(headers, caller))
-                await respond(send, 200)
-            else:
-                raise self.entrance.refused(405, "Use POST, GET or DELETE.", [(b"allow", b"POST, GET, DELETE")])
+            await self._answer(scope, send, headers, caller, forwarded=False)
         except HttpRefused as refused:
             await respond_json(send, refused.status, refused.body, refused.headers)
+
+    async def answer_forwarded(self, scope: Scope, send: Send, caller: Caller) -> None:
+        """The same for a caller that another gateway has let in."""
+        try:
+            await self._answer(scope, send, dict(scope["headers"]), caller, forwarded=True)
+        except HttpRefused as refused:
+            await respond_json(send, refused.status, refused.body, refused.headers)
+
+    async def _answer(
+        self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller, *, forwarded: bool
+    ) -> None:
+        """Raises HttpRefused."""
+        if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in STATELESS_REVISIONS:
+            raise self.entrance.refused(405, "This revision uses POST only.", [(b"allow", b"POST")])
+        if scope["method"] not in ("GET", "DELETE"):
+            raise self.entrance.refused(405, "Use POST, GET or DELETE.", [(b"allow", b"POST, GET, DELETE")])
+        if scope["method"] == "GET" and b"text/event-stream" not in headers.get(b"accept", b""):
+            raise self.entrance.refused(406, "A GET here is an event stream: accept text/event-stream.")
+        session = self.entrance.session(headers, caller)
+        if session is None:
+            session = await self._elsewhere(scope, send, headers, caller, forwarded=forwarded)
+        if session is None:
+            return
+        if scope["method"] == "GET":
+            await self._get(scope, send, headers, session)
+        else:
+            await self.gateway.end_session(session)
+            await respond(send, 200)
+
+    async def _elsewhere(
+        self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller, *, forwarded: bool
+    ) -> Session | None:
+        """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
+        forwarder = self.forwarder
+        if forwarder is None:
+            raise self.entrance.unknown_session()
+        session_id = headers[b"mcp-session-id"].decode("latin-1")
+        try:
+            if forwarded:
+                session = await forwarder.here(session_id, caller)
+                if session is None:
+                    await respond(send, NOT_HERE)
+                return session
+            return await self._with_home(forwarder, scope, send, caller, session_id)
+        except TaskgateError as problem:
+            raise self.entrance.failed(problem, status=503) from None
+
+    async def _with_home(
+        self, forwarder: Forwarder, scope: Scope, send: Send, caller: Caller, session_id: str
+    ) -> Session | None:
+        """As `_elsewhere`; a home that is found dead or without the session is looked for once more."""
+        query = scope["query_string"]
+        url = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
+        for _ in range(_TRIES):
+            found = await forwarder.session(session_id, caller)
+            if found is None:
+                raise self.entrance.unknown_session()
+            if not isinstance(found, str):
+                return found
+            if scope["method"] == "GET":
+                with _hang_up_together(scope):
+                    answered = await forwarder.followed(send, url, scope["headers"], caller, found)
+            else:
+                reply = await forwarder.ended(url, scope["headers"], caller, found)
+                answered = reply.status != NOT_HERE
+                if answered:
+                    await respond(send, reply.status, reply.body)
+            if answered:
+                return None
+            forwarder.forget(session_id)
+            await clock.sleep(_PAUSE_S)
+        raise self.entrance.unknown_session()
 
     async def _admit(self, scope: Scope, headers: dict[bytes, bytes], arrival: Arrival) -> Caller:
         path, every_header = scope["raw_path"], scope["headers"]
@@ -82,22 +165,18 @@ class McpEndpoint:
         except NotVerifiedYet as unverified:
             return await self.entrance.admit_unverified(unverified, path, headers, arrival, every_header)
 
-    async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], caller: Caller) -> None:
+    async def _get(self, scope: Scope, send: Send, headers: dict[bytes, bytes], session: Session) -> None:
         """The standalone stream, or the rest of a broken one (transports: resumability)."""
-        if b"text/event-stream" not in headers.get(b"accept", b""):
-            raise self.entrance.refused(406, "A GET here is an event stream: accept text/event-stream.")
-        session = self.entrance.session(headers, caller)
         stream, after = session.outlet, 0
         last = headers.get(b"last-event-id")
         if last is not None:
-            found = (
-                self._stream_buffers[session.id].find(last.decode("latin-1"))
-                if session.id in self._stream_buffers
-                else None
-            )
-            if found is None:
+            buffers = self._streams.buffers.get(session.id)
+            found = buffers.find(last.decode("latin-1")) if buffers is not None else None
+            # What a session's own stream held at a gateway that has died is lost; it goes on from here.
+            is_lost = found is None and session.moves > 0 and last.startswith(b"g")
+            if found is None and not is_lost:
                 raise self.entrance.refused(400, "This Last-Event-ID cannot be resumed.")
-            stream, after = found
+            stream, after = found or (session.outlet, 0)
         if isinstance(stream, EventStream):
             await self._follow(scope, send, session, stream, after)
 
@@ -121,6 +200,22 @@ class McpEndpoint:
             self.gateway.touch(session)
             if isinstance(connection, Connection):
                 connection.when_lost(None)
+
+
+@contextmanager
+def _hang_up_together(scope: Scope) -> Iterator[None]:
+    """A caller that hangs up ends what is done for it."""
+    connection, work = scope.get(CONNECTION), asyncio.current_task()
+    assert isinstance(connection, Connection)
+    assert work is not None
+    connection.when_lost(lambda: _cancel(work))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not connection.transport.is_closing():
+            raise
+    finally:
+        connection.when_lost(None)
 
 
 def _drops(connection: object) -> Callable[[], None] | None:

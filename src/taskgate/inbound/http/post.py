@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from taskgate import clock
+from taskgate.core.caller import Caller
 from taskgate.gateway.plan.plan import Limits, Live, Plan
 from taskgate.inbound.http.arrival import Arrival
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
@@ -58,7 +59,8 @@ class _Nobody:
 
 class Post:
     __slots__ = (
-        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "arrival", "arrived", "body", "disconnected",
+        "_connection", "_parts", "_ready", "_size", "_started", "_streamed", "_turn", "admitted", "arrival", "arrived",
+        "body", "disconnected",
         "every_header", "headers", "keep_alive", "limit", "lost_is_cancel", "path", "primed", "query",
         "response_complete", "stream_buffers", "too_large", "work",
     )  # fmt: skip
@@ -77,6 +79,8 @@ class Post:
         is_first: bool,
     ) -> None:
         self.arrival = connection.arrival
+        self.admitted: Caller | None = None
+        """Another gateway has let this caller in and speaks for it."""
         self.path, _, self.query = url.partition(b"?")
         self.every_header = every_header
         self.headers = headers
@@ -137,6 +141,10 @@ class Post:
             self.arrived = clock.monotonic()
             self.work = self._connection.begin(self)
 
+    def admit(self, caller: Caller) -> None:
+        """It came from another gateway, which speaks for this caller."""
+        self.admitted = caller
+
     def resumable_from(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
         """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
         self.stream_buffers, self.primed = stream_buffers, primed
@@ -156,6 +164,11 @@ class Post:
         """Those in force whenever it is asked, for what may live longer than this post."""
         plan = self._connection.plan
         return lambda: plan.value.limits
+
+    @property
+    def answered(self) -> bool:
+        """Whether an answer was written, or nobody is left to get one."""
+        return self.response_complete or self.disconnected
 
     @property
     def still_there(self) -> bool:
@@ -201,6 +214,28 @@ class Post:
                 await self._respond_in_slices(status, body, headers)
         else:
             await self._stream(headers).finish(body)
+
+    async def respond_whole(self, status: int, body: bytes, headers: Headers) -> None:
+        """An answer that another gateway has given."""
+        self.lost_is_cancel = False
+        if len(body) < LARGE_BYTES:
+            self.respond(status, body, headers)
+        else:
+            await self._respond_in_slices(status, body, headers)
+
+    def pass_on(self, chunk: bytes) -> asyncio.Future[None] | None:
+        """A piece of another gateway's event stream, of any length; where it must wait for room, that is given back."""
+        connection = self._connection
+        if not self.disconnected:
+            connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        if not connection.flow.write_paused or self.disconnected:
+            return None
+        room: asyncio.Future[None] = asyncio.ensure_future(connection.flow.drain())
+        return room
+
+    def cut(self) -> None:
+        """The stream cannot be ended properly any more."""
+        self._connection.raw.abort()
 
     async def abandon(self) -> None:
         """The request was cancelled: end without a response, as the specification wants.

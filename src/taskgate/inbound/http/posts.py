@@ -28,8 +28,10 @@ from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
 from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
-from taskgate.inbound.http.event_stream import EventStream, StreamBuffers
+from taskgate.inbound.http.event_stream import SessionStreams
+from taskgate.inbound.http.forward import Forwarder
 from taskgate.inbound.http.post import Post
+from taskgate.inbound.http.relayed import NOT_HERE
 from taskgate.inbound.identity import NotVerifiedYet
 from taskgate.telemetry.logs import log
 
@@ -59,18 +61,25 @@ _STATELESS: Final = frozenset(revision.encode("ascii") for revision in STATELESS
 
 class PostHandler:
     def __init__(
-        self, gateway: Gateway, entrance: Entrance, _stream_buffers: dict[str, StreamBuffers], reader: Reader
+        self,
+        gateway: Gateway,
+        entrance: Entrance,
+        streams: SessionStreams,
+        reader: Reader,
+        forwarder: Forwarder | None,
     ) -> None:
+        """`forwarder` reaches the other gateways on the same store, if there are any."""
+        self._forwarder = forwarder
         self._gateway = gateway
         self._entrance = entrance
-        self._stream_buffers = _stream_buffers
+        self._streams = streams
         self._reader = reader
 
     async def answer(self, post: Post) -> None:
         """Answer one POST, whatever happens."""
         try:
             try:
-                caller = self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
+                caller = post.admitted or self._entrance.admit(post.path, post.headers, post.arrival, post.every_header)
             except NotVerifiedYet as unverified:
                 caller = await self._entrance.admit_unverified(
                     unverified, post.path, post.headers, post.arrival, post.every_header
@@ -85,12 +94,7 @@ class PostHandler:
             elif message.kind is Kind.REQUEST and message.method == "initialize":
                 await self._initialize(post, caller, message)
             else:
-                session = self._entrance.session(post.headers, caller, message.id)
-                if message.kind is Kind.REQUEST:
-                    await self._answer(post, session, caller, message)
-                else:
-                    await self._take(session, message)
-                    post.respond(202)
+                await self._stateful(post, caller, message)
         except HttpRefused as refused:
             post.respond(refused.status, refused.body, refused.headers)
         except asyncio.CancelledError:
@@ -124,6 +128,12 @@ class PostHandler:
             raise self._entrance.failed(problem, None, Generation.STATELESS)
         if message.kind is Kind.NOTIFICATION:
             post.respond(202)
+            return
+        if (
+            self._forwarder is not None
+            and post.admitted is None
+            and await self._took(self._forwarder, post, caller, message)
+        ):
             return
         try:
             envelope = read_envelope(message.params, post.headers.get(b"mcp-protocol-version"))
@@ -161,9 +171,18 @@ class PostHandler:
 
     # The stateful generation
 
-    async def _answer(self, post: Post, session: Session, caller: Caller, message: Message) -> None:
+    async def _stateful(self, post: Post, caller: Caller, message: Message) -> None:
         """For the caller as its present credential describes it: roles may have changed since the session began."""
-        post.resumable_from(self._stream_buffers.get(session.id), primed=session.version == PRIMING_REVISION)
+        session = self._entrance.session(post.headers, caller, message.id)
+        if session is None:
+            session = await self._elsewhere(post, caller, message)
+            if session is None:
+                return
+        if message.kind is not Kind.REQUEST:
+            await self._take(session, message)
+            post.respond(202)
+            return
+        post.resumable_from(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
         request = Request(message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived)
         try:
             reply = await self._gateway.answer(request)
@@ -183,6 +202,35 @@ class PostHandler:
             if request.on_settled is not None:
                 request.settled(post.still_there)
 
+    async def _elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
+        """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
+        message_id = message.id if message is not None else None
+        if self._forwarder is None:
+            raise self._entrance.unknown_session(message_id)
+        session_id = post.headers[b"mcp-session-id"].decode("latin-1")
+        try:
+            if post.admitted is not None:
+                return await self._held_here(self._forwarder, post, caller, session_id)
+            session = await self._forwarder.answered(post, caller, message, session_id)
+        except TaskgateError as problem:
+            raise self._entrance.failed(problem, message_id, status=200 if message_id is not None else 503) from None
+        if session is None and not post.answered:
+            raise self._entrance.unknown_session(message_id)
+        return session
+
+    async def _held_here(self, forwarder: Forwarder, post: Post, caller: Caller, session_id: str) -> Session | None:
+        """Another gateway asks us: what is not here is its business, never a third one's."""
+        found = await forwarder.here(session_id, caller)
+        if found is None:
+            post.respond(NOT_HERE)
+        return found
+
+    async def _took(self, forwarder: Forwarder, post: Post, caller: Caller, message: Message) -> bool:
+        try:
+            return await forwarder.took(post, caller, message)
+        except TaskgateError as problem:
+            raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
+
     async def _take(self, session: Session, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
             session.answered(message)
@@ -195,15 +243,14 @@ class PostHandler:
             session, reply = await self._gateway.initialize(message, caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, status=200) from None
-        stream = EventStream("g", resumable=True, limits=post.limits)
-        session.attach(stream)
-        stream_buffers = self._stream_buffers[session.id] = StreamBuffers(post.limits)
-        stream_buffers.adopt(stream)
+        self._streams.attach(session)
         post.respond(200, reply, [(b"mcp-session-id", session.id.encode("ascii"))])
 
     async def _batch(self, post: Post, caller: Caller) -> None:
         """Only one revision has batches: every request in it is answered, in one array."""
-        session = self._entrance.session(post.headers, caller)
+        session = self._entrance.session(post.headers, caller) or await self._elsewhere(post, caller, None)
+        if session is None:
+            return
         if session.version != BATCH_REVISION:
             raise self._entrance.failed(InvalidMessage("batches exist only in revision 2025-03-26"))
         try:
@@ -217,7 +264,7 @@ class PostHandler:
         if not requests:
             post.respond(202)
             return
-        post.resumable_from(self._stream_buffers.get(session.id), primed=False)
+        post.resumable_from(self._streams.buffers.get(session.id), primed=False)
         together = _Together(post)
         opened = [Request(message, caller, together, session) for message in requests]
         for reply in await asyncio.gather(*(self._gateway.answer(request) for request in opened)):

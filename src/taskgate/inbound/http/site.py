@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
+
+import uvicorn
 
 from taskgate.core import wire
 from taskgate.inbound.http.asgi import Receive, Scope, Send, respond, respond_json
@@ -52,3 +57,46 @@ class Site:
             await self._pages(scope, receive, send)
         else:
             await respond_json(send, 404, b'{"error":"There is nothing at this address."}')
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn without its own signal handlers (signals are ours), and with news of when it is open."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.opened = asyncio.Event()
+        self._leaving = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
+
+    async def main_loop(self) -> None:
+        """uvicorn looks ten times a second whether it shall end; an idle gateway has no reason to wake for that."""
+        await self._leaving.wait()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
+
+    def capture_signals(self) -> Any:
+        return contextlib.nullcontext()
+
+
+def served_by(app: Any, connection: Callable[..., Any]) -> uvicorn.Config:
+    """uvicorn as we use it: `connection` makes the protocol object of each connection, and nothing is added to answers."""
+    return uvicorn.Config(
+        app,
+        http=connection,  # type: ignore[arg-type]
+        loop="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=75,
+        server_header=False,
+        proxy_headers=False,
+        date_header=False,
+        backlog=4096,
+        ws="none",
+    )

@@ -23,7 +23,7 @@ from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.connection import Connection
-from taskgate.mcp.http.reader import HttpReply, OnEvent, OnHead, ReplyLimits, ReplyReader
+from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyLimits, ReplyReader
 from taskgate.mcp.http.target import Origin, Target
 
 
@@ -289,6 +289,7 @@ class HttpClient:
         idle_s: float | None = None,
         on_head: OnHead | None = None,
         on_event: OnEvent | None = None,
+        on_chunk: OnChunk | None = None,
         due: float | None = None,
         long_lived: bool = False,
     ) -> HttpReply:
@@ -297,9 +298,9 @@ class HttpClient:
         `deadline_s` bounds everything from here to the answer, waiting for a connection included; `idle_s` bounds the
         silence between bytes and is meant for long-lived streams without a deadline. `on_head` and `on_event` run
         synchronously in the event loop as bytes arrive; an `on_event` that returns True ends the exchange there and
-        then. `due` is the deadline on the loop's clock, for who has worked it out already. `long_lived`: it takes none of
-        the connections that are kept for what is answered soon; whoever says so bounds how many there are. Cancelling the
-        caller closes the connection at once.
+        then; `on_chunk` takes an event stream unread, to pass it on. `due` is the deadline on the loop's clock, for who
+        has worked it out already. `long_lived`: it takes none of the connections that are kept for what is answered soon;
+        whoever says so bounds how many there are. Cancelling the caller closes the connection at once.
         """
         if due is None:
             due = math.inf if deadline_s is None else clock.monotonic() + deadline_s
@@ -311,7 +312,9 @@ class HttpClient:
             connection = await pool.obtain(due, long_lived=True)
         else:
             connection = pool.take_idle() or await pool.obtain(due, long_lived=False)
-        future = connection.begin(request, due=due, idle_s=idle_s, on_head=on_head, on_event=on_event)
+        future = connection.begin(
+            request, due=due, idle_s=idle_s, on_head=on_head, on_event=on_event, on_chunk=on_chunk
+        )
         try:
             return await future
         except asyncio.CancelledError:

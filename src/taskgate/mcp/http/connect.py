@@ -29,6 +29,8 @@ async def open_connection(
     origin: Origin, factory: ConnectionFactory, *, context: ssl.SSLContext | None, until: float
 ) -> Connection:
     """A connection ready for its first exchange. `until` is a loop time."""
+    if origin.host.startswith("/"):
+        return await _connect_unix(origin.host, until, factory)
     addresses = await _resolve(origin, until)
     if origin.public_only and not all(map(is_public_address, addresses)):
         # The very numbers that were judged are connected to, so a name that changes its mind gains nothing.
@@ -87,6 +89,17 @@ async def _connect_first(
         except OSError as error:
             problem = str(error)
     raise _refuse(Stage.CONNECT, f"could not connect: {problem}")
+
+
+async def _connect_unix(path: str, until: float, factory: ConnectionFactory) -> Connection:
+    try:
+        async with asyncio.timeout_at(until):
+            _, connection = await asyncio.get_running_loop().create_unix_connection(factory, path)
+            return connection
+    except TimeoutError:
+        raise _refuse(Stage.CONNECT, "could not connect: no answer in time") from None
+    except OSError as error:
+        raise _refuse(Stage.CONNECT, f"could not connect: {error}") from error
 
 
 def _refuse(stage: Stage, message: str) -> HttpFailure:

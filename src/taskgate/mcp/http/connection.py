@@ -18,7 +18,7 @@ from typing import cast
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
-from taskgate.mcp.http.reader import HttpReply, OnEvent, OnHead, ReplyProblem, ReplyReader
+from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyProblem, ReplyReader
 
 _PEER_CLOSED: int = getattr(select, "POLLRDHUP", 0)
 _HUNG_UP = select.POLLHUP | select.POLLERR | _PEER_CLOSED
@@ -83,12 +83,19 @@ class Connection(asyncio.Protocol):
         return not news or (self._tls and not news[0][1] & _HUNG_UP)
 
     def begin(
-        self, request: bytes, *, due: float, idle_s: float | None, on_head: OnHead | None, on_event: OnEvent | None
+        self,
+        request: bytes,
+        *,
+        due: float,
+        idle_s: float | None,
+        on_head: OnHead | None,
+        on_event: OnEvent | None,
+        on_chunk: OnChunk | None = None,
     ) -> asyncio.Future[HttpReply]:
         """Write the request; the Future is the reply or an HttpFailure. The connection must be usable."""
         transport = cast(asyncio.Transport, self._transport)
         self._future = future = self._loop.create_future()
-        self._reader.start(on_head, on_event)
+        self._reader.start(on_head, on_event, on_chunk)
         self._idle_s, self._deadline = idle_s, due
         self._phase = Phase.BUSY
         transport.write(request)
@@ -152,6 +159,18 @@ class Connection(asyncio.Protocol):
             elif self._phase is Phase.BUSY:
                 self._go_on()
 
+    def _read_later(self, room: asyncio.Future[None]) -> None:
+        """Whoever passes the stream on cannot take more before `room` is done."""
+        transport = cast(asyncio.Transport, self._transport)
+        transport.pause_reading()
+        self._reader.resumed()
+
+        def go_on(_room: asyncio.Future[None]) -> None:
+            if self._transport is transport and not transport.is_closing():
+                transport.resume_reading()
+
+        room.add_done_callback(go_on)
+
     def _hear_later(self) -> None:
         """More came than one turn of the loop allows: nothing is read until everybody else had a turn."""
         transport = cast(asyncio.Transport, self._transport)
@@ -201,6 +220,8 @@ class Connection(asyncio.Protocol):
     # How an exchange goes on and ends.
 
     def _go_on(self) -> None:
+        if self._reader.held_up is not None:
+            self._read_later(self._reader.held_up)
         if self._reader.stopped:
             self._answer()
             self._phase = Phase.DRAINING

@@ -7,6 +7,7 @@ follows.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class HttpReply(msgspec.Struct, frozen=True):
 
 OnHead = Callable[[HttpHead], None]
 OnEvent = Callable[[SseEvent], bool | None]
+OnChunk = Callable[[bytes], "asyncio.Future[None] | None"]
+"""Takes an event stream as it comes, for whoever passes it on. Given a future, nothing more is read until that is done."""
 
 _HEAD_BYTES = 64 * 1024
 _HEADER_COUNT = 256
@@ -75,9 +78,9 @@ class ReplyReader:
     """`start` before each reply, then `feed`. A listener's own exception comes out of `feed` as it is."""
 
     __slots__ = (
-        "_behind", "_body", "_body_bytes", "_ends", "_headers", "_interim", "_interim_count", "_limits", "_on_event",
-        "_on_head", "_overflow", "_parser", "_problem", "_quiet", "_sse", "_told", "_until_close", "complete", "head", "keep_alive",
-        "stopped",
+        "_behind", "_body", "_body_bytes", "_ends", "_headers", "_interim", "_interim_count", "_is_passed_on", "_limits",
+        "_on_chunk", "_on_event", "_on_head", "_overflow", "_parser", "_problem", "_quiet", "_sse", "_told", "_until_close",
+        "complete", "head", "held_up", "keep_alive", "stopped",
     )  # fmt: skip
 
     def __init__(self, limits: ReplyLimits) -> None:
@@ -92,10 +95,13 @@ class ReplyReader:
         self.head: HttpHead | None = None
         self.start(None, None)
 
-    def start(self, on_head: OnHead | None, on_event: OnEvent | None) -> None:
+    def start(self, on_head: OnHead | None, on_event: OnEvent | None, on_chunk: OnChunk | None = None) -> None:
         """Forget the last reply and listen for the next."""
         self._on_head = on_head
         self._on_event = on_event
+        self._on_chunk = on_chunk
+        self._is_passed_on = False
+        self.held_up: asyncio.Future[None] | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._body_bytes = self._interim_count = self._quiet = 0
@@ -103,6 +109,10 @@ class ReplyReader:
         self._sse = None
         self.head = None
         self.complete = self.stopped = self.keep_alive = False
+
+    def resumed(self) -> None:
+        """Whoever was held up is waited for."""
+        self.held_up = None
 
     def adopt_limits(self) -> None:
         """The limits have changed: they hold for a stream that is open too."""
@@ -154,7 +164,7 @@ class ReplyReader:
 
     def close(self) -> None:
         """Break the reference circle with the parser."""
-        self._parser = self._on_head = self._on_event = None
+        self._parser = self._on_head = self._on_event = self._on_chunk = None
 
     # Called by the parser.
 
@@ -193,6 +203,9 @@ class ReplyReader:
         if self._sse is not None:
             self._take_events(self._sse, chunk)
             return
+        if self._is_passed_on and self._on_chunk is not None:
+            self.held_up = self._tell(self._on_chunk, chunk) or self.held_up
+            return
         self._body.append(chunk)
         self._body_bytes += len(chunk)
         if self._body_bytes > self._limits.max_response_bytes:
@@ -209,7 +222,7 @@ class ReplyReader:
                 return
             self.complete = True
             # An idle connection must not hold on to the objects of its last call.
-            self._on_head = self._on_event = None
+            self._on_head = self._on_event = self._on_chunk = None
 
     # What a head and a body mean for us.
 
@@ -226,7 +239,10 @@ class ReplyReader:
         length = headers.get(b"content-length")
         self._until_close = coding is None and length is None and head.status not in (204, 304)
         kind = headers.get(b"content-type", b"application/json")
-        if kind != b"application/json" and self._on_event is not None and head.status < 300 and _is_event_stream(kind):
+        is_stream = kind != b"application/json" and head.status < 300 and _is_event_stream(kind)
+        if is_stream and self._on_chunk is not None:
+            self._is_passed_on = True
+        elif is_stream and self._on_event is not None:
             self._sse = SseParser(self._limits.max_event_bytes)
         elif length is not None and int(length) > self._limits.max_response_bytes:
             self._refuse(Stage.TOO_LARGE, f"the reply is larger than {self._limits.max_response_bytes} bytes")

@@ -36,6 +36,7 @@ class Origin(NamedTuple):
 
     tls: bool
     host: str
+    """A name or an address; a path is that of a Unix socket."""
     port: int
     public_only: bool = False
     """Only addresses of the open internet are connected to; such connections are not shared with others."""
@@ -93,6 +94,18 @@ class Target:
             raise ValueError(f"the method {method!r} cannot be used here")
         head = self._heads[method] = b"%b %b HTTP/1.1\r\n%b" % (method, self.path, self.fixed)
         return head
+
+
+class PreparedTarget(Target):
+    """One request that somebody else has rendered, every byte of it."""
+
+    __slots__ = ()
+
+    def __init__(self, origin: Origin, request: bytes) -> None:
+        super().__init__(origin, b"", request)
+
+    def render(self, method: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
+        return self.fixed
 
 
 def check_header(name: bytes, value: bytes) -> None:

@@ -51,11 +51,14 @@ class Presence:
         self._clock = clock
         self._stopping = threading.Event()
         self._renewed = clock_of_nothing = float("-inf")
-        self._gapless_since = clock_of_nothing
+        self.gapless_since = clock_of_nothing
+        """Since when our lease was renewed without a gap."""
         self._offset_ms = 0.0
         self._trouble: str | None = "not connected yet"
         self.replicas: tuple[Replica, ...] = ()
         self.revisions = SeenRevisions({}, float("-inf"))
+        self._looked_ms = 0
+        """When they were read, by the database's clock."""
         self._thread = threading.Thread(target=self._work, name="taskgate-store-presence", daemon=True)
 
     def begin(self, connection: Connection) -> None:
@@ -75,7 +78,14 @@ class Presence:
     @property
     def may_judge(self) -> bool:
         """Whether we renewed without a gap for a whole lease: only then can another one's silence be its own."""
-        return self.is_fresh and clock.monotonic() - self._gapless_since >= _LEASE_S
+        return self.is_fresh and clock.monotonic() - self.gapless_since >= _LEASE_S
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether another gateway's lease held when we last looked; while we cannot judge, everybody is alive."""
+        if not self.may_judge:
+            return True
+        oldest = self._looked_ms - LEASE_MS
+        return any(replica.owner == owner and replica.seen_ms >= oldest for replica in self.replicas)
 
     def observed(self, database_ms: int) -> int:
         """The database said its time."""
@@ -111,7 +121,9 @@ class Presence:
         values = {"owner": self.ownership.owner, "address": address, "version": version, "internal": internal}
         now = self._database_now(connection)
         connection.execute(SQL["put_lease"], {**values, "configuration": configuration, "now_ms": now})
-        self._renewed = self._gapless_since = clock.monotonic()
+        # In this order: who reads between the two must not take an old stretch for the present one.
+        self.gapless_since = clock.monotonic()
+        self._renewed = self.gapless_since
         self._trouble = None
 
     def _database_now(self, connection: Connection) -> int:
@@ -145,9 +157,10 @@ class Presence:
             self._put(connection)
         self._come_back(connection, now)
         if before - self._renewed > _LEASE_S:
-            self._gapless_since = before
+            self.gapless_since = before
         self._renewed = before
         self._trouble = None
+        self._looked_ms = now
         self.replicas = tuple(Replica(*row) for row in connection.execute(SQL["seen_replicas"]))
         self._look_at_revisions(connection)
         if self.may_judge:

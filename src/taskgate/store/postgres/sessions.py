@@ -26,6 +26,21 @@ class SessionRows(StoreView):
     def is_fresh(self) -> bool:
         return self._postgres.presence.is_fresh
 
+    @property
+    def unbroken_since(self) -> float:
+        return self._postgres.presence.gapless_since
+
+    @property
+    def owner(self) -> str:
+        return self.ownership.owner
+
+    def is_alive(self, owner: str) -> bool:
+        return self._postgres.presence.is_alive(owner)
+
+    def address_of(self, owner: str) -> str:
+        seen = self._postgres.presence.replicas
+        return next((replica.internal for replica in seen if replica.owner == owner), "")
+
     async def open_session(self, session: KeptSession) -> None:
         def opened(tx: Transaction) -> None:
             values = {"id": session.id, "principal": session.principal, "scope": session.scope, "body": session.body}

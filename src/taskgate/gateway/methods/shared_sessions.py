@@ -1,0 +1,238 @@
+"""Sessions of stateful callers where several gateways share a store: each is a row that any of them can find.
+
+The gateway that opened a session is its home, and answers what is said in it. When a home has died, another gateway makes itself
+the home: the session goes on under its id with what its caller declared, narrowed and follows; conversations with servers are
+opened anew, and what was in flight is lost with the former home. A gateway that was paused for longer than its lease asks the store
+which sessions are still its own before it answers in any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.caller import Caller
+from taskgate.core.errors import TaskgateError
+from taskgate.core.generations.stateful_2025 import Opening
+from taskgate.core.patterns import PatternSet
+from taskgate.core.scoping.request import NO_WISH, SessionRequest
+from taskgate.gateway.calls.context import Context
+from taskgate.gateway.methods.session_ends import SessionEnds
+from taskgate.gateway.methods.subscriptions import Subscriptions
+from taskgate.gateway.plan.plan import Live
+from taskgate.gateway.relay.suspended import home_of
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request_state import RequestStateSigner
+from taskgate.gateway.requests.sessions import Session
+from taskgate.ports.session_store import KeptSession, SessionStore
+from taskgate.ports.wakeups import SESSIONS, Wakeups
+from taskgate.telemetry.logs import log
+
+LOOK_EVERY_S: Final = 10.0
+"""How often all sessions of other gateways are read, in case an announcement was lost."""
+KEEP_S: Final = 3600.0
+"""For so long a session that no gateway holds can be adopted."""
+_PAUSE_S: Final = 0.5
+
+
+class SessionBody(msgspec.Struct, frozen=True):
+    """What it takes to open a session again. A field that is added later needs a default: older rows do not have it."""
+
+    roles: list[str]
+    place: str
+    address: str
+    version: str
+    capabilities: dict[str, Any]
+    client_info: dict[str, Any]
+    server_lists: list[list[str]]
+    tool_allowlists: list[list[str]]
+    tool_denylist: list[str]
+    subscriptions: dict[str, str]
+    log_level: str | None
+    used_tasks: bool
+
+
+class SharedSessions:
+    def __init__(
+        self,
+        rows: SessionStore,
+        wakeups: Wakeups,
+        context: Context,
+        subscriptions: Subscriptions,
+        ends: SessionEnds,
+        elsewhere: Live[frozenset[str]],
+        state_signer: RequestStateSigner,
+    ) -> None:
+        """`elsewhere`: the ids of the sessions of other gateways, for whoever must know which conversations go on."""
+        self._state_signer = state_signer
+        self.rows = rows
+        self._wakeups = wakeups
+        self._context = context
+        self._subscriptions = subscriptions
+        self._ends = ends
+        self._elsewhere = elsewhere
+        self._written: dict[str, bytes] = {}
+        self._verified_since = rows.unbroken_since
+        self._verifying = asyncio.Lock()
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the sessions that are here certainly are still ours: our lease never ended since that was last found."""
+        return self.rows.is_fresh and self.rows.unbroken_since == self._verified_since
+
+    async def verify(self) -> None:
+        """Let go of the sessions that other gateways have adopted meanwhile. Raises GatewayFault if that cannot be known."""
+        async with self._verifying:
+            if self.certain:
+                return
+            since = self.rows.unbroken_since
+            own = await self.rows.own_sessions()
+            for session in [session for session in self._context.sessions if session.id not in own]:
+                log.warning("a session went on at another gateway while this one was away", session=session.id[:8])
+                self._written.pop(session.id, None)
+                await self._ends.end(session)
+            self._verified_since = since
+
+    def holder_of(self, request_state: object) -> str:
+        """The gateway that holds the call which a stateless caller comes back to; ours or no name if it is no such state."""
+        held = self._state_signer.held_id_in(request_state)
+        return home_of(held) if held is not None else ""
+
+    async def opened(self, session: Session) -> None:
+        """Returns when other gateways can find it. Raises GatewayFault, and then the session is closed."""
+        body = _body_of(session)
+        try:
+            caller = session.caller
+            await self.rows.open_session(KeptSession(session.id, caller.principal, caller.scope, "", 0, body))
+        except BaseException:
+            self._context.sessions.remove(session)
+            raise
+        self._written[session.id] = body
+
+    async def changed(self, session: Session) -> None:
+        """Something was set or followed in it: that must survive its home."""
+        body = _body_of(session)
+        if self._written.get(session.id) == body:
+            return
+        if await self.rows.change_session(session.id, body):
+            self._written[session.id] = body
+
+    def restored(self, kept: KeptSession) -> Session:
+        """A session whose home we have become. What it followed is followed again, soon."""
+        body = msgspec.json.decode(kept.body, type=SessionBody)
+        caller = Caller(kept.principal, frozenset(body.roles), kept.scope, body.place, body.address)
+        opening = Opening(body.version, body.capabilities, body.client_info)
+        session = Session(kept.id, caller, opening, _narrowing(body), moves=kept.moves)
+        if body.log_level is not None:
+            session.set_log_level(body.log_level)
+        if body.used_tasks:
+            session.uses_tasks()
+        session.subscriptions.update(body.subscriptions)
+        self._context.sessions.put_back(session, clock.monotonic())
+        self._written[session.id] = kept.body
+        if body.subscriptions:
+            self._begin(self._follow_again(session, body.subscriptions))
+        log.info("session adopted", session=session.id[:8], principal=caller.principal, moves=kept.moves)
+        return session
+
+    async def _follow_again(self, session: Session, wanted: Mapping[str, str]) -> None:
+        for uri in list(wanted):
+            call = {"jsonrpc": "2.0", "id": "follow-again", "method": "resources/subscribe", "params": {"uri": uri}}
+            message = wire.checked_message(wire.encode(call), exactly=False)
+            try:
+                await self._subscriptions.subscribe(
+                    self._context, Request(message, session.caller, _Nowhere(), session)
+                )
+            except TaskgateError as problem:
+                log.warning("what an adopted session followed cannot be followed", uri=uri[:200], why=problem.message)
+
+    # Background
+
+    def start(self) -> None:
+        self._begin(self._listen())
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                self._elsewhere.replace(await self.rows.sessions_elsewhere())
+                await self._wakeups.wait(SESSIONS, LOOK_EVERY_S)
+            except Exception as fault:  # one round of a background loop: the next one looks again
+                log.warning("sessions of other gateways cannot be read", why=str(fault))
+            await clock.sleep(_PAUSE_S)
+
+    async def tend(self, now_ms: int) -> None:
+        """Now and then: say that ours are still held, write what changed unnoticed, forget what nobody holds."""
+        if not self.certain:
+            await self.verify()
+        here = {session.id for session in self._context.sessions}
+        for session in self._context.sessions:
+            await self.changed(session)
+        for gone in await self.rows.own_sessions() - here:
+            if self._context.sessions.get(gone) is None:
+                await self.rows.end_session(gone)
+        self._written = {key: body for key, body in self._written.items() if self._context.sessions.get(key)}
+        await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
+
+    def _begin(self, work: Any) -> None:
+        job = asyncio.get_running_loop().create_task(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    async def close(self) -> None:
+        jobs = list(self._jobs)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+
+class _Nowhere:
+    """Nobody waits for what is said before the answer, nor for the answer."""
+
+    still_there = True
+
+    def send(self, message: bytes) -> None:
+        return None
+
+    def hold_open(self) -> None:
+        return None
+
+    async def finish(self, status: int, body: bytes) -> None:
+        return None
+
+
+def _body_of(session: Session) -> bytes:
+    caller, narrowing = session.caller, session.narrowing
+    body = SessionBody(
+        sorted(caller.roles),
+        caller.place,
+        caller.address,
+        session.version,
+        dict(session.capabilities),
+        dict(session.client_info),
+        [list(names) for names in narrowing.server_lists],
+        [_texts(patterns) for patterns in narrowing.tool_allowlists],
+        _texts(narrowing.tool_denylist),
+        dict(session.subscriptions),
+        session.log_level,
+        session.used_tasks,
+    )
+    return msgspec.json.encode(body)
+
+
+def _texts(patterns: PatternSet) -> list[str]:
+    return [pattern.text for pattern in patterns.patterns]
+
+
+def _narrowing(body: SessionBody) -> SessionRequest:
+    wish = SessionRequest(
+        tuple(tuple(names) for names in body.server_lists),
+        tuple(PatternSet.of(texts) for texts in body.tool_allowlists),
+        PatternSet.of(body.tool_denylist),
+    )
+    return NO_WISH if wish == NO_WISH else wish

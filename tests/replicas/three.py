@@ -1,0 +1,152 @@
+"""Three gateways on one PostgreSQL store behind a round-robin balancer without stickiness, and an upstream that keeps books.
+
+The balancer picks another gateway for every request, as a balancer in HTTP mode does: it reads the head and the body of a request,
+opens a connection to the next gateway, and passes the answer back until the gateway closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.harness.gateway import Gateway
+from tests.harness.postgres import fresh_url
+from tests.harness.programs import free_port, listening, start, until_ready
+
+TELLING = Path(__file__).resolve().parent.parent / "peers" / "telling_server.py"
+
+
+class Balancer:
+    """`chosen` gives the port for the next request; by default each gets its turn."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self.ports = ports
+        self._turns = itertools.count()
+        self.only: int | None = None
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def _next(self) -> int:
+        return self.only if self.only is not None else self.ports[next(self._turns) % len(self.ports)]
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
+            )
+            body = await reader.readexactly(length)
+            await self._exchange(head, body, reader, writer)
+        writer.close()
+
+    async def _exchange(
+        self, head: bytes, body: bytes, caller: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        for _ in range(len(self.ports)):
+            try:
+                back, forth = await asyncio.open_connection("127.0.0.1", self._next())
+                break
+            except OSError:
+                continue
+        else:
+            return
+        lines = [line for line in head.split(b"\r\n")[:-2] if not line.lower().startswith(b"connection:")]
+        forth.write(b"\r\n".join([*lines, b"connection: close", b"", b""]) + body)
+        gone = asyncio.create_task(caller.read(1))
+        try:
+            while True:
+                piece = asyncio.create_task(back.read(65536))
+                done, _ = await asyncio.wait({piece, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if piece not in done or not piece.result():
+                    piece.cancel()
+                    return
+                writer.write(piece.result())
+                await writer.drain()
+        finally:
+            gone.cancel()
+            forth.close()
+
+
+@dataclass
+class Replicas:
+    gateways: list[Gateway]
+    balancer: Balancer
+    ledger: LedgerFile
+    upstream_port: int
+    internals: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.balancer.url
+
+    def pause(self, index: int) -> None:
+        os.kill(self.gateways[index].pid, signal.SIGSTOP)
+
+    def go_on(self, index: int) -> None:
+        os.kill(self.gateways[index].pid, signal.SIGCONT)
+
+
+Internal = Callable[[Path, int], str]
+
+
+def on_port(_folder: Path, _number: int) -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+def on_socket(folder: Path, number: int) -> str:
+    return str(folder / f"internal-{number}.sock")
+
+
+@asynccontextmanager
+async def three_replicas(
+    folder: Path, generation: str = "2025", internal: Internal = on_port, number: int = 3, **more: Any
+) -> AsyncIterator[Replicas]:
+    port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), fresh_url()
+    upstream = await start(upstream_command(port, ledger, generation))
+    gateways, internals = [], []
+    for index in range(number):
+        place = folder / f"g{index}"
+        (place / "state").mkdir(parents=True)
+        gateway = Gateway(place, free_port())
+        internals.append(internal(folder, index))
+        config = {**configuration(port), "store": {"url": url}, "listen": {"internal": internals[-1]}, **more}
+        config["servers"]["tells"] = {"command": sys.executable, "args": [str(TELLING)], "instances": "per_session"}
+        gateway.write(config)
+        gateways.append(gateway)
+    balancer = Balancer([gateway.port for gateway in gateways])
+    try:
+        await until_ready(upstream, listening(port))
+        for gateway in gateways:
+            await gateway.start()
+        await balancer.start()
+        yield Replicas(gateways, balancer, ledger, port, internals)
+    finally:
+        await balancer.close()
+        for gateway in gateways:
+            if gateway.program is not None and gateway.program.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(gateway.pid, signal.SIGCONT)
+                await gateway.program.end(signal.SIGTERM, within=20)
+        await upstream.end()
