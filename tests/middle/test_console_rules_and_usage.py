@@ -45,8 +45,8 @@ async def called(gate: Gateway) -> None:
     await gate.advance(15)
 
 
-async def page(gate: Gateway, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
-    """As the operator who logged in."""
+async def login(gate: Gateway) -> str:
+    """The cookie of the operator who logged in."""
     link = (await gate.operator("POST", "/api/v1/login-links", {})).json()["url"]
     code = re.search(r"code=(\S+)", link)
     assert code is not None
@@ -55,14 +55,23 @@ async def page(gate: Gateway, path: str, form: dict[str, str] | None = None) -> 
     token = re.search(r'name="form_token" value="([^"]*)"', anonymous.body.decode())
     assert token is not None
     logged = await posted(gate, "/login", {"code": code[1], "form_token": token[1]}, before)
-    cookie = logged.headers["set-cookie"].split(";")[0]
+    return str(logged.headers["set-cookie"].split(";")[0])
+
+
+async def guard_of(gate: Gateway, path: str, cookie: str) -> str:
+    own = await gate.http("GET", path, headers={"cookie": cookie}).done()
+    guard = re.search(r'name="form_token" value="([^"]*)"', own.body.decode())
+    assert guard is not None
+    return guard[1]
+
+
+async def page(gate: Gateway, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+    """As the operator who logged in."""
+    cookie = await login(gate)
     if form is None:
         reply = await gate.http("GET", path, headers={"cookie": cookie}).done()
     else:
-        own = await gate.http("GET", path, headers={"cookie": cookie}).done()
-        guard = re.search(r'name="form_token" value="([^"]*)"', own.body.decode())
-        assert guard is not None
-        reply = await posted(gate, path, {"form_token": guard[1], **form}, cookie)
+        reply = await posted(gate, path, {"form_token": await guard_of(gate, path, cookie), **form}, cookie)
     return reply.status, reply.body.decode()
 
 

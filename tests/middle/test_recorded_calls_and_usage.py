@@ -68,6 +68,21 @@ async def test_plain_denied_and_held_calls_are_recorded_with_redacted_arguments(
 
 
 @seam
+async def test_a_call_that_becomes_a_task_is_recorded_once_from_the_start_or_later() -> None:
+    async with Gateway(config() | {"tasks": {"promote_after_ms": 1000}}, {"notes": notes()}) as gate:
+        caller = await gate.caller("2025")
+        await caller.request("tools/call", {"name": "notes__echo", "arguments": {"a": 1}, "task": {}})
+        await gate.advance(5)
+        assert [(call.name, call.arguments) for call in await recorded(gate)] == [("echo", '{"a":1}')]
+        await caller.call("notes__echo", {"b": 2})
+        await gate.advance(5)
+        assert [call.arguments for call in await recorded(gate)] == ['{"a":1}', '{"b":2}']
+        await caller.request("tools/call", {"name": "notes__pay", "arguments": {"c": 3}, "task": {}})
+        await gate.advance(5)
+        assert [call.arguments for call in await recorded(gate)] == ['{"a":1}', '{"b":2}', '{"c":3}']
+
+
+@seam
 async def test_calls_that_are_not_sampled_are_counted() -> None:
     async with Gateway(config(sample=0.25), {"notes": notes()}) as gate:
         caller = await gate.caller("2025")

@@ -14,8 +14,7 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
-from taskgate.cli.target import Json
-from taskgate.cli.usage import Gateway, Token
+from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
     from taskgate.cli.gateway_api import GatewayApi

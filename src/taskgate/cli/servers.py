@@ -1,16 +1,18 @@
-"""`taskgate servers login|logout|list`: accounts at servers that want OAuth, of all callers together or of one person."""
+"""`taskgate servers`: log in to a server that wants OAuth, and look after the servers of a running gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from taskgate.cli import say
+from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
-from taskgate.cli.target import Json, show_in_browser
+from taskgate.cli.target import Gateway, Json, Token, show_in_browser
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
@@ -26,10 +28,15 @@ Config = Annotated[str | None, typer.Option("--config", "-c", help="The configur
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Accounts at servers that want OAuth.", no_args_is_help=True)
+    group = typer.Typer(help="Look after servers, and log in to those that want OAuth.", no_args_is_help=True)
     group.command("list")(list_servers)
     group.command("login")(login)
     group.command("logout")(logout)
+    group.command("status")(status)
+    group.command("show")(show)
+    group.command("reconnect")(reconnect)
+    group.command("drain")(drain)
+    group.command("enable")(enable)
     app.add_typer(group, name="servers")
 
 
@@ -104,6 +111,66 @@ def logout(name: Name, config: Config = None, principal: Principal = "", as_json
         print(json.dumps({"server": name, "forgotten": found}))
     else:
         say.note(f"The login to {name} is forgotten." if found else f"Nobody was logged in to {name}.")
+
+
+def status(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """How every server of a running gateway is doing."""
+
+    def work(api: GatewayApi) -> None:
+        print_rows(api.get("/api/v1/servers").value, as_json, "No server is configured.", _print_all)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def show(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """One server of a running gateway: state, budgets, tools with their digests, last words."""
+
+    def work(api: GatewayApi) -> None:
+        row = api.get(f"/api/v1/servers/{quote(name, safe='')}").value
+        if as_json:
+            print(json.dumps(row, ensure_ascii=False))
+            return
+        _print_all([row])
+        for key, value in row["budgets"].items():
+            print(f"  {key}: {value if value is not None else 'none'}")
+        for tool in row["tools"]:
+            mark = "  quarantined" if tool["quarantined"] else "  changed" if tool["changed"] else ""
+            print(say.clean(f"  {tool['digest'][:19]}  {tool['name']}{mark}"))
+        for line in row["stderr"]:
+            print(say.clean(f"  stderr: {line}"))
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def reconnect(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Reach a server now instead of after the back-off; one that is connected is asked for a sign of life."""
+    _do(name, "reconnect", gateway, token, as_json)
+
+
+def drain(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Take a server out of every scope; calls under way end. Undone by `enable`, or a restart of the gateway."""
+    _do(name, "drain", gateway, token, as_json)
+
+
+def enable(name: Name, gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """Put a drained server back into its scopes."""
+    _do(name, "enable", gateway, token, as_json)
+
+
+def _do(name: str, action: str, gateway: str | None, token: str | None, as_json: bool) -> None:
+    def work(api: GatewayApi) -> None:
+        done = api.post(f"/api/v1/servers/{quote(name, safe='')}/{action}", {}).value
+        print(json.dumps(done) if as_json else f"{say.clean(done['name'])} is {done['done']}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _print_all(rows: list[Any]) -> None:
+    for row in rows:
+        state = "drained" if row.get("drained") else row["state"]
+        spoken = " and ".join(row["generations"]) or "not known yet"
+        problem = f"  {row['last_error']}" if row["last_error"] else ""
+        print(say.clean(f"{row['name']}  {state}  {row['transport']}, {spoken}{problem}"))
 
 
 def _loaded(config: str | None) -> LoadedConfig:

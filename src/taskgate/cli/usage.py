@@ -10,10 +10,8 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway
-from taskgate.cli.target import Json
+from taskgate.cli.target import Gateway, Json, Token
 
-Gateway = Annotated[str | None, typer.Option("--gateway", help="Address of the gateway.")]
-Token = Annotated[str | None, typer.Option("--token", help="Whose token to use; default: the operator's.")]
 _AMOUNTS = ("calls", "errors", "seconds", "bytes_in", "bytes_out", "cost")
 
 

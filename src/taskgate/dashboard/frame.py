@@ -51,7 +51,7 @@ ABOUT: Final[Mapping[str, About]] = {
     "now": About("Now", "/now", None, "/api/v1/now", "taskgate status", ("tasks", "inbox", "servers")),
     "tasks": About("Tasks", "/tasks", None, "/api/v1/tasks", "taskgate tasks list --all", ("tasks",)),
     "inbox": About("Inbox", "/inbox", None, "/api/v1/inbox", "taskgate approvals list", ("inbox", "tasks")),
-    "servers": About("Servers", "/servers", Permission.SEE, "/api/v1/servers", "taskgate servers list", ("servers",)),
+    "servers": About("Servers", "/servers", Permission.SEE, "/api/v1/servers", "taskgate servers status", ("servers",)),
     "scopes": About("Scopes", "/scopes", Permission.ACT, "/api/v1/scopes", "taskgate scopes list", ("scopes",)),
     "rules": About("Rules", "/rules", Permission.SEE, "/api/v1/rules", "taskgate policy rehearse NEW.yaml", ()),
     "usage": About("Usage", "/usage", None, "/api/v1/usage", "taskgate usage"),

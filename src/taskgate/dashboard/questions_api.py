@@ -45,7 +45,6 @@ class QuestionsApi:
                 answer=ROWS,
             ),
             post("/questions/{id}", None, self._answer, "Answer a question, or refuse to.", _ANSWER),
-            get("/servers", see, self._servers, "State, health and the last words of every server.", answer=ROWS),
             get("/waterfall", see, self._waterfall, "The latest requests and their calls.", answer=ROWS, query=latest),
         )
 
@@ -100,9 +99,6 @@ class QuestionsApi:
         if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= MOST_SPANS:
             raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
         return json_answer([span.shown() for span in self._gateway.waterfall.latest(int(asked))])
-
-    async def _servers(self, _visit: Visit) -> Answer:
-        return json_answer(server_rows(self._gateway))
 
 
 def may_answer(who: Approver, waiting: Waiting) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.routes import Route
 from taskgate.dashboard.rules_pages import Rules, RulesApi, RulesPages
+from taskgate.dashboard.servers_pages import Servers, ServersPages
 from taskgate.dashboard.usage_pages import Usage, UsagePages
 from taskgate.gateway.gateway import Gateway
 
@@ -18,10 +19,15 @@ class Steering:
     def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
         self._rules = Rules(gateway, configuration)
         self._usage = Usage(gateway)
+        self._servers = Servers(gateway)
 
     def routes(self) -> tuple[Route, ...]:
         """Of the API."""
-        return (*RulesApi(self._rules).routes(), *self._usage.routes())
+        return (*RulesApi(self._rules).routes(), *self._usage.routes(), *self._servers.routes())
 
     def pages(self, frame: Frame) -> tuple[Route, ...]:
-        return (*RulesPages(self._rules, frame).routes(), *UsagePages(self._usage, frame).routes())
+        return (
+            *RulesPages(self._rules, frame).routes(),
+            *UsagePages(self._usage, frame).routes(),
+            *ServersPages(self._servers, frame).routes(),
+        )

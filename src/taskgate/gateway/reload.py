@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
@@ -48,6 +48,8 @@ class Reload:
     annotations: Annotations
     store: Store
     events: EventHub
+    drained: frozenset[str] = field(default=frozenset())
+    """Servers that somebody took out of every scope, until they are enabled or the gateway is restarted."""
 
     def __post_init__(self) -> None:
         self.events.subscribe(TemporaryScopesChanged, self._temporary_scopes_changed)
@@ -57,6 +59,7 @@ class Reload:
         before = self.plan.value
         self.configured = configured
         plan, upstreams = self.dynamic_servers.merged(configured.plan, configured.upstreams)
+        plan = self._without_drained(plan)
         plan = self.temporary_scopes.merged(replace(plan, revision=max(plan.revision, before.revision + 1)))
         plan = self.people.merged(plan)
         self.plan.replace(plan)
@@ -72,6 +75,18 @@ class Reload:
             warn_of_loose_ends(plan.gates, self.store)
         if before.registry is not plan.registry or before.scopes != plan.scopes or before.gates is not plan.gates:
             self.events.publish(ScopesChanged())
+
+    def drain(self, name: str, *, drained: bool) -> None:
+        """Take a server out of every scope, or put it back. Its connections and the calls under way stay."""
+        self.drained = self.drained | {name} if drained else self.drained - {name}
+        self.adopt(self.configured, frozenset())
+
+    def _without_drained(self, plan: Plan) -> Plan:
+        if not self.drained:
+            return plan
+        records = plan.registry.records.values()
+        kept = [replace(one, enabled=False) if one.id in self.drained else one for one in records]
+        return replace(plan, registry=plan.registry.replaced_by(kept))
 
     def dynamic_servers_changed(self, name: str) -> None:
         """A server was added or removed by a caller: everything else stays as the operator has it."""

@@ -226,6 +226,7 @@ async def as_task(context: Context, request: Request, tool: ToolRef, approval: A
 
 def new_call(context: Context, request: Request, tool: ToolRef, ttl_ms: int | None = None) -> NewCall:
     plan = context.plan
+    context.call_log.became_task(request, tool)
     annotations = tool.entry.annotations if tool.entry is not None else {}
     return NewCall(
         tool.server,

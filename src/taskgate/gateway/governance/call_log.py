@@ -14,6 +14,7 @@ from taskgate.core import wire
 from taskgate.core.audit import AuditEntry, revisions
 from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
+from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.record_calls import CallRecorder
@@ -75,6 +76,12 @@ class CallLog:
             self._more[same] = _Seen(kind)
         else:
             self._others += 1
+
+    def became_task(self, request: Request, tool: ToolRef) -> None:
+        """A call that is to be a task, whose end does not come here: put on record now, unless the gate has done so."""
+        if self._recorder.on and type(tool.decision) is Forward and tool.decision.note is None:
+            arguments = _arguments(bytes(request.message.raw_params or b""))
+            self._recorder.plain(request.caller, tool, arguments, bool(request.narrowing.server_lists))
 
     def flush(self, policy_revision: str, *, last: bool) -> None:
         """Hand what was noted to the log. Called once a second, and at the end."""

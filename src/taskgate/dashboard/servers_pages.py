@@ -1,0 +1,211 @@
+"""Servers: how each is doing, what it offers and what changed, and what can be done about it.
+
+Draining takes a server out of every scope while calls under way end by themselves; it lasts until somebody enables it again or the
+gateway is restarted. Reconnecting tries to reach it now, whatever the back-off says. Each leaves a row in the audit log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from taskgate.core.audit import AuditEntry
+from taskgate.core.catalog.entry import EntryKind
+from taskgate.core.errors import TaskgateError
+from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.questions_api import server_rows
+from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
+from taskgate.dashboard.web import Answer, json_answer, problem, redirect
+from taskgate.gateway.gateway import Gateway
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+TOOLS_SHOWN: Final = 200
+ACTIONS: Final = {"reconnect": "reconnected", "drain": "drained", "enable": "enabled"}
+_NO_SUCH_SERVER: Final = "There is no such server."
+
+
+class Servers:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every server with how quickly it answered lately, and whether it is drained."""
+        took = self._latencies()
+        drained = self._gateway.reload.drained
+        return [
+            {**row, "drained": row["name"] in drained, **_latency(took.get(row["name"], ()))}
+            for row in server_rows(self._gateway)
+        ]
+
+    def _latencies(self) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for span in self._gateway.waterfall.latest():
+            if span.server and span.end:
+                found.setdefault(span.server, []).append((span.end - span.start) * 1000)
+        return found
+
+    def one(self, name: str) -> dict[str, Any] | None:
+        row = next((row for row in self.rows() if row["name"] == name), None)
+        if row is None:
+            return None
+        context = self._gateway.context
+        record, line = context.plan.registry.records.get(name), context.budgets.lines.get(name)
+        budgets = record.budgets if record is not None else None
+        return {
+            **row,
+            "lists": context.catalogs.report(name),
+            "budgets": {
+                "timeout_ms": int(context.plan.timeout_of(name) * 1000),
+                "max_concurrency": budgets.max_concurrency if budgets is not None else None,
+                "max_tool_output_bytes": budgets.max_tool_output_bytes if budgets is not None else None,
+                "running": line.running if line is not None else None,
+                "waiting": line.waiting if line is not None else None,
+            },
+            "tools": self._tools(name),
+        }
+
+    def _tools(self, name: str) -> list[dict[str, Any]]:
+        offer = self._gateway.context.catalogs.offer(name)
+        changed = {row["tool"]: row for row in self._gateway.pins.changed_rows() if row["server"] == name}
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        return [
+            {
+                "name": entry.name,
+                "digest": entry.digest,
+                "changed": entry.name in changed,
+                "quarantined": entry.name in changed and changed[entry.name]["quarantined"],
+            }
+            for entry in entries
+        ]
+
+    async def do(self, name: str, action: str, by: str) -> str | None:
+        """What went wrong, or None. Raises KeyError for a server that is not there."""
+        upstream = self._gateway.context.upstreams.get(name)
+        if upstream is None:
+            raise KeyError(name)
+        entry = AuditEntry(0, f"server_{ACTIONS[action]}", by, server=name, kind="server")
+        await self._gateway.tasks.store.record_now(entry)
+        if action == "reconnect":
+            try:
+                await upstream.reconnect()
+            except TaskgateError as error:
+                return error.message
+            self._gateway.context.catalogs.changed(name)
+        else:
+            self._gateway.reload.drain(name, drained=action == "drain")
+        return None
+
+    def routes(self) -> tuple[Route, ...]:
+        act, none = Permission.ACT, closed_object()
+        return (
+            get(
+                "/servers",
+                Permission.SEE,
+                self._list,
+                "State, health, latency and the last words of every server.",
+                answer=ROWS,
+            ),
+            get("/servers/{name}", Permission.SEE, self._show, "One server with its tools, lists and budgets."),
+            post("/servers/{name}/reconnect", act, self._reconnect, "Reach it now, whatever the back-off says.", none),
+            post("/servers/{name}/drain", act, self._drain, "Take it out of every scope; calls under way end.", none),
+            post("/servers/{name}/enable", act, self._enable, "Undo drain.", none),
+        )
+
+    async def _list(self, _visit: Visit) -> Answer:
+        return json_answer(self.rows())
+
+    async def _show(self, visit: Visit) -> Answer:
+        row = self.one(visit.values["name"])
+        return json_answer(row) if row is not None else problem(404, _NO_SUCH_SERVER)
+
+    async def _reconnect(self, visit: Visit) -> Answer:
+        return await self._did(visit, "reconnect")
+
+    async def _drain(self, visit: Visit) -> Answer:
+        return await self._did(visit, "drain")
+
+    async def _enable(self, visit: Visit) -> Answer:
+        return await self._did(visit, "enable")
+
+    async def _did(self, visit: Visit, action: str) -> Answer:
+        if visit.request.json():
+            raise ValueError("the body must be an empty object")
+        name = visit.values["name"]
+        try:
+            wrong = await self.do(name, action, visit.who.id)
+        except KeyError:
+            return problem(404, _NO_SUCH_SERVER)
+        return json_answer({"name": name, "done": ACTIONS[action]}) if wrong is None else problem(502, wrong)
+
+
+class ServersPages:
+    def __init__(self, servers: Servers, frame: Frame) -> None:
+        self._servers = servers
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            page_route("/servers", Permission.SEE, self._list),
+            page_route("/servers/{name}", Permission.SEE, self._show),
+            form_route("/servers/{name}/{action}", Permission.ACT, self._act),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        rows = [{**row, "address": f"/servers/{quote(row['name'], safe='')}"} for row in self._servers.rows()]
+        return await self._frame.page(visit, "servers", "servers.html", rows=rows)
+
+    async def _show(self, visit: Visit) -> Answer:
+        return await self._page(visit, visit.asked("done"), None)
+
+    async def _page(self, visit: Visit, done: str | None, wrong: str | None) -> Answer:
+        name = visit.values["name"]
+        row = self._servers.one(name)
+        if row is None:
+            return self._frame.message(
+                visit.request, visit.who, 404, "No such server", "It is not configured any more."
+            )
+        note = wrong or (f"{name} is {ACTIONS[done]}." if done in ACTIONS else None)
+        return await self._frame.page(
+            visit,
+            "servers",
+            "server.html",
+            title=name,
+            api=f"/api/v1/servers/{quote(name, safe='')}",
+            command=f"taskgate servers show {name}",
+            note=note,
+            note_kind="bad" if wrong else "",
+            row=row,
+            tools=row["tools"][:TOOLS_SHOWN],
+            left_out=max(0, len(row["tools"]) - TOOLS_SHOWN),
+            may_act=visit.who.may(Permission.ACT),
+            address=f"/servers/{quote(name, safe='')}",
+        )
+
+    async def _act(self, visit: Visit) -> Answer:
+        name, action = visit.values["name"], visit.values["action"]
+        if action not in ACTIONS:
+            return self._frame.message(
+                visit.request, visit.who, 404, "Nothing here", "There is nothing at this address."
+            )
+        try:
+            wrong = await self._servers.do(name, action, visit.who.id)
+        except KeyError:
+            wrong = None
+        if wrong is not None:
+            return await self._page(visit, None, wrong)
+        return redirect(f"/servers/{quote(name, safe='')}?done={action}")
+
+
+def _latency(took: list[float] | tuple[float, ...]) -> dict[str, Any]:
+    """Of the latest calls, in milliseconds."""
+    if not took:
+        return {"calls": 0, "p50_ms": None, "p99_ms": None}
+    ordered = sorted(took)
+    last = len(ordered) - 1
+    return {
+        "calls": len(ordered),
+        "p50_ms": round(ordered[last // 2], 1),
+        "p99_ms": round(ordered[round(last * 0.99)], 1),
+    }

@@ -1,0 +1,79 @@
+"""The commands that match the console's pages, as an operator runs them against a gateway."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.programs import run_to_end
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+SERVERS = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    config = {"schema": 1, "servers": SERVERS, "governance": {"record": {}}}
+    async with running_gateway(config, tmp_path_factory.mktemp("gateway")) as made:
+        yield made
+
+
+async def run(gateway: Gateway, *words: str) -> tuple[int, str, str]:
+    env = {"TASKGATE_STATE_DIR": str(gateway.state)}
+    return await run_to_end([sys.executable, "-m", "taskgate", *words], env, within=90)
+
+
+async def until(gateway: Gateway, *words: str) -> str:
+    """What a command prints once it prints something: calls are written down within a second, usage within ten."""
+    for _ in range(60):
+        code, out, err = await run(gateway, *words)
+        assert code == 0, err
+        if out.strip():
+            return out
+    raise AssertionError(f"{words} never printed anything")
+
+
+async def test_a_changed_file_is_rehearsed_on_the_calls_on_record(gateway: Gateway, tmp_path: Path) -> None:
+    code, _, err = await run(gateway, "call", "demo__read_file", '{"path": "notes.txt"}')
+    assert code in (0, 1), err
+    new = tmp_path / "new.yaml"
+    rules = [{"match": "read_file", "action": "deny"}]
+    new.write_text(
+        yaml.safe_dump({"schema": 1, "profile": "production", "servers": SERVERS, "governance": {"rules": rules}})
+    )
+    out = await until(gateway, "policy", "rehearse", "--since", "1d", str(new))
+    assert "1 calls: 1 would change, 0 cannot be told." in out
+    assert "demo:read_file: forward -> deny" in out
+    code, out, _ = await run(gateway, "policy", "rehearse", str(new), "--json", "--fail-on-change")
+    assert (code, json.loads(out)["changed"]) == (1, 1)
+    code, _, err = await run(gateway, "policy", "rehearse", "--since", "soon", str(new))
+    assert (code, "7d" in err) == (1, True)
+
+
+async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway) -> None:
+    await run(gateway, "call", "demo__read_file", '{"path": "notes.txt"}')
+    assert "read_file" in await until(gateway, "usage")
+    (row, *_) = map(json.loads, (await until(gateway, "usage", "--by", "server", "--json")).splitlines())
+    assert (row["server"], row["calls"] >= 1) == ("demo", True)
+    assert (await until(gateway, "usage", "--csv")).startswith("day,principal,tenant,server,tool,calls")
+    code, _, err = await run(gateway, "usage", "--by", "colour")
+    assert (code, "principal" in err) == (1, True)
+
+
+async def test_servers_are_listed_shown_drained_and_enabled(gateway: Gateway) -> None:
+    code, out, _ = await run(gateway, "servers", "status")
+    assert (code, out.startswith("demo  ")) == (0, True)
+    code, out, _ = await run(gateway, "servers", "drain", "demo")
+    assert (code, out) == (0, "demo is drained.\n")
+    code, out, _ = await run(gateway, "servers", "show", "demo", "--json")
+    assert json.loads(out)["drained"] is True
+    code, out, _ = await run(gateway, "servers", "enable", "demo")
+    assert (code, out) == (0, "demo is enabled.\n")
+    code, _, err = await run(gateway, "servers", "reconnect", "nobody")
+    assert (code, "no such server" in err) == (8, True), err
