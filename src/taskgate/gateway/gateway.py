@@ -202,7 +202,7 @@ class Gateway:
         assert message.id is not None
         methods = self.stateful if session is not None else self.stateless
         use_case = methods.get(message.method)
-        span = request.begin(self.waterfall)
+        span = request.delivery.begin(request, self.waterfall)
         state, began = "error", clock.monotonic()
         try:
             if session is not None and self.context.live_plan.value.features.vendor_methods:
@@ -213,10 +213,10 @@ class Gateway:
             try:
                 result = await use_case(request)
             finally:
-                if session is not None and not request.answered:
+                if session is not None and not request.delivery.answered:
                     session.end(message.id)
             state = "ok"
-            return CallerReply(wire.success(message.id, result)) if not request.answered else None
+            return CallerReply(wire.success(message.id, result)) if not request.delivery.answered else None
         except RelayedError as error:
             return relayed(request, error)
         except TaskgateError as problem:
@@ -227,15 +227,20 @@ class Gateway:
             return broken(fault, message, request.generation)
         except asyncio.CancelledError:
             state = "cancelled"
-            if self.tasks.draining and not request.sent and message.method in CHARGED and not request.answered:
+            if (
+                self.tasks.draining
+                and not request.delivery.sent
+                and message.method in CHARGED
+                and not request.delivery.answered
+            ):
                 # It still waited for its turn, or for a connection, when the time to drain was over.
                 return self.failure(going_down(), message.id, request.generation)
             raise
         finally:
-            if request.answered:
+            if request.delivery.answered:
                 state = "promoted"
             else:
-                request.over()
+                request.delivery.over()
                 span.over(state, clock.wall())
             # A method that callers make up must not become a label.
             self.context.metrics.answered(message.method if use_case else "other", state, clock.monotonic() - began)
@@ -251,13 +256,13 @@ class Gateway:
             if self.caches is not None:
                 self.caches.check()
         if request.session is not None:
-            request.session.begin(message_id, request.carrier or request.carried())
+            request.session.begin(message_id, request.delivery.carrier or request.delivery.carried())
             return
         # A stateless request says itself what can be asked of its caller, and an upstream must be able to rely on that
         # (-32021); only a scope that is all about the facade adds the inbox.
         scope = self.context.live_plan.value.scopes.get(request.caller.scope)
         if scope is not None and scope.mode in FACADE_MODES:
-            request.use_inbox()
+            request.delivery.use_inbox()
 
     def failure(self, problem: TaskgateError, message_id: bytes | None, generation: Generation) -> CallerReply:
         return refused(self.context.live_plan.value, problem, message_id, generation)

@@ -231,14 +231,14 @@ class StdioEndpoint:
             if reply is not None:
                 outlet.send(reply.body)
         if reply is not None:
-            request.settled(outlet.still_there)
+            request.delivery.settled(outlet.still_there)
 
     def _request(self, message: Message, outlet: LineOutlet) -> Request:
         if has_envelope(message.params):
             envelope = read_envelope(message.params)
-            return Request(message, self._caller, outlet, envelope=envelope, narrowing=self._narrowing)
+            return Request.opened(message, self._caller, outlet, envelope=envelope, narrowing=self._narrowing)
         if self._session is not None:
-            return Request(message, self._caller, outlet, self._session)
+            return Request.opened(message, self._caller, outlet, self._session)
         if message.method == "server/discover":
             read_envelope(message.params)
         raise CallerError("not_initialized", "Begin with initialize, or send every request with its envelope.")

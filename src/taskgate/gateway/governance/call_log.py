@@ -61,8 +61,8 @@ class CallLog:
         amounts = used.amounts
         amounts[CALLS] += 1
         amounts[ERRORS] += outcome != "ok"
-        if request.span is not None:
-            amounts[SECONDS] += clock.wall() - request.span.start
+        if request.delivery.span is not None:
+            amounts[SECONDS] += clock.wall() - request.delivery.span.start
         amounts[BYTES_IN] += len(params)
         amounts[BYTES_OUT] += size
         if len(self._calls) < ROWS_A_ROUND:

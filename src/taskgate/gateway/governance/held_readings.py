@@ -18,10 +18,10 @@ from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.plan.plan import Live, Plan, pending_limits
+from taskgate.gateway.requests.delivery import Heartbeat
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
-from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.ports.store_answers import TooManyOpen
 
@@ -97,7 +97,7 @@ class HeldReadings:
                 if held.approval.state is not State.OPEN or left <= 0 or self._tasks.draining:
                     return held
                 if left > KEEP_ALIVE_S:
-                    request.outlet.hold_open()
+                    request.delivery.outlet.hold_open()
         finally:
             beat.stop()
 

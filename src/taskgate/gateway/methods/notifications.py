@@ -130,11 +130,11 @@ class UpstreamNotifications:
         """An address has done its work: only the caller that was given it hears of that."""
         server, params, request = event.server, event.params, event.request
         raw = bytes(params) if params is not None else None
-        own = request.session if request is not None and not request.answered else None
+        own = request.session if request is not None and not request.delivery.answered else None
         for session in self._sessions:
             if self._urls.over(session, server, params):
                 if own is session and request is not None:
-                    request.notify(COMPLETE, raw)
+                    request.delivery.notify(COMPLETE, raw)
                 else:
                     session.notify(COMPLETE, raw)
                 return

@@ -147,7 +147,7 @@ class SharedSessions:
             message = wire.checked_message(wire.encode(call), exactly=False)
             try:
                 await self._subscriptions.subscribe(
-                    self._context, Request(message, session.caller, _Nowhere(), session)
+                    self._context, Request.opened(message, session.caller, _Nowhere(), session)
                 )
             except TaskgateError as problem:
                 log.warning("what an adopted session followed cannot be followed", uri=uri[:200], why=problem.message)

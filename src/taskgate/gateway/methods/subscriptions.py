@@ -57,7 +57,7 @@ class Listen:
     def tell(self, method: str, params: bytes | None) -> None:
         members = wire.members_of(params) if params is not None else {}
         stamped = with_meta(members, {SUBSCRIPTION: Raw(self.request.message.id or b"null")})
-        self.request.notify(method, wire.join(stamped))
+        self.request.delivery.notify(method, wire.join(stamped))
 
 
 class Subscriptions:
@@ -86,7 +86,7 @@ class Subscriptions:
 
     async def _tell_upstream(self, context: Context, request: Request, server: str, uri: str) -> bytes:
         upstream = context.upstreams[server]
-        link = await upstream.link(request.link_key, request.profile)
+        link = await upstream.link(request.link_key, request.delivery.profile)
         if link.generation is Generation.STATEFUL:
             method = request.message.method
             timeout_s = context.plan.timeout_of(server)

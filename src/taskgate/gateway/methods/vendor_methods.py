@@ -168,8 +168,13 @@ def _inner(
     request: Request, method: str, params: dict[str, Any], members: Members, vendor_id: str | None = None
 ) -> Request:
     message = Message(Kind.REQUEST, request.message.id, method, params, Raw(wire.join(members)))
-    return Request(
-        message, request.caller, request.outlet, request.session, narrowing=request.narrowing, vendor_id=vendor_id
+    return Request.opened(
+        message,
+        request.caller,
+        request.delivery.outlet,
+        request.session,
+        narrowing=request.narrowing,
+        vendor_id=vendor_id,
     )
 
 

@@ -14,7 +14,7 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.call_tool import call_tool
-from taskgate.gateway.own_tools.inner import InnerRequest
+from taskgate.gateway.own_tools.inner import inner_request
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, patience_s, relayed, saying, served
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.request import Request
@@ -32,14 +32,14 @@ async def execute_tool(context: Context, request: Request, given: dict[str, Any]
     if wire_name is None or wire_name not in view.tools:
         raise CallerError("unknown_tool", f"{server} has no tool {tool[:120]!r} here. list_tools shows what there is.")
     feed = await context.activity.feed(request)
-    inner = InnerRequest(context, request, feed, server, "tools/call", params=_params(request, wire_name))
+    inner = inner_request(context, request, feed, server, "tools/call", params=_params(request, wire_name))
     wait_s = patience_s(context, request, timeout_ms)
-    inner.deliver(
+    inner.delivery.deliver(
         Delivery(wait_s, request.progress_token is not None, Form.SENTENCE),
         lambda task, _waited: _promoted(context, request, feed, task, round(wait_s * 1000)),
     )
     result = await call_tool(context, inner)
-    if request.answered:
+    if request.delivery.answered:
         return b"{}"
     return result if _asks_or_hands_over(request, result) else relayed(result)
 

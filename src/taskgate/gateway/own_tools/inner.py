@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from taskgate.core import wire
 from taskgate.core.activity.events import Batch
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.own_tools.tool import ToolReply, json_block, relayed
 from taskgate.gateway.questions.feed import Feed
+from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.request import Request
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ async def with_news(context: Context, request: Request, feed: Feed, reply: ToolR
 def hand_over(request: Request, feed: Feed, batch: Batch) -> None:
     """Whoever sends the reply says whether it arrived."""
     if batch:
-        request.when_settled(lambda arrived: feed.handed_over(batch, arrived))
+        request.delivery.when_settled(lambda arrived: feed.handed_over(batch, arrived))
 
 
 def pending_client_action(context: Context, request: Request) -> dict[str, Any]:
@@ -58,47 +61,57 @@ def pending_client_action(context: Context, request: Request) -> dict[str, Any]:
 _TRAVELS_ALONG = ("requestState", "inputResponses", META)
 
 
-class InnerRequest(Request):
-    __slots__ = ("_context", "_feed", "_outer", "_server")
+class InnerDelivery(ReplyDelivery, eq=False, kw_only=True):
+    """What would be the reply of the inner call becomes part of the reply of the tool."""
 
-    def __init__(
-        self, context: Context, outer: Request, feed: Feed, server: str, method: str, *, params: Members
-    ) -> None:
-        carried = outer.members()
-        members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
-        decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}
-        message = Message(Kind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
-        super().__init__(message, outer.caller, outer.outlet, outer.session, outer.envelope, narrowing=outer.narrowing)
-        self.inner = True
-        self.carrier = outer.carrier
-        self.inbox = outer.inbox
-        self.span = outer.span
-        self._context = context
-        self._outer = outer
-        self._feed = feed
-        self._server = server
-
-    @property
-    def own_key(self) -> str:
-        return self._outer.own_key
+    context: Context
+    outer: Request
+    feed: Feed
+    server: str
 
     async def answer_early(self, result: bytes) -> None:
         """The call goes on as a task: the tool's reply, with its news, goes out now."""
         self.answered = True
-        reply = await with_news(self._context, self._outer, self._feed, relayed(result))
-        await self._outer.answer_early(reply.encoded(self.generation))
+        reply = await with_news(self.context, self.outer, self.feed, relayed(result))
+        await self.outer.delivery.answer_early(reply.encoded(self.outer.generation))
 
     def notify(self, method: str, params: bytes | Raw | None) -> None:
         raw = bytes(params) if params is not None else None
+        caller = self.outer.delivery
         if method == "notifications/progress":
-            self._outer.notify(method, raw)
+            caller.notify(method, raw)
             return
-        self._context.activity.heard(self._feed, self._server, method, raw)
-        if method != "notifications/message" or self._outer.wants_log(log_level(raw)):
-            self._outer.notify(method, raw)
+        self.context.activity.heard(self.feed, self.server, method, raw)
+        if method != "notifications/message" or caller.wants_log(log_level(raw)):
+            caller.notify(method, raw)
 
     def wants_log(self, level: str) -> bool:
         return True
+
+
+def inner_request(
+    context: Context, outer: Request, feed: Feed, server: str, method: str, *, params: Members
+) -> Request:
+    """The request that a tool of ours makes for `outer`."""
+    carried = outer.members()
+    members = {**params, **{key: carried[key] for key in _TRAVELS_ALONG if key in carried}}
+    decoded: dict[str, Any] = {key: wire.parse_strictly(bytes(value)) for key, value in members.items()}
+    message = Message(Kind.REQUEST, outer.message.id, method, decoded, Raw(wire.join(members)))
+    way = outer.delivery
+    delivery = InnerDelivery(
+        context=context,
+        outer=outer,
+        feed=feed,
+        server=server,
+        outlet=way.outlet,
+        message_id=outer.message.id,
+        session=outer.session,
+        envelope=outer.envelope,
+        inbox=way.inbox,
+        carrier=way.carrier,
+        span=way.span,
+    )
+    return replace(outer, message=message, params=decoded, delivery=delivery, inner=True, headers={})
 
 
 def log_level(params: bytes | None) -> str:

@@ -21,7 +21,7 @@ from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.find_tool import find_tool
 from taskgate.gateway.catalog.views import ToolRef, View
 from taskgate.gateway.own_tools import answer_questions, await_activity, follow_tasks
-from taskgate.gateway.own_tools.inner import InnerRequest
+from taskgate.gateway.own_tools.inner import inner_request
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, json_block, saying
 from taskgate.gateway.requests.replies import audience_of
 from taskgate.gateway.requests.request import Request
@@ -68,8 +68,8 @@ async def call_found_tool(context: Context, request: Request, given: dict[str, A
     arguments = wire.members_of(request.members()["arguments"]).get("arguments", Raw(b"{}"))
     feed = await context.activity.feed(request)
     params = {"name": wire.raw(tool.wire), "arguments": arguments}
-    result = await call_tool(context, InnerRequest(context, request, feed, tool.server, "tools/call", params=params))
-    return b"{}" if request.answered else result
+    result = await call_tool(context, inner_request(context, request, feed, tool.server, "tools/call", params=params))
+    return b"{}" if request.delivery.answered else result
 
 
 async def _helper(context: Context, request: Request, name: str) -> OwnTool | None:

@@ -116,7 +116,7 @@ async def call_own_tool(context: Context, request: Request, tool: OwnTool) -> by
             True,
             {"_meta": wire.raw({"taskgate/error": error_data(problem, secrets.token_hex(8))})},
         )
-    if request.answered or isinstance(reply, bytes):
+    if request.delivery.answered or isinstance(reply, bytes):
         return reply if isinstance(reply, bytes) else b"{}"
     if not tool.bare:
         reply = await with_news(context, request, feed, reply)

@@ -10,7 +10,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.read_things import agreed, carry_in_turn, permitted
-from taskgate.gateway.own_tools.inner import InnerRequest
+from taskgate.gateway.own_tools.inner import inner_request
 from taskgate.gateway.own_tools.own_content import own_content
 from taskgate.gateway.own_tools.tool import SERVER, OwnTool, ToolReply, saying, served
 from taskgate.gateway.requests.request import Request
@@ -82,11 +82,11 @@ async def _allowed(context: Context, request: Request, server: str, uri: str) ->
         )
 
 
-async def _inner(context: Context, request: Request, server: str, method: str, params: dict[str, Raw]) -> InnerRequest:
-    return InnerRequest(context, request, await context.activity.feed(request), server, method, params=params)
+async def _inner(context: Context, request: Request, server: str, method: str, params: dict[str, Raw]) -> Request:
+    return inner_request(context, request, await context.activity.feed(request), server, method, params=params)
 
 
-async def _carried(context: Context, inner: InnerRequest, server: str, name: str) -> ToolReply | bytes:
+async def _carried(context: Context, inner: Request, server: str, name: str) -> ToolReply | bytes:
     upstream, timeout_s = context.upstreams[server], context.plan.timeout_of(server)
     call = context.relay.call_for(
         inner, upstream, inner.message.method, inner.members(), name=name, timeout_s=timeout_s

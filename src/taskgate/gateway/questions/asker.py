@@ -39,7 +39,7 @@ class Asker:
 
     async def otherwise(self, request: Request, question: Question) -> Answer:
         """The caller cannot be asked natively."""
-        whose, waits = request.conversation_key, request.inbox and self.may_wait(question)
+        whose, waits = request.conversation_key, request.delivery.inbox and self.may_wait(question)
         if self._models.answer_for(question) and not (waits and self.attended(whose)):
             return await self._models.answer(question, request.caller.principal)
         if not waits:

@@ -129,7 +129,7 @@ class Waiting:
     async def kept(self) -> None:
         """Before an answer is acknowledged: what concerns a task, or a call that is just becoming one, is in the store."""
         if self.request is not None:
-            await self.request.promoted()
+            await self.request.delivery.promoted()
         if self.keep_answer is not None and self.given is not None:
             await self.keep_answer(self.given)
 
@@ -173,7 +173,7 @@ class Inbox:
                 return False
             future.set_result(answer)
             if request is not None:
-                request.note_answer(question, answer)
+                request.delivery.note_answer(question, answer)
             return True
 
         waiting = self.put(whose, question, answered, request=request)
@@ -228,7 +228,7 @@ class Inbox:
         own[waiting.id] = waiting
         self._events.publish(QuestionsChanged(whose.caller))
         if request is not None:
-            request.waits_for(waiting.sentence)
+            request.delivery.waits_for(waiting.sentence)
         waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
         if not question.restored:
             self._tell_of(waiting)

@@ -93,7 +93,7 @@ class Relay:
         return UpstreamCall(
             method,
             params,
-            request.profile,
+            request.delivery.profile,
             timeout_s,
             lambda method, params: self._heard(request, server, method, params),
             lambda question: self._put(request, question),
@@ -102,7 +102,7 @@ class Relay:
             keep_envelope=request.generation is Generation.STATELESS,
             headers=headers,
             asker=request.asking_stream,
-            send_log=request,
+            send_log=request.delivery,
             on_stream=lambda notice, retry_ms: streamed(request, notice, retry_ms),
         )
 
@@ -132,7 +132,7 @@ class Relay:
         if link is not None:
             return link
         try:
-            return await upstream.link(key, request.profile)
+            return await upstream.link(key, request.delivery.profile)
         except UpstreamError as problem:
             raise never_sent(upstream.id, problem) from None
 
@@ -141,8 +141,8 @@ class Relay:
 
     async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
         """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
-        request.is_sent()
-        parent = request.span.number if request.span is not None else 0
+        request.delivery.is_sent()
+        parent = request.delivery.span.number if request.delivery.span is not None else 0
         span = self._waterfall.begin(
             "upstream", call.method, call.name, server, request.caller.principal, clock.wall(), parent
         )
@@ -164,10 +164,10 @@ class Relay:
             heard(request, method, params)
 
     async def _put(self, request: Request, question: Question) -> Answer:
-        if request.stand_in is not None:
-            return await request.stand_in.ask(question)
+        if request.delivery.stand_in is not None:
+            return await request.delivery.stand_in.ask(question)
         answer = await self._ask(request, question)
-        request.note_answer(question, answer)
+        request.delivery.note_answer(question, answer)
         return answer
 
     def _same_generation(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: Reply) -> bytes:
@@ -209,7 +209,7 @@ class Relay:
         if state.kind == "held":
             return await self._finish_held(request, upstream, call, await self._suspended.resume(request, state.body))
         params = {key: value for key, value in call.params.items() if key != "requestState"}
-        request.keep_state(call.params["requestState"])
+        request.delivery.keep_state(call.params["requestState"])
         if state.kind == "relay":
             params["requestState"] = wire.raw(state.body)
         else:
@@ -235,16 +235,16 @@ class Relay:
         async def go_on(reply: Reply, _number: int) -> Members | None:
             if not isinstance(reply, InputRequired):
                 return None
-            stand_in = await request.promoted()
+            stand_in = await request.delivery.promoted()
             if stand_in is None and not reply.requests:
                 # The caller itself calls again, and knows how often.
                 return None
             asked = questions_of(link.server, reply)
             foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
             if not foreign:
-                request.keep_state(reply.state)
+                request.delivery.keep_state(reply.state)
                 return None
-            request.asks(foreign, reply.state)
+            request.delivery.asks(foreign, reply.state)
             answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
             return next_params(call.params, _given(foreign, answers), reply.state)
 
@@ -254,23 +254,25 @@ class Relay:
         """Sends one of the later rounds; if the call has become a task, its intent is written first."""
 
         async def send(params: Members, _number: int) -> Reply:
-            stand_in = await request.promoted()
+            stand_in = await request.delivery.promoted()
             if stand_in is not None:
-                await stand_in.next_round(params, request.asked_state)
-            if request.asked_round is not None:
-                request.asked_round.goes_out()
+                await stand_in.next_round(params, request.delivery.asked_state)
+            if request.delivery.asked_round is not None:
+                request.delivery.asked_round.goes_out()
             return await self._send(request, call.with_params(params), link)
 
         return send
 
     def _native(self, request: Request, question: Question) -> bool:
-        return request.stand_in is None and can_answer(request.capabilities, question.method, question.decoded())
+        return request.delivery.stand_in is None and can_answer(
+            request.capabilities, question.method, question.decoded()
+        )
 
     async def _put_foreign(self, request: Request, question: Question) -> Answer:
-        if request.stand_in is not None:
-            return await request.stand_in.ask(question)
+        if request.delivery.stand_in is not None:
+            return await request.delivery.stand_in.ask(question)
         answer = await self._ask_otherwise(request, question)
-        request.note_answer(question, answer)
+        request.delivery.note_answer(question, answer)
         return answer
 
     async def _hold(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link) -> bytes:
@@ -321,7 +323,7 @@ class Relay:
             if not isinstance(reply, InputRequired):
                 return None
             asked = questions_of(link.server, reply)
-            request.asks(asked, reply.state)
+            request.delivery.asks(asked, reply.state)
             answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
             return next_params(call.params, _given(asked, answers), reply.state)
 
@@ -338,8 +340,8 @@ def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str
 
 def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
     """An upstream that lets its stream be resumed has a caller who can resume ours."""
-    outlet = request.outlet
-    if request.session is None or request.answered or not isinstance(outlet, ResumableOutlet):
+    outlet = request.delivery.outlet
+    if request.session is None or request.delivery.answered or not isinstance(outlet, ResumableOutlet):
         return
     if notice is StreamNotice.PRIMED:
         outlet.prime(retry_ms)
@@ -349,8 +351,8 @@ def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> No
 
 def heard(request: Request, method: str, params: Raw | None) -> None:
     """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
-    if request.stand_in is not None:
-        request.stand_in.heard(method, params)
+    if request.delivery.stand_in is not None:
+        request.delivery.stand_in.heard(method, params)
         return
     if method == "notifications/progress":
         token = request.progress_token
@@ -358,11 +360,11 @@ def heard(request: Request, method: str, params: Raw | None) -> None:
             return
         update = readdressed(params, token)
         if update is not None:
-            request.pace.offer(*update)
+            request.delivery.pace.offer(*update)
         return
-    if method == "notifications/message" and not request.wants_log(_level_of(params)):
+    if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
         return
-    request.notify(method, params)
+    request.delivery.notify(method, params)
 
 
 def _level_of(params: Raw | None) -> str:

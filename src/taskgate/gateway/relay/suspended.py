@@ -21,7 +21,8 @@ from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.questions import CANCELLED, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.requests.request import Request, StandIn
+from taskgate.gateway.requests.delivery import StandIn
+from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import InputRequired, Link, Reply, UpstreamCall
 
 AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
@@ -92,7 +93,7 @@ class SuspendedCalls:
 
     async def _ask(self, held: HeldCall, question: Question) -> Answer:
         request = held.request
-        stand_in = await request.promoted() if request is not None else None
+        stand_in = await request.delivery.promoted() if request is not None else None
         if stand_in is not None:
             # The call became a task while it ran: its questions are the task's now.
             return await stand_in.ask(question)
@@ -124,7 +125,7 @@ class SuspendedCalls:
             raise
         if held.work.done():
             return held.work.result()
-        stand_in = await held.request.promoted() if held.request is not None else None
+        stand_in = await held.request.delivery.promoted() if held.request is not None else None
         return self._suspend(held) if stand_in is None else await self._as_a_task(held, held.work, stand_in)
 
     async def _as_a_task(self, held: HeldCall, work: asyncio.Task[Reply], stand_in: StandIn) -> Reply:

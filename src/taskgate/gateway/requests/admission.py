@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from taskgate.gateway.plan.plan import Limits
+    from taskgate.gateway.requests.delivery import ReplyDelivery
     from taskgate.gateway.requests.request import Request
 
 RETRY_AFTER_S: Final = 1.0
@@ -53,7 +54,7 @@ class TooBusy(GatewayFault):
 
 class Admission:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
-        self.inside: set[Request] = set()
+        self.inside: set[ReplyDelivery] = set()
         self._metrics = metrics
         self._told_at = 0.0
         self._untold = 0
@@ -70,7 +71,7 @@ class Admission:
             raise self._refuse("late")
         if len(self.inside) >= self._most:
             raise self._refuse("full")
-        request.count_in(self.inside)
+        request.delivery.count_in(self.inside)
 
     def _refuse(self, why: str) -> TooBusy:
         self._metrics.denied.add(f"overloaded_{why}")

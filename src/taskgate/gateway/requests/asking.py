@@ -37,7 +37,9 @@ async def ask_session(
     elif question.method == SAMPLE and "includeContext" in decoded:
         params = _without_context(params or b"{}", session.capabilities)
     try:
-        return await session.ask(question.method, params, request.outlet if request is not None else None, timeout_s)
+        return await session.ask(
+            question.method, params, request.delivery.outlet if request is not None else None, timeout_s
+        )
     except TimeoutError:
         return _GAVE_UP
 

@@ -19,6 +19,7 @@ from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.gateway.events.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan.plan import Live, Plan
+from taskgate.gateway.requests.delivery import Heartbeat
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.account_questions import AccountQuestions
@@ -30,7 +31,6 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
-from taskgate.gateway.tasks.timers import Heartbeat
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 
@@ -78,7 +78,9 @@ class TaskEngine:
         audit = self.audit_approval(approval, task_id) if approval is not None else None
         task, fresh = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
-            self.conversations.remember(task.id, Conversation(request.link_key, request.profile, request.capabilities))
+            self.conversations.remember(
+                task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
+            )
             self.followers.joined(task, request, held=held)
             if approval is None:
                 self.runs.start(task)
@@ -139,7 +141,9 @@ class TaskEngine:
             task, _ = await self.records.accept(request, call, sent=sent, limited=False)
         except GatewayFault as fault:
             raise GatewayFault(fault.error_type, fault.message, executed=Executed.MAYBE) from None
-        self.conversations.remember(task.id, Conversation(request.link_key, request.profile, request.capabilities))
+        self.conversations.remember(
+            task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
+        )
         known = await self.records.conclude(task.id, UpstreamTaskKnown(handle))
         self.runs.follow(known or task)
         return wire.encode(task_handle(request, task, self.records))

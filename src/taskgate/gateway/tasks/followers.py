@@ -86,7 +86,7 @@ class Followers:
         if token is None:
             return
         if held:
-            self._progress[task.id] = (token, request.pace)
+            self._progress[task.id] = (token, request.delivery.pace)
         elif session is not None:
             pace = PacedProgress(lambda params: session.notify("notifications/progress", params))
             self._progress[task.id] = (token, pace)
@@ -94,7 +94,7 @@ class Followers:
     def left(self, task_id: str, request: Request) -> None:
         """A held call gets its reply now: its token is used up."""
         known = self._progress.get(task_id)
-        if request.progress_token is not None and known is not None and known[1] is request.pace:
+        if request.progress_token is not None and known is not None and known[1] is request.delivery.pace:
             del self._progress[task_id]
 
     def waits(self, task_id: str, request: Request) -> None:
@@ -125,9 +125,9 @@ class Followers:
     def push(self, task: Task, question: Question) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
-            if request.session is not None and request.outlet.still_there and _able(request.session, question):
+            if request.session is not None and request.delivery.outlet.still_there and _able(request.session, question):
                 self._urls.given(request.session, question)
-                return _asking(request.session, question, request), partial(_broken, request.outlet)
+                return _asking(request.session, question, request), partial(_broken, request.delivery.outlet)
         for session in self._sessions_of(task):
             outlet = session.outlet
             if _able(session, question) and outlet is not None:

@@ -142,7 +142,7 @@ class TaskMethods:
             if left <= 0 or self.draining:
                 return task
             if not await self._records.changes.next_change(task.id, min(left, KEEP_ALIVE_S)) and left > KEEP_ALIVE_S:
-                request.outlet.hold_open()
+                request.delivery.outlet.hold_open()
             task = await self._records.find(request, task.id)
             self._demand(task, RunOn.RESULT)
         return task

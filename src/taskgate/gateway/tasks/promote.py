@@ -2,6 +2,9 @@
 
 Nothing runs beside an ordinary call but a timer. When it fires, the call is written down as already sent, the caller gets its reply
 by the parts, and the same coroutine that carried the call brings its result to the store instead of to the caller.
+
+There is one timer for all calls that may wait equally long: they run out of time in the order in which they came, so only the
+first of a queue needs watching. A timer for each call would cost more than most of what is done for it.
 """
 
 from __future__ import annotations
@@ -35,11 +38,57 @@ from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.sends import Recheck, TaskSends
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords, sent_params
-from taskgate.gateway.tasks.timers import SharedTimers, TimerQueue
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log
 
 MOST_PROMOTED_TOOLS: Final = 10_000
+EARLY_S: Final = 0.002
+"""Event loops round timers to a millisecond; what is due that soon is due now."""
+
+
+class TimerQueue:
+    """Those who may wait equally long, oldest first."""
+
+    __slots__ = ("_loop", "_ringing", "_waiting", "wait_s")
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._ringing = False
+
+    def join(self, who: object, due: Callable[[], None]) -> None:
+        self._waiting[who] = (clock.monotonic() + self.wait_s, due)
+        if not self._ringing:
+            self._ringing = True
+            self._loop.call_later(self.wait_s, self._ring)
+
+    def leave(self, who: object) -> None:
+        self._waiting.pop(who, None)
+
+    def _ring(self) -> None:
+        now = clock.monotonic() + EARLY_S
+        while self._waiting:
+            who, (at, due) = next(iter(self._waiting.items()))
+            if at > now:
+                self._loop.call_at(at, self._ring)
+                return
+            del self._waiting[who]
+            due()
+        self._ringing = False
+
+
+class SharedTimers:
+    """A queue for each time that callers are given; there are as many as there are delivery modes."""
+
+    def __init__(self) -> None:
+        self._queues: dict[float, TimerQueue] = {}
+
+    def queue(self, wait_s: float) -> TimerQueue:
+        queue = self._queues.get(wait_s)
+        if queue is None:
+            queue = self._queues[wait_s] = TimerQueue(wait_s)
+        return queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +141,21 @@ class Promotion:
         self._started = clock.monotonic()
         self._work: asyncio.Task[None] | None = None
         self._let_go = False
-        if request.carrier is None:
-            request.carried()
+        if request.delivery.carrier is None:
+            request.delivery.carried()
         if line is not None:
             line.join(self, self._due)
 
     def _due(self) -> None:
         self._work = asyncio.get_running_loop().create_task(self._promote())
-        self._request.becomes_a_task(self._work)
+        self._request.delivery.becomes_a_task(self._work)
 
     async def _promote(self) -> None:
         """Make it durable, then answer. If it cannot be made durable the caller simply goes on waiting."""
         request, call = self._request, self._call()
-        waits, carrier = self.in_line, request.carrier
+        waits, carrier = self.in_line, request.delivery.carrier
         sent_ms = self._parts.records.store.now_ms() - int((clock.monotonic() - self._started) * 1000)
-        asked = request.asked_round
+        asked = request.delivery.asked_round
         state = asked.state if asked is not None and asked.sent else None
         sent = AlreadySent(hashlib.sha256(wire.join(call.params)).hexdigest(), call.server, sent_ms, state)
         try:
@@ -116,12 +165,12 @@ class Promotion:
             return
         self.task = task
         self._parts.conversations.remember(
-            task.id, Conversation(request.link_key, request.profile, request.capabilities)
+            task.id, Conversation(request.link_key, request.delivery.profile, request.capabilities)
         )
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
-            self._parts.runs.adopt(task, carrier, request)
-        request.became(_StandIn(self._parts, task, request, call.params))
+            self._parts.runs.adopt(task, carrier, request.delivery)
+        request.delivery.became(_StandIn(self._parts, task, request, call.params))
         await self._parts.adopt_questions(task, request)
         await self._answer(task)
         if waits:
@@ -134,7 +183,7 @@ class Promotion:
     async def _answer(self, task: Task) -> None:
         waited_s = clock.monotonic() - self._started
         try:
-            await self._request.answer_early(
+            await self._request.delivery.answer_early(
                 handed_over(self._request, task, self._parts.records, self._delivery_mode, waited_s)
             )
         except Exception as fault:
@@ -218,8 +267,8 @@ class Promotions:
 
     def delivery_mode(self, request: Request) -> Delivery:
         """How the result of this request is delivered: how long its caller waits, and what it gets when that is over."""
-        if request.delivery_mode is not None:
-            return request.delivery_mode
+        if request.delivery.mode is not None:
+            return request.delivery.mode
         settings, has_token = self.plan.value.calls.delivery, request.progress_token is not None
         wants_tasks = request.envelope is not None and request.envelope.wants_tasks
         if has_token or wants_tasks:
@@ -248,7 +297,7 @@ class Promotions:
     def begin(self, request: Request, call: Callable[[], NewCall]) -> Promotion:
         envelope = request.envelope
         if (
-            request.delivery_mode is None
+            request.delivery.mode is None
             and request.progress_token is None
             and (envelope is None or not envelope.wants_tasks)
         ):
@@ -279,7 +328,7 @@ class _StandIn:
             self._events.publish(ProgressMade(self._task_id, noted))
 
     async def ask(self, question: Question) -> Answer:
-        return await self._questions.ask(self._task_id, question, self._request.asked_state)
+        return await self._questions.ask(self._task_id, question, self._request.delivery.asked_state)
 
     async def refused(self) -> None:
         if not await _ran_before(self._records, self._task_id, self._request):
@@ -290,26 +339,26 @@ class _StandIn:
             await self._sends.sends_again()
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
-        if self._request.asked_round is not None:
-            await keep_round(self._records, self._task_id, self._request.asked_round)
+        if self._request.delivery.asked_round is not None:
+            await keep_round(self._records, self._task_id, self._request.delivery.asked_round)
         await self._sends.next_round(params, state)
 
 
 async def _ran_before(records: TaskRecords, task_id: str, request: Request) -> bool:
     """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
     task = await records.store.get(task_id)
-    return request.asked_state is not None and task is not None and task.request_state is None
+    return request.delivery.asked_state is not None and task is not None and task.request_state is None
 
 
 def handed_over(request: Request, task: Task, records: TaskRecords, delivery_mode: Delivery, waited_s: float) -> bytes:
     """What the caller gets instead of the result: a handle if it knows tasks, else a sentence."""
-    if request.hand_over is not None:
-        return request.hand_over(task, waited_s)
+    if request.delivery.hand_over is not None:
+        return request.delivery.hand_over(task, waited_s)
     if delivery_mode.form is Form.HANDLE:
         return wire.encode(task_handle(request, task, records))
     for_people = task.state is TaskState.AWAITING_APPROVAL
     text = promoted_text(task.wire_name, task.id, round(waited_s, 1), helpers=True, for_people=for_people)
-    question = request.open_question() if request.open_question is not None else None
+    question = request.delivery.open_question() if request.delivery.open_question is not None else None
     if question is not None:
         text = f"{text} {question}"
     # Clients check what is structured against the listed schema, which allows for this notice.

@@ -30,7 +30,8 @@ from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.inbox import Waiting
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.requests.request import AskedRound, Request
+from taskgate.gateway.requests.delivery import AskedRound
+from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import TaskQuestion
@@ -346,7 +347,7 @@ class TaskInbox:
         """The call became a task while questions of it waited: the task shows them from now on. What of its last round was
         answered already is stored with it, too: after a crash nobody is asked for that again.
         """
-        waiting, asked = self._activity.inbox.of_request(request), request.asked_round
+        waiting, asked = self._activity.inbox.of_request(request), request.delivery.asked_round
         of_round = {one.key: one.id for one in waiting if asked is not None and one.key in asked.asked}
         for one in waiting:
             one.now_of_task(task.id, partial(self._keep_answer, task.id, one.key or one.id))

@@ -125,7 +125,7 @@ class UpstreamListing:
         return UpstreamCall(
             method,
             params,
-            request.profile,
+            request.delivery.profile,
             timeout_s,
             lambda _method, _params: None,
             lambda question: ask_caller(request, question),

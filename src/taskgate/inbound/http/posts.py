@@ -143,7 +143,7 @@ class PostHandler:
                 self._gateway.admit(caller, narrowing)
         except TaskgateError as problem:
             raise self._entrance.failed(problem, message.id, Generation.STATELESS) from None
-        request = Request(
+        request = Request.opened(
             message,
             caller,
             post,
@@ -166,8 +166,8 @@ class PostHandler:
         try:
             await post.finish(reply.status, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
-            if request.on_settled is not None:
-                request.settled(post.still_there)
+            if request.delivery.on_settled is not None:
+                request.delivery.settled(post.still_there)
 
     # The stateful generation
 
@@ -183,7 +183,9 @@ class PostHandler:
             post.respond(202)
             return
         post.resumable_from(self._streams.buffers.get(session.id), primed=session.version == PRIMING_REVISION)
-        request = Request(message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived)
+        request = Request.opened(
+            message, caller, post, session, headers=post.headers, carrier=post.work, arrived=post.arrived
+        )
         try:
             reply = await self._gateway.answer(request)
         except asyncio.CancelledError:
@@ -199,8 +201,8 @@ class PostHandler:
             # Stateful clients read a JSON-RPC error only out of a 200: some end their session at any other status.
             await post.finish(200, reply.body, retry_after(reply) if reply.retry_after_s else None)
         finally:
-            if request.on_settled is not None:
-                request.settled(post.still_there)
+            if request.delivery.on_settled is not None:
+                request.delivery.settled(post.still_there)
 
     async def _elsewhere(self, post: Post, caller: Caller, message: Message | None) -> Session | None:
         """The session, if it is ours after all; None if its home has answered. Raises HttpRefused."""
@@ -266,7 +268,7 @@ class PostHandler:
             return
         post.resumable_from(self._streams.buffers.get(session.id), primed=False)
         together = _Together(post)
-        opened = [Request(message, caller, together, session) for message in requests]
+        opened = [Request.opened(message, caller, together, session) for message in requests]
         for reply in await asyncio.gather(*(self._gateway.answer(request) for request in opened)):
             if reply is not None:
                 together.bodies.append(reply.body)
@@ -274,7 +276,7 @@ class PostHandler:
             await post.finish(200, b"[" + b",".join(together.bodies) + b"]")
         finally:
             for request in opened:
-                request.settled(post.still_there)
+                request.delivery.settled(post.still_there)
 
 
 class _Together:

@@ -1,0 +1,280 @@
+"""How the reply of one request reaches its caller, and what has become of the request meanwhile.
+
+The request itself never changes (see `request`). What does is here: whether it was answered or sent on, who answers it, who takes
+the caller's place once it has become a task, and the way back for what comes before the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.activity.diagrams import Span, Waterfall
+from taskgate.core.delivery import Delivery
+from taskgate.core.generations import PROGRESS_TOKEN
+from taskgate.core.generations.stateless_2026 import Envelope
+from taskgate.core.questions import NO_STATE, Answer, Question
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.requests.progress import PacedProgress
+from taskgate.gateway.requests.sessions import Session, passes_log_level
+from taskgate.ports.outlet import ReplyOutlet
+from taskgate.ports.upstream import ClientProfile
+
+if TYPE_CHECKING:
+    from taskgate.gateway.requests.request import Request
+
+
+class StandIn(Protocol):
+    """Who takes over when the caller has its reply but the call goes on: the task that the call became."""
+
+    def heard(self, method: str, params: Raw | None) -> None: ...
+
+    async def ask(self, question: Question) -> Answer: ...
+
+    async def refused(self) -> None:
+        """What was sent last is proven not to have been executed."""
+        ...
+
+    async def sends_again(self) -> None:
+        """The same is about to be sent again. Raises if that may not be."""
+        ...
+
+    async def next_round(self, params: Members, state: bytes | None) -> None:
+        """Its questions are answered: these are about to be sent. Raises if that may not be."""
+        ...
+
+
+class AskedRound:
+    """What a stateless server asked in one round of a call, and the answers that came so far."""
+
+    __slots__ = ("answers", "asked", "keeping", "on_answer", "sent", "state")
+
+    def __init__(self, state: bytes, asked: Mapping[str, Question]) -> None:
+        self.state = state
+        self.asked = asked
+        self.answers: dict[str, Answer] = {}
+        self.sent = False
+        """The answers are on their way to the server."""
+        self.on_answer: Callable[[], None] | None = None
+        self.keeping = asyncio.Lock()
+
+    def follow(self, on_answer: Callable[[], None]) -> None:
+        """The call has become a task, which keeps every answer from here on."""
+        self.on_answer = on_answer
+
+    def answered(self, key: str, answer: Answer) -> None:
+        if key in self.asked and key not in self.answers:
+            self.answers[key] = answer
+            if self.on_answer is not None:
+                self.on_answer()
+
+    def goes_out(self) -> None:
+        self.sent = True
+
+
+class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
+    """Made with its request; one for each. As a `SendLog` it tells the task that the call became of its sends."""
+
+    outlet: ReplyOutlet
+    message_id: bytes | None
+    session: Session | None
+    envelope: Envelope | None
+    inbox: bool
+    """Questions that the caller cannot be asked may wait for it."""
+    carrier: asyncio.Task[Any] | None = None
+    """Who answers it, where the transport says so."""
+    stand_in: StandIn | None = None
+    promoting: asyncio.Task[None] | None = None
+    """It is just becoming a task, or has tried to."""
+    answered: bool = False
+    sent: bool = False
+    """Something of it was handed to an upstream's link; until then it cannot have been executed."""
+    counted_in: set[ReplyDelivery] | None = None
+    """Those that are being answered, while this is one of them."""
+    mode: Delivery | None = None
+    hand_over: Callable[[Task, float], bytes] | None = None
+    on_settled: Callable[[bool], None] | None = None
+    span: Span | None = None
+    open_question: Callable[[], str | None] | None = None
+    """What the call waits for in its caller's inbox, as a sentence."""
+    asked_state: bytes | None = None
+    """What a stateless server gave us to keep while its questions are open."""
+    asked_round: AskedRound | None = None
+    known_profile: ClientProfile | None = None
+    progress: PacedProgress | None = None
+
+    def begin(self, request: Request, waterfall: Waterfall) -> Span:
+        """It is being answered now."""
+        params = request.params
+        name = params.get("name") or params.get("uri") or params.get("taskId")
+        shown = name[:120] if type(name) is str else ""
+        span = waterfall.begin("request", request.message.method, shown, "", request.caller.principal, clock.wall())
+        self.span = span
+        return span
+
+    def carried(self) -> asyncio.Task[Any]:
+        """The task that answers it: the one the transport named, else the one that asks here first."""
+        if self.carrier is None:
+            self.carrier = asyncio.current_task()
+        assert self.carrier is not None
+        return self.carrier
+
+    def is_sent(self) -> None:
+        self.sent = True
+
+    def use_inbox(self) -> None:
+        self.inbox = True
+
+    def deliver(self, mode: Delivery, hand_over: Callable[[Task, float], bytes]) -> None:
+        """How long to wait for its result, and what the caller is told when it becomes a task instead."""
+        self.mode, self.hand_over = mode, hand_over
+
+    def waits_for(self, question: Callable[[], str | None]) -> None:
+        self.open_question = question
+
+    def when_settled(self, hook: Callable[[bool], None]) -> None:
+        self.on_settled = hook
+
+    def keep_state(self, state: Raw | None) -> None:
+        """What a stateless server gave with its questions, to have it back with the answers."""
+        self.asked_state = bytes(state) if state is not None else NO_STATE
+
+    def asks(self, asked: Mapping[str, Question], state: Raw | None) -> AskedRound:
+        """A stateless server answered with questions."""
+        self.keep_state(state)
+        assert self.asked_state is not None
+        self.asked_round = AskedRound(self.asked_state, asked)
+        return self.asked_round
+
+    def note_answer(self, question: Question, answer: Answer) -> None:
+        """Of a question that this call caused, in the moment it came: it is acknowledged next."""
+        if self.asked_round is not None and question.key is not None:
+            self.asked_round.answered(question.key, answer)
+
+    def becomes_a_task(self, work: asyncio.Task[None]) -> None:
+        self.promoting = work
+
+    def became(self, task: StandIn) -> None:
+        self.stand_in = task
+
+    async def promoted(self) -> StandIn | None:
+        """Who is to be asked in the caller's place. If the call is just becoming a task, that is waited for: a question must
+        not be answered to a caller that gets a handle in the same moment.
+        """
+        if self.promoting is not None:
+            await asyncio.shield(self.promoting)
+        return self.stand_in
+
+    async def refused(self) -> None:
+        """As `SendLog`: what concerns a plain call's sends is of interest only once it has become a task."""
+        stand_in = await self.promoted()
+        if stand_in is not None:
+            await stand_in.refused()
+
+    async def sends_again(self) -> None:
+        stand_in = await self.promoted()
+        if stand_in is not None:
+            await stand_in.sends_again()
+
+    @property
+    def pace(self) -> PacedProgress:
+        """How progress reaches the caller; made when there is some."""
+        if self.progress is None:
+            self.progress = PacedProgress(lambda params: self.notify("notifications/progress", params))
+        return self.progress
+
+    async def answer_early(self, result: bytes) -> None:
+        """Send the reply now, while the call goes on. From here on losing the caller does not matter."""
+        assert self.message_id is not None
+        self.answered = True
+        self.over()
+        if self.span is not None:
+            self.span.over("promoted", clock.wall())
+        if self.session is not None:
+            self.session.end(self.message_id)
+        try:
+            await self.outlet.finish(200, wire.success(self.message_id, result))
+        finally:
+            self.settled(self.outlet.still_there)
+
+    def count_in(self, inside: set[ReplyDelivery]) -> None:
+        inside.add(self)
+        self.counted_in = inside
+
+    def over(self) -> None:
+        """It is answered: somebody else may come in, and what progress is held goes out before the reply, and none after it."""
+        if self.counted_in is not None:
+            self.counted_in.discard(self)
+        if self.progress is not None:
+            self.progress.end()
+
+    def settled(self, arrived: bool) -> None:
+        """The reply has been handed to the transport, or could not be."""
+        hook, self.on_settled = self.on_settled, None
+        if hook is not None:
+            hook(arrived)
+
+    @property
+    def profile(self) -> ClientProfile:
+        """What upstreams are told about this caller."""
+        if self.session is not None:
+            return self.session.profile
+        if self.known_profile is None:
+            assert self.envelope is not None
+            info = self.envelope.client_info
+            self.known_profile = ClientProfile(
+                self.envelope.capabilities,
+                Raw(wire.encode(info)) if info is not None else None,
+                self.envelope.log_level,
+                self.inbox,
+            )
+        return self.known_profile
+
+    def notify(self, method: str, params: bytes | Raw | None) -> None:
+        self.outlet.send(wire.notification(method, bytes(params) if params is not None else None))
+
+    def wants_log(self, level: str) -> bool:
+        """Stateless callers get logs only if this very request asked for them (server/utilities/logging)."""
+        if self.session is not None:
+            return self.session.wants_log(level)
+        assert self.envelope is not None
+        return self.envelope.log_level is not None and passes_log_level(level, self.envelope.log_level)
+
+
+class Heartbeat:
+    """Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
+
+    Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
+    """
+
+    def __init__(self, request: Request, interval_s: float, text: str) -> None:
+        self._request = request
+        self._interval_s = interval_s
+        self._text = text
+        self._started = clock.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._request.progress_token is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        request = self._request
+        token = request.progress_token
+        if request.delivery.answered or token is None:
+            return
+        text = f"{self._text} ({clock.monotonic() - self._started:.0f} s)"
+        request.delivery.pace.beat(
+            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
+        )
+        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
