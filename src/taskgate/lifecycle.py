@@ -67,11 +67,14 @@ class Lifecycle:
         self._server: QuietServer | None = None
         self._side: Side = open_side(app, self.stop)
 
-    async def serve(self, port: int, announce: Callable[[str, int], None]) -> None:
-        """Serve until told to stop. `announce` is called once, with the address, when callers may come."""
+    async def serve(self, port: int | socket.socket, announce: Callable[[str, int], None]) -> None:
+        """Serve until told to stop, on this port or on a socket that is bound already.
+
+        `announce` is called once, with the address, when callers may come.
+        """
         host = self._host
         warn_of_exposure(self.app.loaded.root, host)
-        listening = _bind(host, port)
+        listening = port if isinstance(port, socket.socket) else bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
         site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
         self._server = QuietServer(served_by(site, self._connection()))
@@ -306,7 +309,7 @@ def _address(host: str, port: int) -> str:
     return f"http://{shown}:{port}"
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -5,11 +5,14 @@ Whatever goes wrong before callers can come is one sentence that says what to do
 
 from __future__ import annotations
 
+import asyncio
+import os
 import resource
+import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -22,6 +25,9 @@ from taskgate.inbound.local_address import ON_DEMAND, SERVE, AddressTaken, claim
 from taskgate.lifecycle import Lifecycle
 from taskgate.local_gateway import LocalGateway, NoSide, OpenSide, OwnStreams, meeting_of, tell_starter
 from taskgate.telemetry import logs
+
+if TYPE_CHECKING:
+    from taskgate.cli.workers import Inherited
 
 LOOPBACK = "127.0.0.1"
 MANY_FILES = 65_536
@@ -44,6 +50,31 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
         await life.serve(number, lambda h, p: announce(loaded, h, p, life.login_url()))
 
     _or_exit(run, f"{address}:{number}", _leave)
+
+
+def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> None:
+    """One of several processes that take connections from one socket; it ends when the process that has it ends."""
+    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    allow_many_open_files()
+    listening = socket.socket(fileno=inherited.listening)
+
+    async def run() -> None:
+        with _using(loaded):
+            open_side = _claimed(loaded)
+            house = open_house(loaded)
+        life = Lifecycle(house, host or loaded.root.listen.host, open_side)
+
+        def parent_is_gone() -> None:
+            asyncio.get_running_loop().remove_reader(inherited.parent)
+            life.stop()
+
+        def ready(_host: str, _port: int) -> None:
+            os.write(inherited.ready, b".")
+
+        asyncio.get_running_loop().add_reader(inherited.parent, parent_is_gone)
+        await life.serve(listening, ready)
+
+    _or_exit(run, "the inherited socket", _leave)
 
 
 def allow_many_open_files() -> None:
@@ -148,8 +179,6 @@ def _tell_and_leave(why: str, code: ExitCode) -> NoReturn:
 
 def _free(port: int) -> int:
     """The configured port, or 0 if somebody else has it: bridges need none, and commands read which one it became."""
-    import socket
-
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -29,13 +29,26 @@ def serve(
     config: ConfigOption = None,
     host: Annotated[str | None, typer.Option(help="Address to bind; default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; default 7467, 0 picks a free one.")] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes that serve on one port; more than 1 needs a PostgreSQL store.")
+    ] = 1,
     on_demand: Annotated[bool, typer.Option("--on-demand", hidden=True)] = False,
+    inherited: Annotated[str | None, typer.Option("--inherited", hidden=True)] = None,
 ) -> None:
     """Serve the gateway over HTTP, and for this user's `taskgate stdio`. Without a configuration file: a bundled demo server."""
     from taskgate.cli.run_gateway import run_gateway, run_on_demand
 
     if on_demand:
         run_on_demand(config)
+    elif inherited is not None:
+        from taskgate.cli.run_gateway import run_worker
+        from taskgate.cli.workers import Inherited
+
+        run_worker(loaded_or_exit(config), host, Inherited.read(inherited))
+    elif workers > 1:
+        from taskgate.cli.workers import run_workers
+
+        run_workers(loaded_or_exit(config), host, port, workers, announce)
     else:
         run_gateway(loaded_or_exit(config), host, port, announce)
 
