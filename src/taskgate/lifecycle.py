@@ -19,13 +19,12 @@ from taskgate import clock
 from taskgate.assembly.build import App
 from taskgate.assembly.console import ConsoleConfiguration
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
+from taskgate.assembly.identity import ConfiguredLogin
 from taskgate.config.completeness import refuse_half_written
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
 from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import TaskgateError
-from taskgate.dashboard.login import FILE as ENDED_SESSIONS
-from taskgate.dashboard.login import EndedSessions
 from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import Connection, drop_slow
@@ -58,6 +57,7 @@ class Lifecycle:
             app.gateway, app.guard, app.caller_identifier, app.arrivals, app.intake.reader, app.hop_key
         )
         self._internal = self._internal_listener()
+        self._login = ConfiguredLogin(app.outbound)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -125,7 +125,7 @@ class Lifecycle:
             self.app.keys.secret,
             lambda authorization: holder_at(self.app.caller_identifier, authorization),
             partial(passphrase_fits, self.app.keys.passphrase) if self.app.keys.passphrase else None,
-            EndedSessions(self.app.loaded.state_dir / ENDED_SESSIONS, clock.wall),
+            lambda: self._login.by(self.app.loaded.root),
             configuration=ConsoleConfiguration(lambda: self.app, self.reload),
         )
         return self.dashboard
@@ -171,6 +171,7 @@ class Lifecycle:
         await self.app.close_retired()
         await self.app.http.close()
         await self.app.close_identity()
+        await self._login.close()
         await self.app.outbound.close()
         await self.app.reaper.close()
         await self.app.close_store()

@@ -100,3 +100,19 @@ def test_two_votes_of_one_person_are_one() -> None:
     grant = grant_from(bob.approval, "g", 4)
     assert covers(grant, TWO, binding("agent"), people, 5)
     assert not covers(grant, TWO, binding("agent"), merged, 5)
+
+
+def test_a_workflow_may_ask_for_a_fresh_login_to_approve_but_not_to_deny() -> None:
+    careful = Workflow("w", max_auth_age_s=60)
+    asked = ask("ap", careful, "r", binding("agent"), 0)
+
+    def vote(verdict: Verdict, at: int | None) -> Changed | DecisionRefused:
+        bob = Approver("bob", frozenset({"approver"}), authenticated_at=at)
+        return apply(asked, careful, Voted(bob, verdict, 100_000))
+
+    for old in (None, 39):
+        refused = vote(Verdict.APPROVE, old)
+        assert isinstance(refused, DecisionRefused)
+        assert refused.why is Refusal.LOGIN_TOO_OLD
+    assert isinstance(vote(Verdict.APPROVE, 40), Changed)
+    assert isinstance(vote(Verdict.DENY, None), Changed)

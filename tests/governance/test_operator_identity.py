@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
-from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import OWNER_ROLES, Permission
 from taskgate.dashboard import login as sessions
-from taskgate.dashboard.login import EndedSessions, Login, Passphrase
+from taskgate.dashboard.login import Login, Passphrase
 from taskgate.inbound.identity import CallerIdentifier, Token, holder_at, operator_identity, token_digest
 from taskgate.inbound.operator import (
     house_secret,
@@ -23,6 +23,7 @@ from taskgate.inbound.operator import (
     set_passphrase,
     stored_passphrase,
 )
+from taskgate.store.sqlite.store import SqliteStore, open_store
 
 pytestmark = pytest.mark.virtual_time
 
@@ -30,9 +31,18 @@ ANN = Approver("ann", frozenset({"approver"}))
 OPERATOR = Approver("operator", OWNER_ROLES)
 
 
-def a_login(secret: bytes = b"s" * 32, people: dict[str, Approver] | None = None, secure: bool = False) -> Login:
+@pytest.fixture
+async def store() -> AsyncIterator[SqliteStore]:
+    opened = open_store(Path(mkdtemp()) / "people.db")
+    yield opened
+    await opened.close()
+
+
+def a_login(
+    store: SqliteStore, secret: bytes = b"s" * 32, people: dict[str, Approver] | None = None, secure: bool = False
+) -> Login:
     known = {"ann": ANN, "operator": OPERATOR} if people is None else people
-    return Login(secret, known.get, lambda: secure, EndedSessions(Path(mkdtemp()) / "ended", clock.wall))
+    return Login(secret, known.get, lambda: secure, store)
 
 
 def value_in(header: bytes) -> str:
@@ -103,31 +113,52 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
     assert await holder_at(nobody, b"Bearer x") is None
 
 
-def test_a_session_is_good_for_its_person_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    login = a_login()
-    cookie = value_in(login.cookie_for(ANN))
-    assert login.who(cookie) == replace(ANN, logged_in=True)
-    assert a_login().who(cookie) == replace(ANN, logged_in=True)
-    assert a_login(b"t" * 32).who(cookie) is None
-    assert a_login(people={}).who(cookie) is None
+async def test_a_session_is_good_for_its_person_and_its_time(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = a_login(store)
+    cookie = value_in(await login.begin(ANN, 5))
+    known = replace(ANN, logged_in=True, authenticated_at=5)
+    assert await login.who(cookie) == known
+    assert await a_login(store).who(cookie) == known
+    assert await a_login(store, b"t" * 32).who(cookie) is None
     for broken in (None, "", ".", "x.y", cookie[:-2], cookie + "A", cookie.replace(".", "")):
-        assert login.who(broken) is None
+        assert await login.who(broken) is None
     now = sessions.clock.wall()
     monkeypatch.setattr(sessions.clock, "wall", lambda: now + sessions.SESSION_S + 1)
-    assert login.who(cookie) is None
+    assert await login.who(cookie) is None
 
 
-def test_a_form_belongs_to_one_session() -> None:
-    login = a_login()
-    mine, other = value_in(login.cookie_for(ANN)), value_in(login.cookie_for(OPERATOR))
+async def test_a_session_ends_with_its_person_their_roles_and_a_log_out(store: SqliteStore) -> None:
+    login = a_login(store)
+    here, there, bobs = [value_in(await login.begin(who, None)) for who in (ANN, ANN, OPERATOR)]
+    await login.end(here)
+    assert await login.who(here) is None
+    assert await login.who(there) is not None
+    third = value_in(await login.begin(ANN, None))
+    await login.end(there, everywhere=True)
+    assert await login.who(third) is None
+    assert await login.who(bobs) is not None
+    again = value_in(await login.begin(ANN, None))
+    promoted = a_login(store, people={"ann": replace(ANN, roles=frozenset({"admin"}))})
+    assert await promoted.who(again) is None
+    # Over for good, also for a gateway that has not heard of the change.
+    assert await login.who(again) is None
+    gone = value_in(await login.begin(ANN, None))
+    assert await a_login(store, people={}).who(gone) is None
+
+
+async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:
+    login = a_login(store)
+    mine, other = value_in(await login.begin(ANN, None)), value_in(await login.begin(OPERATOR, None))
     assert login.good_form(mine, login.form_token(mine))
     assert not login.good_form(mine, login.form_token(other))
     assert not login.good_form(mine, None)
     assert not login.good_form(mine, "")
 
 
-def test_a_code_works_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    login = a_login()
+async def test_a_code_works_once_and_not_for_long(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = a_login(store)
     code = login.new_code("operator")
     assert login.redeem(code) == OPERATOR
     assert login.redeem(code) is None
@@ -137,8 +168,8 @@ def test_a_code_works_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> 
     assert login.redeem(late) is None
 
 
-def test_cookies_over_https_are_bound_to_the_host() -> None:
-    header = a_login(secure=True).cookie_for(ANN).decode()
+async def test_cookies_over_https_are_bound_to_the_host(store: SqliteStore) -> None:
+    header = (await a_login(store, secure=True).begin(ANN, None)).decode()
     assert header.startswith("__Host-")
     assert "; Secure" in header
     assert "HttpOnly; SameSite=Strict" in header

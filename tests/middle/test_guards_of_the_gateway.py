@@ -14,13 +14,14 @@ from tests.seam import Call, Gateway, Upstream, seam, settle, the_loop
 from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import APPROVER_ROLE, Approver
-from taskgate.dashboard.login import EndedSessions, Login
+from taskgate.dashboard.login import Login
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
 from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
 from taskgate.inbound.identity import CallerIdentifier, Token, TokenNeeded, WrongToken
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
+from taskgate.store.sqlite.store import open_store
 
 TOKENS = {
     "tokens": [{"id": who, "sha256": hashlib.sha256(f"token-of-{who}".encode()).hexdigest()} for who in ("ann", "bob")]
@@ -204,20 +205,18 @@ def test_an_argument_that_imitates_a_declared_one_is_not_judged() -> None:
 @seam
 async def test_a_copy_of_a_cookie_is_worth_nothing_after_its_session_was_ended(tmp_path: Path) -> None:
     ann = Approver("ann", frozenset({APPROVER_ROLE}))
-    ended = EndedSessions(tmp_path / "ended", clock.wall)
-    login = Login(b"secret", {"ann": ann}.get, lambda: True, ended)
-    header = login.cookie_for(ann).decode()
+    store = open_store(tmp_path / "people.db")
+    login = Login(b"secret", {"ann": ann}.get, lambda: True, store)
+    header = (await login.begin(ann, None)).decode()
     assert all(word in header for word in ("; HttpOnly", "; SameSite=Strict", "; Secure"))
     cookie = header.partition("=")[2].partition(";")[0]
-    known = login.who(cookie)
+    known = await login.who(cookie)
     assert known is not None
     assert known.id == "ann"
-    login.end(cookie)
-    assert login.who(cookie) is None
-    assert (
-        Login(b"secret", {"ann": ann}.get, lambda: True, EndedSessions(tmp_path / "ended", clock.wall)).who(cookie)
-        is None
-    )
+    await login.end(cookie)
+    assert await login.who(cookie) is None
+    assert await Login(b"secret", {"ann": ann}.get, lambda: True, store).who(cookie) is None
+    await store.close()
 
 
 @seam

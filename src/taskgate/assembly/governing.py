@@ -181,6 +181,7 @@ def _workflow(name: str, workflow: WorkflowConfig) -> Workflow:
         tuple(workflow.redact_fields),
         tuple(channel.type for channel in workflow.channels),
         int(workflow.decision_valid_for.total_seconds() * 1000),
+        None if workflow.max_auth_age is None else int(workflow.max_auth_age.total_seconds()),
     )
 
 

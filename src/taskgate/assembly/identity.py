@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from taskgate.assembly.channels import Outbound
 from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.identity import Issued, ScopeRequirement
+from taskgate.config.identity import OidcLogin as OidcConfig
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.identity.claims import ClaimRules
@@ -19,6 +21,7 @@ from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
 from taskgate.identity.introspection import Introspection
 from taskgate.identity.kept_logins import FileRows, KeptLogins
+from taskgate.identity.oidc_login import OidcLogin
 from taskgate.identity.server_tokens import (
     ClientCredentials,
     ForwardedIdentity,
@@ -174,6 +177,34 @@ def _rules(issued: Issued) -> ClaimRules:
 def _requirement(require: ScopeRequirement) -> Requirement:
     claims = tuple((path, frozenset(values)) for path, values in require.claims.items())
     return Requirement(frozenset(require.groups), frozenset(require.oauth_scopes), claims)
+
+
+class ConfiguredLogin:
+    """Where people log in: made anew when the configuration says something else."""
+
+    def __init__(self, outbound: Outbound) -> None:
+        self._outbound = outbound
+        self._made: tuple[OidcConfig, OidcLogin] | None = None
+        self._retired: list[OidcLogin] = []
+
+    def by(self, root: GatewayFile) -> OidcLogin | None:
+        wanted = root.auth.login
+        if wanted is None:
+            return None
+        if self._made is None or self._made[0] != wanted:
+            if self._made is not None:
+                self._retired.append(self._made[1])
+            documents = Documents(self._outbound.client)
+            keys = SigningKeys(wanted.issuer, wanted.jwks_url, documents)
+            rules = replace(_rules(wanted), audiences=frozenset({wanted.client_id}))
+            issuer = Issuer(rules, frozenset(wanted.algorithms), keys)
+            login = OidcLogin(issuer, wanted.client_id, wanted.client_secret, tuple(wanted.scopes), documents)
+            self._made = (wanted, login)
+        return self._made[1]
+
+    async def close(self) -> None:
+        for login in (*self._retired, *([self._made[1]] if self._made is not None else [])):
+            await login.close()
 
 
 async def close_verifiers(verifiers: list[Verifier | None]) -> None:

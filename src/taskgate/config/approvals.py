@@ -110,6 +110,12 @@ class Workflow(Section):
         default=timedelta(minutes=15), gt=timedelta(0), description="How long a yes stays good until the call is sent."
     )
 
+    max_auth_age: Duration | None = Field(
+        default=None,
+        gt=timedelta(0),
+        description="How long ago somebody may have logged in to the pages to approve; older logins must be renewed first.",
+    )
+
     @model_validator(mode="after")
     def _enough_people(self) -> Workflow:
         if not self.approvers:

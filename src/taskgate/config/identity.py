@@ -68,6 +68,19 @@ class Introspection(Issued):
     )
 
 
+class OidcLogin(Jwt):
+    """An OpenID provider where people log in to the pages. Their ID tokens say who they are."""
+
+    audiences: None = Field(default=None, description="Not used: an ID token is issued for `client_id`.")
+    client_id: str = Field(description="Who we are to it; its redirect address is PUBLIC_URL/login/callback.")
+    client_secret: str | None = Field(
+        default=None,
+        repr=False,
+        description="Our secret there, such as ${env:SECRET}; without one PKCE alone proves it.",
+    )
+    scopes: Words = Field(default=("openid", "profile"), description="What is asked for; openid must be among it.")
+
+
 class Auth(Section):
     """Who must say who they are. Without `tokens` and issuers nobody must, and the gateway listens on loopback only."""
 
@@ -79,6 +92,7 @@ class Auth(Section):
         default=None, description="The one scope that may be used without a token although others need one."
     )
     jwt: tuple[Jwt, ...] = Field(default=(), description="Issuers whose signed tokens are accepted.")
+    login: OidcLogin | None = Field(default=None, description="Where people log in to the pages, beside login links.")
     introspection: Introspection | None = Field(default=None, description="An issuer that is asked about tokens.")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from taskgate import clock
 from taskgate.core.activity.diagrams import svg
 from taskgate.core.errors import CallerError
-from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
+from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.difference import Change
 from taskgate.core.identity.roles import Permission
@@ -122,6 +123,8 @@ class ApprovalPages:
             )
         except CallerError as problem:
             return await self._show(visit, problem.message, 400)
+        if ruling.refusal == Refusal.LOGIN_TOO_OLD.value:
+            return redirect(f"/login?fresh=1&next=/approvals/{quote(approval_id, safe='')}")
         if ruling.refusal:
             return await self._show(visit, ruling.text, 409)
         back = form.get("back")

@@ -22,6 +22,7 @@ STATUS_OF: Final = {
     OTHER_ARGUMENTS: 409,
     Refusal.NOT_AN_APPROVER.value: 403,
     Refusal.OWN_CALL.value: 403,
+    Refusal.LOGIN_TOO_OLD.value: 403,
     Refusal.ALREADY_DECIDED.value: 409,
     Refusal.ALREADY_VOTED.value: 409,
     Refusal.EXPIRED.value: 410,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -38,7 +38,7 @@ EVERYBODY: Final = ""
 """Stands for a change that is nobody's in particular."""
 TOPICS: Final = ("tasks", "inbox", "servers", "scopes", "definitions")
 
-StillMay = Callable[[], bool]
+StillMay = Callable[[], Awaitable[bool]]
 
 
 class LiveUpdates:
@@ -103,7 +103,7 @@ class LiveUpdates:
                 yield self._frame(seen, sorted(TOPICS))
             while not self._closing:
                 woken = await self._next()
-                if not still_may():
+                if not await still_may():
                     yield b"event: ended\ndata: {}\n\n"
                     return
                 if not woken:

@@ -1,11 +1,7 @@
 """Who is looking at the pages: signed session cookies, one-time login codes, and the token that guards every form.
 
-A cookie only says who somebody is; what they may do is looked up each time, so a token that was taken out of the configuration
-opens nothing any more. Cookies survive a restart, because the secret that signs them does.
-
-Page sessions that were logged out before their time: a cookie is signed, so the only way to end one early is to remember it.
-
-Kept in a file, because cookies outlive a restart. Bounded: an entry goes when its cookie would have ended by itself.
+A cookie names a session, which is a row of the store: it is good at every gateway that shares the store, and over as soon as the
+row is gone. What somebody may do is looked up each time; if that is not what it was when they logged in, the session is over too.
 """
 
 from __future__ import annotations
@@ -13,54 +9,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
-import json
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from taskgate import clock
+from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Approver
-
-MOST: Final = 10_000
-FILE: Final = "ended-sessions"
-
-
-class EndedSessions:
-    def __init__(self, path: Path, wall: Callable[[], float]) -> None:
-        self._path = path
-        self._wall = wall
-        self._ended: dict[str, int] = {}
-        with contextlib.suppress(OSError, ValueError):
-            known = json.loads(path.read_text("ascii"))
-            self._ended = {str(nonce): int(until) for nonce, until in known.items()}
-
-    def end(self, nonce: str, until: int) -> None:
-        """From now on this session is over. Raises OSError if that cannot be kept."""
-        now = self._wall()
-        living = [(known, end) for known, end in self._ended.items() if end > now]
-        self._ended = dict([*living, (nonce, until)][-MOST:])
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(self._ended), "ascii")
-        partial.replace(self._path)
-
-    def __contains__(self, nonce: str) -> bool:
-        return nonce in self._ended
-
+from taskgate.ports.credentials import PendingLogin
+from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, IdentityStore
 
 SESSION_S: Final = 12 * 3600
 CODE_S: Final = 15 * 60
 MAX_CODES: Final = 100
 _PLAIN: Final = "taskgate_session"
 _SECURE: Final = "__Host-taskgate_session"
+LOGIN_COOKIE: Final = "taskgate_login"
+"""What a browser keeps while its user is at the provider. Unlike a session it comes back from another site, so it is not Strict."""
+LOGIN_WITHIN_S: Final = 600
 
 ByName = Callable[[str], Approver | None]
 Fits = Callable[[str], bool]
@@ -73,10 +45,20 @@ class _Session(msgspec.Struct, array_like=True):
     expires: int
     nonce: str
 
+    @property
+    def row(self) -> str:
+        """Under which name the store has it; who can read the store cannot make a cookie of it."""
+        return _fingerprint(self.nonce)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    roles: list[str]
+    at: int | None
+
 
 class Login:
-    def __init__(self, secret: bytes, approver_named: ByName, secure: Callable[[], bool], ended: EndedSessions) -> None:
-        self._ended = ended
+    def __init__(self, secret: bytes, approver_named: ByName, secure: Callable[[], bool], store: IdentityStore) -> None:
+        self._store = store
         self._key = hmac.new(secret, b"taskgate pages", hashlib.sha256).digest()
         self._approver_named = approver_named
         self._secure = secure
@@ -102,35 +84,72 @@ class Login:
             return None
         return self._approver_named(known[0])
 
-    def cookie_for(self, who: Approver) -> bytes:
-        """The header that begins a session."""
+    async def begin(self, who: Approver, authenticated_at: int | None) -> bytes:
+        """The header that begins a session of somebody who proved who they are at that time."""
         session = _Session(who.id, int(clock.wall()) + SESSION_S, secrets.token_urlsafe(16))
+        body = msgspec.json.encode(_Kept(sorted(who.roles), authenticated_at))
+        kept = IdentityRecord(CONSOLE_SESSION, session.row, who.id, session.expires * 1000, body)
+        await self._store.keep_identity_record(kept, AuditEntry(0, "logged_in", who.id, kind="session"))
         payload = msgspec.json.encode(session)
         value = _b64(payload) + "." + _b64(self._sign(b"session", payload))
         return self._header(value, SESSION_S)
 
-    def end(self, cookie: str | None) -> bytes:
+    async def end(self, cookie: str | None, *, everywhere: bool = False) -> bytes:
         """The session is over, for whoever has a copy of its cookie too; the header makes the browser forget it."""
         session = self._session(cookie)
         if session is not None:
-            self._ended.end(session.nonce, session.expires)
+            entry = AuditEntry(0, "logged_out", session.who, kind="session", reason="everywhere" if everywhere else "")
+            if everywhere:
+                await self._store.forget_identity_records_of(CONSOLE_SESSION, session.who, entry)
+            else:
+                await self._store.forget_identity_record(CONSOLE_SESSION, session.row, entry)
         return self._header("", 0)
+
+    def pending_cookie(self, pending: PendingLogin) -> bytes:
+        payload = msgspec.json.encode(pending)
+        value = _b64(payload) + "." + _b64(self._sign(b"login", payload))
+        return self._login_header(value, LOGIN_WITHIN_S)
+
+    def pending(self, cookie: str | None) -> PendingLogin | None:
+        """The login that this browser began a short while ago."""
+        payload = self._payload(cookie, b"login")
+        if payload is None:
+            return None
+        try:
+            pending = msgspec.json.decode(payload, type=PendingLogin)
+        except msgspec.DecodeError:
+            return None
+        return pending if clock.wall() < pending.at + LOGIN_WITHIN_S else None
+
+    def no_pending_cookie(self) -> bytes:
+        return self._login_header("", 0)
+
+    def _login_header(self, value: str, seconds: int) -> bytes:
+        secure = "; Secure" if self._secure() else ""
+        text = f"{LOGIN_COOKIE}={value}; Path=/login; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+        return text.encode("ascii")
 
     def _header(self, value: str, seconds: int) -> bytes:
         secure = "; Secure" if self._secure() else ""
         text = f"{self.cookie_name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
         return text.encode("ascii")
 
-    def who(self, cookie: str | None) -> Approver | None:
-        """The person behind a cookie, if it is ours, fresh, and they may still decide."""
+    async def who(self, cookie: str | None) -> Approver | None:
+        """The person behind a cookie, if it is ours, its session is not over, and they may still do what they could."""
         session = self._session(cookie)
-        if session is None or session.expires <= clock.wall() or session.nonce in self._ended:
+        if session is None or session.expires <= clock.wall():
             return None
-        who = self._approver_named(session.who)
-        return replace(who, logged_in=True) if who is not None else None
+        row = await self._store.find_identity_record(CONSOLE_SESSION, session.row)
+        if row is None or row.principal != session.who:
+            return None
+        who, kept = self._approver_named(session.who), msgspec.json.decode(row.body, type=_Kept)
+        if who is None or sorted(who.roles) != kept.roles:
+            await self._store.forget_identity_record(CONSOLE_SESSION, session.row)
+            return None
+        return replace(who, logged_in=True, authenticated_at=kept.at)
 
     def _session(self, cookie: str | None) -> _Session | None:
-        payload = self._payload(cookie)
+        payload = self._payload(cookie, b"session")
         if payload is None:
             return None
         try:
@@ -145,7 +164,7 @@ class Login:
     def good_form(self, cookie: str | None, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(self.form_token(cookie).encode(), token.encode())
 
-    def _payload(self, cookie: str | None) -> bytes | None:
+    def _payload(self, cookie: str | None, purpose: bytes) -> bytes | None:
         body, dot, signature = (cookie or "").partition(".")
         if not dot:
             return None
@@ -153,7 +172,7 @@ class Login:
             payload, given = _unb64(body), _unb64(signature)
         except (binascii.Error, ValueError):
             return None
-        return payload if hmac.compare_digest(given, self._sign(b"session", payload)) else None
+        return payload if hmac.compare_digest(given, self._sign(purpose, payload)) else None
 
     def _sign(self, purpose: bytes, payload: bytes) -> bytes:
         return hmac.new(self._key, purpose + b"\0" + payload, hashlib.sha256).digest()

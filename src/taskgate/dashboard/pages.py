@@ -61,7 +61,16 @@ class Pages:
         return await self._elicitations.answer(visit.request, visit.who, visit.values["id"], visit.values.get("word"))
 
     def login(
-        self, request: WebRequest, code: str, note: str | None, status: int, back: str, *, passphrase: bool
+        self,
+        request: WebRequest,
+        code: str,
+        note: str | None,
+        status: int,
+        back: str,
+        *,
+        passphrase: bool,
+        provider: bool,
+        fresh: bool,
     ) -> Answer:
         return self.frame.plain(
             "login.html",
@@ -74,4 +83,6 @@ class Pages:
             code=code,
             back=back,
             passphrase=passphrase,
+            provider=provider,
+            fresh=fresh,
         )

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from taskgate import clock
 from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
@@ -22,7 +23,7 @@ from taskgate.dashboard.api import Api
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.live import LiveUpdates
-from taskgate.dashboard.login import EndedSessions, Fits, Login, Passphrase
+from taskgate.dashboard.login import LOGIN_COOKIE, Fits, Login, Passphrase
 from taskgate.dashboard.routes import Visit, get
 from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
@@ -39,6 +40,7 @@ from taskgate.dashboard.web import (
     send_answer,
 )
 from taskgate.gateway.gateway import Gateway
+from taskgate.ports.credentials import IssuerUnavailable, LoginRefused, PeopleLogin
 from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
@@ -47,10 +49,14 @@ if TYPE_CHECKING:
 CALLBACK: Final = "/api/approvals/callback/"
 STATIC: Final = "/static/"
 START: Final = "/now"
+LOGIN_BEGIN: Final = "/login/oidc"
+LOGIN_CALLBACK: Final = "/login/callback"
 _METHODS: Final = ("GET", "POST")
 _REALM: Final = ((b"www-authenticate", b"Bearer"),)
 
 ByBearer = Callable[[bytes], Awaitable[Approver | None]]
+Provider = Callable[[], PeopleLogin | None]
+"""Where people log in by the configuration of now."""
 
 
 class Dashboard:
@@ -62,13 +68,14 @@ class Dashboard:
         secret: bytes,
         by_bearer: ByBearer,
         fits: Fits | None,
-        ended: EndedSessions,
+        provider: Provider,
         *,
         configuration: Configuration,
     ) -> None:
         self._gateway = gateway
         self._by_bearer = by_bearer
-        self.login = Login(secret, self._named, self._is_https, ended)
+        self.login = Login(secret, self._named, self._is_https, gateway.tasks.store)
+        self._provider = provider
         self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
@@ -118,7 +125,7 @@ class Dashboard:
             return await self.api.callback(request, workflow, number)
         if path == "/api" or path.startswith("/api/"):
             return await self._answer_api(request)
-        own = await self.accounts.answer(request, self.login.who(request.cookie(self.login.cookie_name)))
+        own = await self.accounts.answer(request, await self.login.who(request.cookie(self.login.cookie_name)))
         if own is not None:
             return own
         if _is_meant_for_mcp(request):
@@ -128,7 +135,7 @@ class Dashboard:
     async def _answer_api(self, request: WebRequest) -> Answer | EventAnswer:
         bearer = request.headers.get(b"authorization")
         cookie = request.cookie(self.login.cookie_name)
-        who = await self._by_bearer(bearer) if bearer is not None else self.login.who(cookie)
+        who = await self._by_bearer(bearer) if bearer is not None else await self.login.who(cookie)
         if who is None:
             followed = _followed_task(request) if bearer is None else None
             if followed is not None and await self.api.tasks.may_follow(followed, None):
@@ -147,8 +154,8 @@ class Dashboard:
         """The stream of an open page. It ends when the login or the token behind it does."""
         bearer, cookie = visit.request.headers.get(b"authorization"), visit.request.cookie(self.login.cookie_name)
 
-        def still_may() -> bool:
-            now = self.login.who(cookie) if bearer is None else self._named(visit.who.id)
+        async def still_may() -> bool:
+            now = await self.login.who(cookie) if bearer is None else self._named(visit.who.id)
             return now is not None and permissions_of(now.roles) >= permissions_of(visit.who.roles)
 
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or None
@@ -167,13 +174,14 @@ class Dashboard:
             return pages.frame.message(
                 request, None, 403, "Try again", "This form is too old or not from here. Open the page again."
             )
-        if path == "/login":
-            return await self._log_in(request)
-        who = self.login.who(cookie)
+        if path in ("/login", LOGIN_BEGIN, LOGIN_CALLBACK):
+            return await self._on_the_way_in(request)
+        who = await self.login.who(cookie)
         if who is None:
             return self._login_page(request, status=401) if request.method == "POST" else _to_login(request)
         if path == "/logout" and request.method == "POST":
-            return redirect("/login", (b"set-cookie", self.login.end(cookie)))
+            everywhere = request.form().get("everywhere") == "1"
+            return redirect("/login", (b"set-cookie", await self.login.end(cookie, everywhere=everywhere)))
         if path == "/":
             return redirect(START)
         return await pages.answer(request, who)
@@ -181,7 +189,53 @@ class Dashboard:
     def _login_page(self, request: WebRequest, code: str = "", note: str | None = None, status: int = 200) -> Answer:
         wished = request.form().get("next") if request.method == "POST" else request.query.get("next")
         back = safe_return(wished) or ""
-        return self._pages.login(request, code, note, status, back, passphrase=self._passphrase.is_set)
+        return self._pages.login(
+            request,
+            code,
+            note,
+            status,
+            back,
+            passphrase=self._passphrase.is_set,
+            provider=self._provider() is not None,
+            fresh=request.query.get("fresh") == "1",
+        )
+
+    async def _on_the_way_in(self, request: WebRequest) -> Answer:
+        provider = self._provider()
+        if request.path == "/login":
+            return await self._log_in(request)
+        if provider is None or request.method != "GET":
+            return self._login_page(request, status=404)
+        try:
+            return await (self._to_provider if request.path == LOGIN_BEGIN else self._from_provider)(request, provider)
+        except LoginRefused as refused:
+            note = f"You are not logged in: {refused}. Try again."
+        except IssuerUnavailable as fault:
+            log.warning("login with the provider failed", why=str(fault))
+            note = "The provider where people log in cannot be reached or refused; the gateway's log says more."
+        return self._login_page(request, note=note, status=403)
+
+    async def _to_provider(self, request: WebRequest, provider: PeopleLogin) -> Answer:
+        back, fresh = safe_return(request.query.get("next")) or START, request.query.get("fresh") == "1"
+        address, pending = await provider.begin(self._callback_url(), back, fresh=fresh)
+        return redirect(address, (b"set-cookie", self.login.pending_cookie(pending)))
+
+    async def _from_provider(self, request: WebRequest, provider: PeopleLogin) -> Answer:
+        """The browser comes from another site, so it would not send a Strict cookie on a redirect: our own page leads on."""
+        pending = self.login.pending(request.cookie(LOGIN_COOKIE))
+        if pending is None:
+            raise LoginRefused("it took too long, or began in another browser")
+        identity, at = await provider.finish(pending, request.query, self._callback_url())
+        self._gateway.people.note(identity)
+        who = Approver(identity.principal, identity.roles, identity.may_call)
+        log.info("logged in", who=who.id, by="provider")
+        cookies = (await self.login.begin(who, at), self.login.no_pending_cookie())
+        page = self._pages.frame.message(request, None, 200, "Logged in", "You are being taken on.")
+        on = (b"refresh", f"0; url={pending.back}".encode("ascii", "ignore"))
+        return replace(page, headers=(*page.headers, on, *((b"set-cookie", cookie) for cookie in cookies)))
+
+    def _callback_url(self) -> str:
+        return f"{self._gateway.address.base()}{LOGIN_CALLBACK}"
 
     async def _log_in(self, request: WebRequest) -> Answer:
         """A GET only shows the form, so that nothing that merely opens links can use a code up."""
@@ -202,7 +256,7 @@ class Dashboard:
             return self._login_page(request, note="The passphrase does not fit.", status=403)
         log.info("logged in", who=who.id)
         back = safe_return(form.get("next")) or START
-        return redirect(back, (b"set-cookie", self.login.cookie_for(who)))
+        return redirect(back, (b"set-cookie", await self.login.begin(who, int(clock.wall()))))
 
 
 def _unknown(status: int) -> Answer:

@@ -18,7 +18,7 @@ What a body means is the gateway's business. A change and the audit row that pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -177,6 +177,10 @@ class UsageStore(Protocol):
     async def usage(self, first: str, last: str) -> tuple[UsageRow, ...]:
         """Of all days from the first to the last, as `2026-01-31`."""
         ...
+
+
+CONSOLE_SESSION: Final = "console_session"
+"""The kind of record that is somebody's open session of the pages."""
 
 
 class IdentityRecord(msgspec.Struct, frozen=True):

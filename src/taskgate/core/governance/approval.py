@@ -48,6 +48,8 @@ class Workflow:
     redact_fields: tuple[str, ...] = ()
     channels: tuple[str, ...] = ("inbox",)
     decision_valid_ms: int = 900_000
+    max_auth_age_s: int | None = None
+    """How long ago an approver may have logged in; None: it does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,18 @@ class Approver:
     """Whether the same credential opens `/mcp`, so that an agent may hold it."""
     logged_in: bool = False
     """Identified by a login on our own pages rather than by a token or a channel."""
+    authenticated_at: int | None = None
+    """When they last logged in, in seconds since 1970, as far as that is known."""
     identities: frozenset[str] = frozenset()
     """Every name under which the same person is known (`people` in the configuration); empty if only this one."""
 
     def is_also(self, principal: str) -> bool:
         """Whether this person is known by that name, too."""
         return principal == self.id or principal in self.identities
+
+    def logged_in_since(self, max_age_s: int, now_ms: int) -> bool:
+        """Whether they proved who they are on our pages within that time."""
+        return self.authenticated_at is not None and now_ms - self.authenticated_at * 1000 <= max_age_s * 1000
 
     @property
     def person(self) -> str:
@@ -207,6 +215,7 @@ class Refusal(StrEnum):
     ALREADY_VOTED = "already_voted"
     NOT_AN_APPROVER = "not_an_approver"
     OWN_CALL = "own_call"
+    LOGIN_TOO_OLD = "login_too_old"
     EXPIRED = "expired"
     NOT_APPROVED = "not_approved"
     NOT_DUE = "not_due"
@@ -328,6 +337,8 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
         return DecisionRefused(Refusal.ALREADY_DECIDED, approval)
     if voted.verdict is Verdict.APPROVE and any(voted.by.is_also(vote.approver) for vote in approval.votes):
         return DecisionRefused(Refusal.ALREADY_VOTED, approval)
+    if voted.verdict is Verdict.APPROVE and not _is_fresh(workflow, voted):
+        return DecisionRefused(Refusal.LOGIN_TOO_OLD, approval)
     reason = voted.reason[:MAX_REASON_LENGTH]
     vote = Vote(voted.by.id, voted.verdict, voted.at_ms, reason, voted.channel)
     noted = replace(approval, votes=(*approval.votes, vote))
@@ -339,6 +350,10 @@ def _vote(approval: Approval, workflow: Workflow, voted: Voted) -> Outcome:
         return Changed(noted, ended=False)
     until = voted.at_ms + workflow.decision_valid_ms
     return Changed(_ended(noted, State.APPROVED, voted.at_ms, reason, valid_until_ms=until), ended=True)
+
+
+def _is_fresh(workflow: Workflow, voted: Voted) -> bool:
+    return workflow.max_auth_age_s is None or voted.by.logged_in_since(workflow.max_auth_age_s, voted.at_ms)
 
 
 def _close(approval: Approval, state: State, at_ms: int, reason: str, error_type: str) -> Outcome:

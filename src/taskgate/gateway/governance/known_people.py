@@ -20,7 +20,7 @@ from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.identity import Identity
 from taskgate.core.identity.roles import GATEWAY_ROLES
 from taskgate.gateway.plan.plan import Plan
-from taskgate.ports.store import IdentityRecord, Store
+from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, Store
 
 PERSON: Final = "person"
 REVOKED: Final = "revoked"
@@ -111,6 +111,7 @@ class KnownPeople:
         kept = IdentityRecord(REVOKED, name, principal, FOR_EVER_MS, body)
         await self._store.keep_identity_record(kept, entry, announce=True)
         self._revoked[name] = revoked
+        await self._store.forget_identity_records_of(CONSOLE_SESSION, principal)
 
     @property
     def revoked(self) -> Mapping[str, Revoked]:
