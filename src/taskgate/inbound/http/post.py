@@ -145,6 +145,10 @@ class Post:
         """It came from another gateway, which speaks for this caller."""
         self.admitted = caller
 
+    def arrives_now(self) -> None:
+        """It had to wait for something other than us, which does not count against it."""
+        self.arrived = clock.monotonic()
+
     def resumable_from(self, stream_buffers: StreamBuffers | None, *, primed: bool) -> None:
         """Where the stream is kept that the answer may become; `primed` gives the caller a point to resume from at once."""
         self.stream_buffers, self.primed = stream_buffers, primed

@@ -178,6 +178,7 @@ class PostHandler:
             session = await self._elsewhere(post, caller, message)
             if session is None:
                 return
+            post.arrives_now()
         if message.kind is not Kind.REQUEST:
             await self._take(session, message)
             post.respond(202)

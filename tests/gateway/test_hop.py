@@ -1,0 +1,161 @@
+"""Requests between gateways: signed ones come in once and in time, everything else is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskgate.core.caller import Caller
+from taskgate.inbound.http.hop import (
+    HOP,
+    MOST_NUMBERS,
+    WINDOW_MS,
+    HopRefused,
+    HopSigner,
+    HopVerifier,
+    hop_key,
+    passed_on,
+)
+
+KEY = hop_key(b"the secret of a store")
+CALLER = Caller("ann", frozenset({"approver", "caller"}), "work", "", "10.1.2.3")
+HEADERS = [(b"accept", b"application/json"), (b"mcp-session-id", b"s1")]
+BODY = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def verifier(clock: Clock) -> HopVerifier:
+    return HopVerifier(KEY, "b", clock)
+
+
+def signed(clock: Clock, *, key: bytes = KEY, home: str = "b", headers: list[tuple[bytes, bytes]] = HEADERS) -> bytes:
+    return HopSigner(key, "a", clock).sign(b"POST", b"/mcp/work?x=1", headers, BODY, home=home, caller=CALLER)
+
+
+def sent(signature: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers as they arrive, with what the HTTP client adds."""
+    return [(b"host", b"b"), (b"content-length", b"40"), *HEADERS, (HOP, signature)]
+
+
+def test_a_signed_request_brings_its_caller_whole(clock: Clock, verifier: HopVerifier) -> None:
+    assert verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY) == CALLER
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "headers", "body"),
+    [
+        (b"DELETE", b"/mcp/work?x=1", HEADERS, BODY),
+        (b"POST", b"/mcp/other?x=1", HEADERS, BODY),
+        (b"POST", b"/mcp/work", HEADERS, BODY),
+        (b"POST", b"/mcp/work?x=1", HEADERS[:1], BODY),
+        (b"POST", b"/mcp/work?x=1", [*HEADERS, (b"idempotency-key", b"k")], BODY),
+        (b"POST", b"/mcp/work?x=1", [HEADERS[0], (b"mcp-session-id", b"s2")], BODY),
+        (b"POST", b"/mcp/work?x=1", HEADERS, BODY.replace(b"1,", b"2,")),
+    ],
+)
+def test_nothing_that_was_signed_can_be_changed(
+    clock: Clock, verifier: HopVerifier, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    with pytest.raises(HopRefused, match="signature is wrong"):
+        verifier.admit(method, url, [*headers, (HOP, signed(clock))], body)
+
+
+def test_the_caller_and_the_time_cannot_be_changed(clock: Clock, verifier: HopVerifier) -> None:
+    claims = signed(clock).split(b" ")
+    for place in range(6):
+        forged = b" ".join([*claims[:place], claims[place] + b"1", *claims[place + 1 :]])
+        with pytest.raises(HopRefused, match="signature is wrong"):
+            verifier.admit(b"POST", b"/mcp/work?x=1", sent(forged), BODY)
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"1 a b 1 1 1 1", b" " * 7, b"\xff \xff"])
+def test_nonsense_is_refused(verifier: HopVerifier, value: bytes) -> None:
+    with pytest.raises(HopRefused, match="signature is wrong"):
+        verifier.admit(b"POST", b"/mcp", [(HOP, value)], b"")
+
+
+def test_without_a_signature_or_with_two_there_is_no_way_in(clock: Clock, verifier: HopVerifier) -> None:
+    token = [(b"authorization", b"Bearer operator")]
+    for headers in ([], token, [*sent(signed(clock)), (HOP, signed(clock))]):
+        with pytest.raises(HopRefused, match="no signature"):
+            verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+
+
+def test_another_key_is_refused(clock: Clock, verifier: HopVerifier) -> None:
+    with pytest.raises(HopRefused, match="signature is wrong"):
+        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock, key=hop_key(b"another"))), BODY)
+
+
+def test_what_is_meant_for_another_gateway_is_refused(clock: Clock, verifier: HopVerifier) -> None:
+    with pytest.raises(HopRefused, match="another gateway"):
+        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock, home="c")), BODY)
+
+
+def test_a_request_is_good_once(clock: Clock, verifier: HopVerifier) -> None:
+    headers = sent(signed(clock))
+    verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+    for _ in range(2 * WINDOW_MS // 1000):
+        with pytest.raises(HopRefused, match=r"came before|time is over"):
+            verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+        clock.ms += 1000
+
+
+def test_a_repeated_request_is_remembered_for_as_long_as_its_time_allows(clock: Clock, verifier: HopVerifier) -> None:
+    """Also one whose time was ahead, and across the moment when old numbers are let go."""
+    early = Clock()
+    early.ms = clock.ms + WINDOW_MS
+    verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+    clock.ms += WINDOW_MS
+    headers = sent(signed(early))
+    verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+    for _ in range(9):
+        clock.ms += 1000
+        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+        with pytest.raises(HopRefused, match="came before"):
+            verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+
+
+@pytest.mark.parametrize("off_ms", [-WINDOW_MS - 1, WINDOW_MS + 1])
+def test_what_is_too_old_or_too_new_is_refused(clock: Clock, verifier: HopVerifier, off_ms: int) -> None:
+    headers = sent(signed(clock))
+    clock.ms -= off_ms
+    with pytest.raises(HopRefused, match="time is over"):
+        verifier.admit(b"POST", b"/mcp/work?x=1", headers, BODY)
+
+
+def test_numbers_are_remembered_within_a_limit(
+    clock: Clock, verifier: HopVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskgate.inbound.http.hop.MOST_NUMBERS", 3)
+    assert MOST_NUMBERS > 3
+    for _ in range(3):
+        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+    with pytest.raises(HopRefused, match="too many"):
+        verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock)), BODY)
+
+
+def test_neither_credentials_nor_framing_are_passed_on() -> None:
+    given = [
+        (b"authorization", b"Bearer x"),
+        (b"cookie", b"a=b"),
+        (b"host", b"h"),
+        (b"content-length", b"3"),
+        (b"connection", b"close"),
+        (HOP, b"forged by a caller"),
+        (b"x-forwarded-for", b"1.2.3.4"),
+        (b"accept", b"a"),
+        (b"idempotency-key", b"k"),
+    ]
+    assert passed_on(given) == [(b"accept", b"a"), (b"idempotency-key", b"k")]
