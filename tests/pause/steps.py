@@ -18,7 +18,7 @@ from taskgate.core import wire
 from taskgate.core.activity.diagrams import Span, svg
 from taskgate.core.catalog.merge import page
 from taskgate.core.catalog.names import NameTable
-from taskgate.core.catalog.pin import Pin, PinMode, compare_pin
+from taskgate.core.catalog.pin import SLICE, Pin, PinMode, compare_pin
 from taskgate.core.catalog.schema_check import SchemaCheck
 from taskgate.core.catalog.search import RegexFilter, SearchDocument, SearchIndex
 from taskgate.core.catalog.uri_template import UriTemplate, first_matching
@@ -35,6 +35,7 @@ from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.resource_uri import is_ambiguous, normal_form
 from taskgate.core.patterns import Glob, PatternSet
 from taskgate.core.peer_url import check_peer_url
+from taskgate.gateway.governance.approvals import MADE_AT_ONCE
 from taskgate.mcp.lines import LineSplitter
 from taskgate.mcp.param_headers import param_headers_of
 from taskgate.mcp.sse import SseParser
@@ -274,7 +275,9 @@ CASES = (
     Case("completion: secrets", (KIB, 32 * KIB), lambda n: lambda: looks_secret("a" * n, "aB3-" * (n // 4))),
     Case("redaction", (100, 1_000, 3_000), a_redaction),
     Case("difference of arguments", (100, 1_000, 5_000), a_difference),
-    Case("approval card", (KIB, 32 * KIB, 128 * KIB), rendering_a_card),
+    # Cards of more arguments are made beside the loop, in slices: tests/seam/test_large_approvals.py, up to the largest request.
+    Case("approval card", (KIB, MADE_AT_ONCE), rendering_a_card),
+    Case("one slice of a large card", (SLICE // 4, SLICE), lambda size: lambda: show_json("<b>\u202e" * (size // 4))),
     Case("name: combining marks", (KIB, 8 * KIB, 64 * KIB), names_of("marks")),
     Case("name: letters that fold to more", (KIB, 8 * KIB, 64 * KIB), names_of("dotted")),
     Case("name: long", TEXT, names_of("plain")),

@@ -182,7 +182,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         future = self.create_future()
-        self.call_soon(_run_into, future, func, args)
+        self.call_soon(run_into, future, func, args)
         return future
 
     def kill(self, process: Process) -> None:
@@ -291,7 +291,7 @@ def _cancelled(handle: Any) -> Any:
     return handle
 
 
-def _run_into(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def run_into(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
     try:
         value = func(*args)
     except BaseException as error:

@@ -59,3 +59,27 @@ def test_what_is_shown_is_the_same_value_to_a_program(value: dict[str, Any]) -> 
     text = show_json(value)
     assert json.loads(text) == value
     assert all(character == "\n" or character.isprintable() for character in text)
+
+
+def test_large_values_that_changed_are_shown_by_their_beginning_and_all_arguments_in_full() -> None:
+    large = made(
+        {"text": "y" * 5000, "rows": ["abc"] * 100, "few": [1, 2], "flag": True},
+        last_approved={"text": "x" * 4000, "rows": [], "few": [1], "flag": False},
+    )
+    assert large.changes is not None
+    shown = {change.path: change.after for change in large.changes.changes}
+    assert shown["text"] == "y" * 4000 + "… (1000 characters more)"
+    assert shown["few.1"] == 2
+    assert shown["flag"] is True
+    assert large.arguments.count("abc") == 100
+    whole = made({"rows": ["abc"] * 2000}, last_approved={"rows": {"a": 1}}).changes
+    assert whole is not None
+    (change,) = whole.changes
+    assert change.before == {"a": 1}
+    assert change.after.startswith('["abc", "abc"')
+    assert change.after.endswith("… (more)")
+
+
+def test_a_text_of_many_slices_is_made_visible_as_a_whole() -> None:
+    text = ("ab\u202e" * 40_000) + "end"
+    assert show_json(text) == '"' + "ab\\u202e" * 40_000 + 'end"'

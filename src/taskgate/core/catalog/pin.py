@@ -23,6 +23,7 @@ MAX_DESCRIPTION = 8_192
 MAX_NAME = 128
 MAX_DEFINITION_TEXT = 131_072
 MAX_FLAGS = 50
+SLICE = 65_536
 
 
 class PinMode(StrEnum):
@@ -130,11 +131,25 @@ def suspicions(tool: Mapping[str, Any], other_servers: Iterable[str] = ()) -> tu
     return tuple(flags[:MAX_FLAGS])
 
 
+def slices_of(text: str) -> Iterator[str]:
+    """A long text in pieces, each of which takes a built-in function about a millisecond."""
+    for start in range(0, len(text), SLICE):
+        yield text[start : start + SLICE]
+
+
+def kinds_of(text: str) -> dict[str, None]:
+    """The characters that occur in a text, in the order of their first one."""
+    kinds: dict[str, None] = {}
+    for part in slices_of(text):
+        kinds.update(dict.fromkeys(part))
+    return kinds
+
+
 def deceptive_characters(text: str) -> tuple[str, ...]:
     """The kinds of deceiving characters in a text, each as `U+200B ZERO WIDTH SPACE`, without repeats."""
     if text.isascii():
         return ()
-    found = (character for character in dict.fromkeys(text) if character_flag(character) is not None)
+    found = (character for character in kinds_of(text) if character_flag(character) is not None)
     return tuple(f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}" for character in found)
 
 

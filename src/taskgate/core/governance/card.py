@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from taskgate.core.catalog.pin import character_flag, deceptive_characters
+from taskgate.core.catalog.pin import character_flag, deceptive_characters, kinds_of, slices_of
 from taskgate.core.governance.approval import Approval, State, Verdict, Vote, Workflow
 from taskgate.core.governance.difference import Difference, difference
 from taskgate.core.governance.redaction import Redaction
+
+LONGEST_CHANGE: Final = 4_000
+"""So many characters of one changed value are shown."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def card(
         hidden=shown.hidden,
         deceptive=deceptive_characters(text),
         arguments_digest=bound.arguments_digest,
-        changes=None if last_approved is None else difference(last_approved, arguments, redaction),
+        changes=None if last_approved is None else _bounded(difference(last_approved, arguments, redaction)),
         votes=approval.votes,
         approvals_needed=workflow.approvals_needed,
         asked_at_ms=approval.asked_at_ms,
@@ -93,15 +97,34 @@ def card(
     )
 
 
+def _bounded(found: Difference) -> Difference:
+    """Large values by their beginning: the whole of what is asked for stands in the arguments."""
+    changes = (replace(one, before=_beginning(one.before), after=_beginning(one.after)) for one in found.changes)
+    return replace(found, changes=tuple(changes))
+
+
+def _beginning(value: Any) -> Any:
+    if type(value) is str and len(value) > LONGEST_CHANGE:
+        return f"{value[:LONGEST_CHANGE]}… ({len(value) - LONGEST_CHANGE} characters more)"
+    if type(value) not in (dict, list):
+        return value
+    text = ""
+    for part in _ENCODER.iterencode(value):
+        text += part[: LONGEST_CHANGE + 1]
+        if len(text) > LONGEST_CHANGE:
+            return f"{text[:LONGEST_CHANGE]}… (more)"
+    return value
+
+
 def show_json(value: Any) -> str:
     """Indented JSON in which every character that prints nothing, or turns text around, is visible as an escape."""
     return _visible_text(_text(value))
 
 
 def _visible_text(text: str) -> str:
-    # Each kind of character is judged once, however long the text: four megabytes must not hold up everybody else.
-    hidden = {ord(kind): shown for kind in set(text) if (shown := _visible(kind)) != kind}
-    return text.translate(hidden) if hidden else text
+    # Each kind of character is judged once, however long the text, and no slice of it keeps other threads waiting for long.
+    hidden = {ord(kind): shown for kind in kinds_of(text) if (shown := _visible(kind)) != kind}
+    return "".join(part.translate(hidden) for part in slices_of(text)) if hidden else text
 
 
 def excerpt(text: str, limit: int) -> Excerpt:

@@ -65,6 +65,8 @@ def warn_of_loose_ends(gates: Gates, audit: AuditLog) -> None:
 
 PREFIX: Final = "ap_"
 PAGE: Final = 200
+MADE_AT_ONCE: Final = 16_384
+"""Bytes of arguments of which a card is made on the loop; of more beside it."""
 
 
 class Approvals:
@@ -330,14 +332,15 @@ class Approvals:
         bound = held.approval.binding
         before = await self._store.last_approved(bound.server, bound.tool, before=held.approval.id)
         workflow = self.workflow(held.approval.workflow)
-        return card(
-            rules.as_of(held.approval, workflow, self._store.now_ms()),
-            workflow,
-            value_of(held.arguments),
-            self._plan.value.governing.redaction(workflow.name),
-            last_approved=value_of(before.arguments) if before is not None else None,
-            url=self.page_url(held.approval.id),
-        )
+        approval = rules.as_of(held.approval, workflow, self._store.now_ms())
+        redaction, url = self._plan.value.governing.redaction(workflow.name), self.page_url(held.approval.id)
+
+        def made() -> Card:
+            last = value_of(before.arguments) if before is not None else None
+            return card(approval, workflow, value_of(held.arguments), redaction, last_approved=last, url=url)
+
+        size = len(held.arguments) + (len(before.arguments) if before is not None else 0)
+        return made() if size <= MADE_AT_ONCE else await asyncio.to_thread(made)
 
     def page_url(self, approval_id: str) -> str:
         return self._address.approval(approval_id)
