@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 from tests.chaos.checker import complaints
 from tests.chaos.load import Load
-from tests.chaos.stage import Stage, configuration, set_stage, upstream_command
+from tests.chaos.stage import DISK_FULL, Stage, configuration, set_stage, upstream_command
 from tests.harness.programs import listening, start, until_ready
 
+NO_ROOM = "has no room left"
 Happening = Callable[[Stage, int], Awaitable[None]]
 
 
@@ -35,6 +37,20 @@ async def stopped_and_started(stage: Stage, _number: int) -> None:
     assert stage.gateway.program is not None
     assert await stage.gateway.program.end(signal.SIGTERM, within=60) == 0
     await stage.gateway.reborn()
+
+
+async def disk_full_at_restart(stage: Stage, _number: int) -> None:
+    """Killed, and the disk is full when it comes back: it says so, waits, and goes on by itself when there is room."""
+    gateway = stage.gateway
+    await gateway.kill()
+    seen = gateway.log.count(NO_ROOM)
+    coming = asyncio.create_task(gateway.reborn(DISK_FULL))
+    async with asyncio.timeout(60):
+        while gateway.log.count(NO_ROOM) <= seen and not coming.done():
+            await asyncio.sleep(0.05)
+    assert not coming.done()
+    resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await coming
 
 
 async def reloaded(stage: Stage, number: int) -> None:
@@ -62,7 +78,7 @@ async def tormented(folder: Path, what: Happening, *, times: int, callers: int, 
         return complaints(load.promises, stage.ledger.executions(), [] if what is reloaded else at)
 
 
-WHAT = [upstream_killed, stopped_and_started, reloaded]
+WHAT = [upstream_killed, stopped_and_started, reloaded, disk_full_at_restart]
 
 
 @pytest.mark.slow

@@ -6,9 +6,11 @@ Whatever goes wrong before callers can come is one sentence that says what to do
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import socket
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from taskgate import clock
 from taskgate.assembly.build import open_house, open_stdio_house
 from taskgate.cli.say import ExitCode
 from taskgate.config.load import LoadedConfig, load_or_default
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 MANY_FILES = 65_536
+ROOM_BYTES = 4 << 20
+LOOK_EVERY_S, TELL_EVERY_S = 1.0, 60.0
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Announce = Callable[[LoadedConfig, str, int, str], None]
 
 
@@ -42,6 +48,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
     number = loaded.root.listen.port if port is None else port
 
     async def run() -> None:
+        await _room_in(loaded)
         with _using(loaded):
             # The claim comes first: a gateway that makes room for us has the store until it is gone.
             open_side = _claimed(loaded)
@@ -139,12 +146,43 @@ def _announce_inbox(host: str, port: int) -> None:
     typer.echo(f"Approvals and questions: {url} (taskgate approvals list --gateway {url})", err=True)
 
 
+async def _room_in(loaded: LoadedConfig) -> None:
+    """Wait for room on the disk: nothing can be accepted without it, and what was accepted before is there and must not be left
+    for another state folder.
+    """
+    told = 0.0
+    while _is_full(loaded):
+        if clock.monotonic() >= told:
+            told = clock.monotonic() + TELL_EVERY_S
+            text = f"{_full(loaded)} The gateway starts as soon as there is some."
+            logs.log.error(text)
+        await clock.sleep(LOOK_EVERY_S)
+
+
+def _is_full(loaded: LoadedConfig) -> bool:
+    """Whether a file of a few megabytes cannot be made; what else may be wrong with the folder shows when it is used."""
+    try:
+        with tempfile.TemporaryFile(dir=loaded.state_dir) as probe:
+            probe.write(bytes(ROOM_BYTES))
+            probe.flush()
+    except OSError as problem:
+        return problem.errno in FULL
+    return False
+
+
+def _full(loaded: LoadedConfig) -> str:
+    room = f"{ROOM_BYTES >> 20} MB"
+    return f"The disk of the state folder {loaded.state_dir} has no room left: make room for {room} at least."
+
+
 @contextmanager
 def _using(loaded: LoadedConfig) -> Iterator[None]:
     """Around what needs the state folder and the store."""
     try:
         yield
     except OSError as problem:
+        if problem.errno in FULL:
+            raise GatewayFault("store_unavailable", f"{_full(loaded)} Then start it again.") from None
         why = problem.strerror or str(problem)
         text = f"The state folder {loaded.state_dir} cannot be used: {why}. Set TASKGATE_STATE_DIR to another one."
         raise GatewayFault("store_unavailable", text) from None
