@@ -1,0 +1,48 @@
+"""Every row of the threat model names tests, and they are there: a test that was renamed or removed does not go unnoticed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    line
+    for line in (ROOT / "docs" / "threat-model.md").read_text().splitlines()
+    if line.startswith("|") and not line.startswith(("| threat |", "| promise |", "|---"))
+]
+SAME = "the same"
+"""As in the row above."""
+
+
+def named(row: str) -> list[str]:
+    return re.findall(r"`(tests/[^`]+)`", row)
+
+
+def missing(name: str) -> str | None:
+    path, _, test = name.partition("::")
+    place = ROOT / path
+    if not place.exists():
+        return f"{path} is not there"
+    if test and f"def {test}(" not in place.read_text():
+        return f"{path} has no {test}"
+    if place.is_dir() and not any(place.rglob("test_*.py")):
+        return f"{path} has no tests"
+    return None
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.split("|")[1].strip()[:60] for row in ROWS])
+def test_what_a_row_names_is_there(row: str) -> None:
+    names = named(row)
+    assert names or SAME in row
+    assert [problem for name in names if (problem := missing(name)) is not None] == []
+    for path, test in re.findall(r"`(tests/[^`:]+)`[^`|]*\(`(test_\w+)`\)", row):
+        assert any(f"def {test}(" in file.read_text() for file in (ROOT / path).rglob("*.py")), test
+
+
+def test_a_test_that_is_gone_is_noticed() -> None:
+    assert missing("tests/house/test_threat_model.py::test_that_nobody_wrote") is not None
+    assert missing("tests/nowhere") is not None
+    assert missing("tests/house/test_threat_model.py::test_what_a_row_names_is_there") is None
