@@ -11,11 +11,12 @@ import msgspec
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
 from taskgate.dashboard.now import NowApi
 from taskgate.dashboard.people_api import PeopleApi
-from taskgate.dashboard.questions_api import QuestionsApi
+from taskgate.dashboard.questions_api import QuestionsApi, question_row
 from taskgate.dashboard.routes import (
     ROWS,
     TEXT,
@@ -66,6 +67,7 @@ class Api:
         self._store = inbox.store
         self.tasks = TasksApi(gateway)
         self.now = NowApi(gateway)
+        self.calls = ConsoleCalls(gateway)
         scopes = ScopesApi(gateway)
         self.questions = QuestionsApi(gateway)
         self.table = RouteTable(
@@ -73,6 +75,7 @@ class Api:
                 *self._routes(),
                 *self.tasks.routes(),
                 *self.now.routes(),
+                *self.calls.routes(),
                 *scopes.routes(),
                 *self.questions.routes(),
                 *PeopleApi(gateway).routes(),
@@ -108,6 +111,7 @@ class Api:
             get(
                 "/approvals", see, self._list, "Calls that wait for a decision.", answer=ROWS, query=everything | _PAGED
             ),
+            get("/inbox", None, self._inbox_rows, "Approvals and questions that wait for you, in one answer."),
             get("/approvals/{id}", see, self._show, "One held call with its arguments, hidden fields marked."),
             post("/approvals/{id}/approve", decide, self._approve, "Agree to a held call.", _DECISION),
             post("/approvals/{id}/deny", decide, self._deny, "Refuse a held call.", _DECISION),
@@ -140,6 +144,11 @@ class Api:
             limit=limit_of(request),
         )
         return json_answer(rows, headers=((b"x-next-after", after.encode("ascii")),) if after is not None else ())
+
+    async def _inbox_rows(self, visit: Visit) -> Answer:
+        rows, _ = await self._inbox.rows(everything=False, after=None, limit=limit_of(visit.request))
+        questions = [question_row(waiting) for waiting in self.questions.asked_of(visit.who)]
+        return json_answer({"approvals": rows if visit.who.may(Permission.SEE) else [], "questions": questions})
 
     async def _show(self, visit: Visit) -> Answer:
         shown = await self._inbox.shown(visit.values["id"], visit.who)

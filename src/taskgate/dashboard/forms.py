@@ -124,6 +124,8 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _value(one: Field, text: str) -> Any:
+    if one.kind == "choice" and text not in (value for value, _ in one.options):
+        raise BadForm(f"{one.label} must be one of those to choose from.")
     try:
         match one.kind:
             case "integer":

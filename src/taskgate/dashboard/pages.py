@@ -9,10 +9,12 @@ from taskgate.dashboard.approval_pages import ApprovalPages
 from taskgate.dashboard.elicitations import Elicitations
 from taskgate.dashboard.frame import Frame
 from taskgate.dashboard.inbox import Inbox
+from taskgate.dashboard.inbox_pages import InboxPages
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Route, RouteTable, Visit, form_route, page_route
 from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.task_pages import TaskPages
+from taskgate.dashboard.try_pages import TryPages
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 from taskgate.gateway.gateway import Gateway
 
@@ -26,11 +28,15 @@ class Pages:
         self._elicitations = Elicitations(gateway, self.frame.plain)
         approvals = ApprovalPages(gateway, inbox, self.frame)
         tasks = TaskPages(gateway, self.frame, api.tasks, api.now, api.questions, inbox)
+        asked = InboxPages(gateway, self.frame, inbox, api.questions)
+        tried = TryPages(gateway, self.frame, api.calls)
         self.table = RouteTable(
             [
                 *self._elicitation_routes(),
                 *approvals.routes(),
                 *tasks.routes(),
+                *asked.routes(),
+                *tried.routes(),
                 *steering.pages(self.frame),
             ]
         )

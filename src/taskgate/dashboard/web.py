@@ -20,6 +20,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 MAX_BODY: Final = 256 * 1024
 PAGE: Final = 50
+MOST_FORM_FIELDS: Final = 512
 LONGEST_PAGE: Final = 1000
 _encode = msgspec.json.Encoder().encode
 
@@ -159,6 +160,9 @@ async def send_answer(send: Send, answer: Answer | EventAnswer) -> None:
 
 def _first(text: str) -> dict[str, str]:
     try:
-        return {key: values[0] for key, values in parse_qs(text, keep_blank_values=True, max_num_fields=64).items()}
+        return {
+            key: values[0]
+            for key, values in parse_qs(text, keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS).items()
+        }
     except ValueError:
         return {}
