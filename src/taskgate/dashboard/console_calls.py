@@ -95,7 +95,6 @@ class ConsoleCalls:
     async def _run(self, request: Request, outcome: Outcome) -> None:
         """Goes on after the reply, where the call became a task."""
         request.use_inbox()
-        request.carrier = asyncio.current_task()
         try:
             reply = await self._gateway.answer(request)
             if reply is not None:
