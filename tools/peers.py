@@ -118,6 +118,8 @@ NODE_PEERS = (
     NodePeer("everything", ("@modelcontextprotocol/server-everything@2026.8.31",)),
     # A certified OpenID provider: the issuer of callers, of people and of servers in the tests of identity.
     NodePeer("oidc", ("oidc-provider@9.13.3",)),
+    # Looks for what keeps people from using a page: colours, names, roles, focus.
+    NodePeer("axe", ("axe-core@4.14.0",)),
     NodePeer("inspector", ("@modelcontextprotocol/inspector@2.12.0",)),
     NodePeer(
         "servers-npm",

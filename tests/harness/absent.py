@@ -20,6 +20,7 @@ KNOWN = (
     "ts2",
     "conformance",
     "oidc",
+    "axe",
     "everything",
     "inspector",
     "browser",

@@ -86,6 +86,34 @@ class Browser:
         """The driver's own script, which a page's content security policy does not stop."""
         return await self._do("POST", "/execute/sync", {"script": script, "args": []})
 
+    async def submit(self, css: str) -> None:
+        """Click where the page may come back as itself, without a new one."""
+        await self._do("POST", f"/element/{await self.one(css)}/click")
+
+    async def press(self, keys: str) -> None:
+        """Keys, one after the other, at whatever has the focus."""
+        steps = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        await self._do("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": steps}]})
+
+    async def size(self, width: int, height: int) -> None:
+        """Of the page itself, as a phone or a screen of that width has it."""
+        how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self._command("Emulation.setDeviceMetricsOverride", how)
+
+    async def scheme(self, name: str) -> None:
+        """`light` or `dark`."""
+        wanted = [{"name": "prefers-color-scheme", "value": name}]
+        await self._command("Emulation.setEmulatedMedia", {"features": wanted})
+
+    async def _command(self, name: str, params: Any) -> None:
+        await self._do("POST", "/goog/cdp/execute", {"cmd": name, "params": params})
+
+    async def until(self, script: str) -> None:
+        """Wait for a fact of the page: an expression that becomes true."""
+        async with asyncio.timeout(30):
+            while not await self.run(f"return Boolean({script})"):
+                await asyncio.sleep(0.05)
+
     async def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(await self._do("GET", "/screenshot")))
 

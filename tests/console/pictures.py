@@ -1,0 +1,38 @@
+"""Pictures of every page of the console, wide and narrow, light and dark: `make screenshots`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.console.stage import PAGES, a_console, settled
+
+SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+
+
+async def take(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="console-") as place:
+        async with a_console(Path(place)) as console:
+            await console.history()
+            running = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
+            shown = [*PAGES, f"/tasks/{running[-1]['id']}", "/try?like=dangerous"]
+            for scheme in ("light", "dark"):
+                await console.browser.scheme(scheme)
+                for size, (width, height) in SIZES.items():
+                    await console.browser.size(width, height)
+                    for page in shown:
+                        await console.browser.open(console.base + page)
+                        await settled(console.browser)
+                        name = (
+                            "task"
+                            if page.startswith("/tasks/")
+                            else page.strip("/").replace("?like=dangerous", "-form")
+                        )
+                        await console.browser.screenshot(folder / f"{name}-{size}-{scheme}.png")
+
+
+if __name__ == "__main__":
+    asyncio.run(take(Path(sys.argv[1] if len(sys.argv) > 1 else "build/screenshots")))

@@ -1,0 +1,100 @@
+"""A gateway with the demo server, some rules and some history, and a browser that is logged in: for tests and pictures of the console."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from tests.harness.browser import Browser, a_browser
+from tests.harness.gateway import Gateway, running_gateway
+from tests.harness.plain_http import NO_TLS
+
+PAGES = ("/now", "/tasks", "/inbox", "/servers", "/scopes", "/rules", "/waterfall", "/audit", "/system", "/try")
+CONFIG: dict[str, Any] = {
+    "servers": {
+        "files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]},
+        "archive": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]},
+    },
+    "tokens": [
+        {"id": "research-agent", "sha256": hashlib.sha256(b"research-agent-token").hexdigest()},
+        {"id": "build-agent", "sha256": hashlib.sha256(b"build-agent-token").hexdigest()},
+    ],
+    "governance": {"rules": [{"match": "delete_*", "action": "approve"}, {"match": "write_*", "action": "approve"}]},
+    "tasks": {"grace_ms": 300, "execute_on": "approval"},
+}
+
+
+@dataclass(slots=True)
+class Console:
+    gateway: Gateway
+    http: httpx2.AsyncClient
+    browser: Browser
+
+    @property
+    def base(self) -> str:
+        return self.gateway.base
+
+    async def api(self, method: str, path: str, body: Any = None) -> Any:
+        token = (self.gateway.state / "operator-token").read_text().strip()
+        headers = {"authorization": f"Bearer {token}"}
+        return (await self.http.request(method, self.base + path, json=body, headers=headers, timeout=30)).json()
+
+    async def call(self, who: str, tool: str, **arguments: Any) -> Any:
+        """A call of an agent that declares tasks; what it gets back."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+            "io.modelcontextprotocol/clientInfo": {"name": "agent", "version": "1"},
+        }
+        params = {"name": tool, "arguments": arguments, "_meta": meta}
+        headers = {
+            "authorization": f"Bearer {who}-token",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": "tools/call",
+            "mcp-name": tool,
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        return (await self.http.post(self.gateway.url, json=body, headers=headers, timeout=30)).text
+
+    async def log_in(self) -> None:
+        link = (await self.api("POST", "/api/login-links", {}))["url"]
+        await self.browser.open(link)
+        await self.browser.click("form button")
+
+    async def history(self) -> None:
+        """What a morning leaves behind: fast calls, slow ones, some that wait for people."""
+        for who in ("research-agent", "build-agent"):
+            for _ in range(6):
+                await self.call(who, "files__list_files")
+            await self.call(who, "archive__read_file", name="notes.txt")
+        await self.call("research-agent", "files__slow_report", seconds=600)
+        await self.call("build-agent", "archive__slow_report", seconds=300)
+        await self.call("build-agent", "files__slow_report", seconds=1)
+        await self.call("build-agent", "files__delete_file", name="budget.txt")
+        await self.call("research-agent", "archive__write_file", name="summary.txt", text="Three findings.")
+
+
+@asynccontextmanager
+async def a_console(folder: Path) -> AsyncIterator[Console]:
+    async with (
+        running_gateway(CONFIG, folder) as gateway,
+        httpx2.AsyncClient(verify=NO_TLS) as http,
+        a_browser() as browser,
+    ):
+        console = Console(gateway, http, browser)
+        await console.log_in()
+        yield console
+
+
+async def settled(browser: Browser) -> None:
+    """The page is there and its script runs."""
+    await browser.until("document.readyState === 'complete' && document.body.dataset.live === 'yes'")
+    await asyncio.sleep(0)
