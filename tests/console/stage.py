@@ -1,4 +1,4 @@
-"""A gateway with the demo server, some rules and some history, and a browser that is logged in: for tests and pictures of the console."""
+"""A gateway with the demo server, some rules and some history, and a browser that is logged in: for tests and pictures."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class ConsoleCalls:
         whole = {**params, META: meta}
         message = Message(Kind.REQUEST, wire.encode(secrets.token_hex(8)), method, whole, Raw(wire.encode(whole)))
         outcome = Outcome()
-        caller = Caller(who.id, who.roles, scope)
+        caller = Caller(principal=who.id, roles=who.roles, scope=scope)
         running = asyncio.create_task(
             self._run(Request(message, caller, outcome, envelope=read_envelope(whole)), outcome)
         )

@@ -130,7 +130,9 @@ class TaskPages:
 
     async def _life(self, task: Task) -> list[dict[str, Any]]:
         """What happened to it, oldest first."""
-        life = [_step(task.created_ms, "Accepted", f"from {clear(task.principal)} in scope {clear(task.scope)}")]
+        promoted = task.last_attempt is not None and task.last_attempt.sent_at_ms <= task.created_ms
+        word = "Became a task" if promoted else "Accepted"
+        life = [_step(task.created_ms, word, f"from {clear(task.principal)} in scope {clear(task.scope)}")]
         held = await self._store.held(task.approval_id) if task.approval_id is not None else None
         if held is not None:
             life.append(_step(held.approval.asked_at_ms, "Approval asked for", f"by {clear(held.approval.rule)}"))
