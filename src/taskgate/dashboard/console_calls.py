@@ -85,7 +85,7 @@ class ConsoleCalls:
         outcome = Outcome()
         caller = Caller(principal=who.id, roles=who.roles, scope=scope)
         running = asyncio.create_task(
-            self._run(Request(message, caller, outcome, envelope=read_envelope(whole)), outcome)
+            self._run(Request.opened(message, caller, outcome, envelope=read_envelope(whole)), outcome)
         )
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -94,12 +94,12 @@ class ConsoleCalls:
 
     async def _run(self, request: Request, outcome: Outcome) -> None:
         """Goes on after the reply, where the call became a task."""
-        request.use_inbox()
+        request.delivery.use_inbox()
         try:
             reply = await self._gateway.answer(request)
             if reply is not None:
                 await outcome.finish(reply.status, reply.body)
-                request.settled(True)
+                request.delivery.settled(True)
         finally:
             if not outcome.reply.done():
                 outcome.reply.cancel()
