@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config import ConfigError, load_text
-from taskgate.config.durations import duration, milliseconds, spell
 from taskgate.config.server_forms import slug
-from taskgate.config.words import pattern_fault, server_id_fault
+from taskgate.config.words import duration, milliseconds, pattern_fault, server_id_fault, spell
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,9 @@ from taskgate.core.completion.rank import CandidateIndex, complete, values_from_
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approval, Binding, Workflow
 from taskgate.core.governance.card import Card, card, show_json
-from taskgate.core.governance.confusable_names import first_confusable, fold
+from taskgate.core.governance.confusable_names import first_confusable, fold, skeleton
 from taskgate.core.governance.difference import difference
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
-from taskgate.core.governance.lookalike import skeleton
 from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.resource_uri import is_ambiguous, normal_form
 from taskgate.core.patterns import Glob, PatternSet

@@ -8,7 +8,7 @@ import json
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop, until
 
-from taskgate.upstreams.backoff import FIRST_S, LONGEST_S
+from taskgate.upstreams.health import FIRST_S, LONGEST_S
 
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
 

@@ -8,8 +8,7 @@ import pytest
 
 from taskgate.core.errors import UpstreamError
 from taskgate.upstreams import health
-from taskgate.upstreams.backoff import LEFT_ALONE_S, Backoff, CrashLoop
-from taskgate.upstreams.health import HealthWatch
+from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch
 
 
 class Peer:

@@ -22,8 +22,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from taskgate import clock
 from taskgate.channels import slack_card
-from taskgate.channels.slack_api import Pause, SlackApi, SlackTrouble
-from taskgate.channels.slack_reactions import ReactionWatch, Watched
+from taskgate.channels.slack_api import Pause, ReactionWatch, SlackApi, SlackTrouble, Watched
 from taskgate.core.governance.approval import State, Verdict
 from taskgate.core.governance.card import Card
 from taskgate.ports.approval_channel import Decide, Delivered, Delivery, NotDelivered, Said

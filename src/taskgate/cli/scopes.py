@@ -96,7 +96,7 @@ def hand_over(
     as_json: Json = False,
 ) -> None:
     """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
-    from taskgate.config.durations import milliseconds
+    from taskgate.config.words import milliseconds
 
     def work(api: GatewayApi) -> None:
         try:

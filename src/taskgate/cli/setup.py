@@ -83,7 +83,7 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
 
 def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
-    from taskgate.config.json_schema import configuration_schema
+    from taskgate.config.explain import configuration_schema
 
     typer.echo(json.dumps(configuration_schema(), indent=2))
 
@@ -115,7 +115,7 @@ def _third_question(clients: list[str]) -> str:
 
 
 def _starting_text(*, ask_first: bool, demo: bool) -> str:
-    from taskgate.config.json_schema import EDITOR_COMMENT
+    from taskgate.config.explain import EDITOR_COMMENT
 
     return _HEAD.format(comment=EDITOR_COMMENT) + (_ASK_FIRST if ask_first else "") + (_DEMO if demo else "")
 

@@ -1,7 +1,9 @@
-"""The configuration explained: a reference of every key, and an example file with every default.
+"""The configuration explained: a reference of every key, an example file with every default, and a JSON schema for editors.
 
-Both are made from the sections themselves, so they cannot drift; the copies in `docs/` are compared with them in the
-tests. `python -m taskgate.config.explain` prints the reference, `... example` the example.
+All are made from the sections themselves, so they cannot drift; the copies in `docs/` are compared with them in the tests.
+`python -m taskgate.config.explain` prints the reference, `... example` the example. The schema is wider than the models where the
+file may be: any scalar may be written as text (`10m`, `16MiB`, `${VARIABLE}`), lists as comma lists, and servers in the forms of
+other programs. `taskgate check` has the last word.
 """
 
 from __future__ import annotations
@@ -14,12 +16,51 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from taskgate.config.durations import spell
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.json_schema import EDITOR_COMMENT
 from taskgate.config.overlays import FORCE_REQUIRED, NUMBERS
 from taskgate.config.tree import bare, inner, is_section, key_of, variants, words_of
+from taskgate.config.words import spell
 from taskgate.folders import STATE_VARIABLE
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+EDITOR_COMMENT = "# yaml-language-server: $schema=taskgate.schema.json"
+_SCALARS = ("integer", "number", "boolean", "array")
+# Sections that may also be written in the words of other programs.
+_FOREIGN = ("GatewayFile", "Server", "Scope", "Rule")
+# What only narrows a value that has the right type; the text forms would have to repeat it.
+_NARROWING = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength", "prefixItems",
+    "minItems", "maxItems", "format",
+)  # fmt: skip
+
+
+def configuration_schema() -> dict[str, Any]:
+    """The schema of a whole file."""
+    schema = _widened(GatewayFile.model_json_schema(by_alias=True))
+    return {"$schema": DIALECT, **schema, "title": "Taskgate configuration"}
+
+
+def _widened(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_widened(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    wide = {key: _widened(value) for key, value in node.items() if key not in _NARROWING or isinstance(value, dict)}
+    if "oneOf" in wide:
+        wide["anyOf"] = wide.pop("oneOf")
+    kind = wide.get("type")
+    if kind in _SCALARS:
+        wide["type"] = [kind, "string"]
+    elif kind == "object" and "$ref" not in wide:
+        if wide.get("title") in _FOREIGN:
+            wide["additionalProperties"] = True
+        wide["type"] = ["object", "array", "string", "boolean"]
+        wide.pop("required", None)
+    if "enum" in wide or "const" in wide:
+        allowed = {key: wide.pop(key) for key in ("enum", "const", "type") if key in wide}
+        wide["anyOf"] = [allowed, {"type": "string", "pattern": r"\$\{"}, {"type": "boolean"}]
+    return wide
+
 
 _INTRODUCTION = """# Configuration
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.governance_forms import gather_governance
+from taskgate.config.governance import gather_governance
 from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand
 from taskgate.config.paths import read_text, resolve_paths, unreadable
 from taskgate.config.plain_names import plain_name_problems
 from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
 from taskgate.config.references import check_references
 from taskgate.config.registry import Registry, read_registry
-from taskgate.config.scope_forms import gather_scopes
+from taskgate.config.scopes import gather_scopes
 from taskgate.config.server_forms import gather_servers
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from taskgate.config.durations import spell
 from taskgate.config.problems import Problem, did_you_mean, one_of, problem_at
 from taskgate.config.tree import Mapping, Node, Path, Scalar, Sequence, at, key_name, keys_at, meaning_at
+from taskgate.config.words import spell
 
 Kind = TypeVar("Kind", bound=BaseModel)
 

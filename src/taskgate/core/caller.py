@@ -1,9 +1,14 @@
-"""Who is calling, as far as any decision needs to know."""
+"""Who is calling, as far as any decision needs to know, and in which conversation: events, questions and lists are kept by it.
+
+A conversation is one client's talk with us: a session of the stateful generation, or what a stateless client calls itself in
+`_meta["taskgate/client"]`. A principal may hold several at once; what one of them caused is told to that one, and to the others
+only after it has ended. Callers without an identity have one conversation each, which is all that they are known by.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 ANONYMOUS: Final = "anonymous"
 OPERATOR: Final = "operator"
@@ -31,3 +36,37 @@ class Caller:
     def limit_key(self) -> str:
         """Under which name limits are kept: never by session or client name, which cost nothing to invent."""
         return f"{ANONYMOUS_LIMIT}{self.address}" if self.anonymous else self.principal
+
+
+_BETWEEN: Final = "\x1f"
+"""Stands in no principal's name, nor in that of a conversation."""
+SESSION: Final = "session:"
+"""How the name of a stateful session's conversation begins."""
+EVERY: Final = "*"
+"""What may concern any conversation of a caller."""
+
+
+class ConversationKey(NamedTuple):
+    caller: str
+    """The principal, or for callers without an identity the conversation itself."""
+    name: str = ""
+    """Which of the principal's conversations; empty for the one of all its stateless calls that do not name their client."""
+
+    @property
+    def stream(self) -> str:
+        """Under which name its events are stored."""
+        return f"{self.caller}{_BETWEEN}{self.name}" if self.name else self.caller
+
+    @property
+    def session_id(self) -> str | None:
+        return self.name.removeprefix(SESSION) if self.name.startswith(SESSION) else None
+
+
+def conversation_of(stream: str) -> ConversationKey:
+    caller, _, name = stream.partition(_BETWEEN)
+    return ConversationKey(caller, name)
+
+
+def streams_between(caller: str) -> tuple[str, str]:
+    """The names of all streams of a caller's named conversations are greater than the first and less than the second."""
+    return caller + _BETWEEN, caller + chr(ord(_BETWEEN) + 1)

@@ -24,6 +24,7 @@ from taskgate.ports.upstream import CallFailed, StreamNotice
 from taskgate.ports.upstream_credentials import UpstreamCredentials
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
+from taskgate.upstreams.failures import explain, refusal
 from taskgate.upstreams.flight import (
     Flight,
     HttpRefusal,
@@ -34,7 +35,6 @@ from taskgate.upstreams.flight import (
     timed_out,
     unreachable,
 )
-from taskgate.upstreams.http_failures import explain, refusal
 from taskgate.upstreams.intake import Intake, read_message
 
 _POST_HEADERS: Final = (

@@ -33,9 +33,8 @@ from taskgate.ports.upstream import (
     never_sent,
 )
 from taskgate.ports.upstream_credentials import AccountNeeded
-from taskgate.upstreams.backoff import LEFT_ALONE_S, Backoff, CrashLoop
 from taskgate.upstreams.flight import unreachable
-from taskgate.upstreams.health import HealthWatch
+from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import AnyLink, Opener

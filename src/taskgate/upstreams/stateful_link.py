@@ -40,7 +40,7 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     own_call,
 )
-from taskgate.upstreams.cures import InSession, send_again
+from taskgate.upstreams.failures import InSession, send_again
 from taskgate.upstreams.flight import Flight, HandshakeRefused, Wire, broke_protocol, next_number
 from taskgate.upstreams.related_task import related_task, shown_params
 

@@ -33,7 +33,7 @@ from taskgate.ports.upstream import (
     UpstreamCall,
 )
 from taskgate.turns import LARGE_BYTES, contains
-from taskgate.upstreams.cures import send_again
+from taskgate.upstreams.failures import send_again
 from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number, unreachable
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
+from taskgate.core.governance.confusable_names import MAX_NAME, resembles, skeleton
 from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
-from taskgate.core.governance.lookalike import MAX_NAME, resembles, skeleton
 from taskgate.core.governance.pipeline import Gates, Profile, decide, decide_unlisted
 from taskgate.core.governance.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
 from taskgate.core.governance.rules import Rule, compile_rules

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from taskgate.core.governance.approval import DEFAULT_WORKFLOW, Workflow
+from taskgate.core.governance.confusable_names import skeletons
 from taskgate.core.governance.decision import (
     Action,
     Decision,
@@ -27,7 +28,6 @@ from taskgate.core.governance.decision import (
     Strictness,
     strictness,
 )
-from taskgate.core.governance.lookalike import skeletons
 from taskgate.core.governance.resource_uri import is_ambiguous
 from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
 from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from taskgate.core.conversation_key import ConversationKey
+from taskgate.core.caller import ConversationKey
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks.state import TaskState, ToolClass

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind
-from taskgate.core.caller import Caller
+from taskgate.core.caller import EVERY, Caller, ConversationKey, conversation_of
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.conversation_key import EVERY, ConversationKey, conversation_of
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question, not_supported

@@ -13,7 +13,7 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.events import EventKind, EventLog
-from taskgate.core.conversation_key import EVERY, ConversationKey, conversation_of
+from taskgate.core.caller import EVERY, ConversationKey, conversation_of
 from taskgate.core.errors import GatewayFault, TaskgateError
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.core.wire import Raw

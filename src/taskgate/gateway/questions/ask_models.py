@@ -15,8 +15,7 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import OPERATOR
-from taskgate.core.conversation_key import ConversationKey
+from taskgate.core.caller import OPERATOR, ConversationKey
 from taskgate.core.errors import Executed, TaskgateError
 from taskgate.core.generations import Generation
 from taskgate.core.generations.error_codes import error_object

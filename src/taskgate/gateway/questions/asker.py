@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from taskgate.core.conversation_key import ConversationKey
+from taskgate.core.caller import ConversationKey
 from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core.activity.events import ENDED, SHOWN, Batch, Event, EventKind, EventLog
-from taskgate.core.conversation_key import ConversationKey
+from taskgate.core.caller import ConversationKey
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN
 from taskgate.core.tasks.task import Task

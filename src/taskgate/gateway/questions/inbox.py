@@ -27,7 +27,7 @@ from taskgate.core.activity.answers import (
     secret_fields,
 )
 from taskgate.core.activity.events import EventKind
-from taskgate.core.conversation_key import ConversationKey
+from taskgate.core.caller import ConversationKey
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids

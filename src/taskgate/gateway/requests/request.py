@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS, Caller
-from taskgate.core.conversation_key import ConversationKey
+from taskgate.core.caller import ANONYMOUS, Caller, ConversationKey
 from taskgate.core.generations import PROGRESS_TOKEN, Generation
 from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
 from taskgate.core.meta import META, meta_of

@@ -17,8 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
-from taskgate.core.conversation_key import SESSION, ConversationKey
+from taskgate.core.caller import SESSION, Caller, ConversationKey
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation
 from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, speaks_tasks

@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS
-from taskgate.core.conversation_key import SESSION
+from taskgate.core.caller import ANONYMOUS, SESSION
 from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK
 from taskgate.core.generations.stateful_2025 import speaks_tasks
 from taskgate.core.meta import with_meta

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from taskgate.core.audit import GENESIS, Row
-from taskgate.core.conversation_key import streams_between
+from taskgate.core.caller import streams_between
 from taskgate.core.governance.grants import Grant
 from taskgate.core.tasks import expiry, ids
 from taskgate.core.tasks.state import TaskState
