@@ -77,3 +77,14 @@ async def test_servers_are_listed_shown_drained_and_enabled(gateway: Gateway) ->
     assert (code, out) == (0, "demo is enabled.\n")
     code, _, err = await run(gateway, "servers", "reconnect", "nobody")
     assert (code, "no such server" in err) == (8, True), err
+
+
+async def test_the_log_is_searched_and_the_configuration_read_again(gateway: Gateway) -> None:
+    code, out, _ = await run(gateway, "reload")
+    assert (code, "in force" in out) == (0, True)
+    code, out, _ = await run(gateway, "audit", "search", "--event", "configuration_reloaded", "--json")
+    assert [json.loads(line)["principal"] for line in out.splitlines()] == ["operator"]
+    code, out, _ = await run(gateway, "audit", "search", "--text", "RELOADED")
+    assert "configuration_reloaded  operator" in out
+    code, _, err = await run(gateway, "audit", "search", "--caller", "nobody")
+    assert (code, "No row fits" in err) == (0, True)

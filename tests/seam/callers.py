@@ -57,7 +57,11 @@ class Exchange:
                 self.reply.body += part
                 for message in events.feed(part) if is_stream else ():
                     self._take(message)
-            if self.reply.body and not is_stream and "json" in self.reply.headers.get("content-type", ""):
+            if (
+                self.reply.body
+                and not is_stream
+                and self.reply.headers.get("content-type", "").startswith("application/json")
+            ):
                 read = json.loads(self.reply.body)
                 self.reply.messages += read if isinstance(read, list) else [read]
         finally:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from urllib.parse import urlencode
 
 import typer
 
 from taskgate.cli import say
+from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
-from taskgate.cli.target import Json
+from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
     from taskgate.core.audit import Head as NoteOfRow
@@ -32,9 +35,10 @@ Head = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Verify and export the audit log.", no_args_is_help=True)
+    group = typer.Typer(help="Search, verify and export the audit log.", no_args_is_help=True)
     group.command("verify")(verify)
     group.command("export")(export)
+    group.command("search")(search)
     app.add_typer(group, name="audit")
 
 
@@ -205,6 +209,50 @@ def _all_rows(config: str | None, several: _Chains | None, after: int) -> Iterat
     for chain, _, rows in several.chains():
         for row in rows:
             yield chain, row
+
+
+def search(
+    text: Annotated[str | None, typer.Option("--text", help="In any field, whatever its case.")] = None,
+    event: Annotated[str | None, typer.Option("--event", help="Exactly this event, such as call_denied.")] = None,
+    caller: Annotated[str | None, typer.Option("--caller", help="Exactly this principal.")] = None,
+    server: Annotated[str | None, typer.Option("--server", help="Exactly this server.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Exactly this tool.")] = None,
+    decision: Annotated[str | None, typer.Option("--decision", help="Exactly this decision.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="Rows of the last 7d, 12h or 30m.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many rows.")] = 50,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Find rows of a running gateway's log, the newest first."""
+    asked = {"text": text, "event": event, "caller": caller, "server": server}
+    asked |= {"tool": tool, "decision": decision, "since": since}
+
+    def work(api: GatewayApi) -> None:
+        rows = _found(api, {key: value for key, value in asked.items() if value is not None}, limit)
+        print_rows(rows, as_json, "No row fits.", _print_rows)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _found(api: GatewayApi, asked: dict[str, str], limit: int) -> list[Any]:
+    rows: list[Any] = []
+    before: int | None = 0
+    while before is not None and len(rows) < limit:
+        more = {"before": str(before)} if before else {}
+        wanted = {**asked, **more, "limit": str(min(1000, limit - len(rows)))}
+        page = api.get(f"/api/v1/audit?{urlencode(wanted)}").value
+        rows += page["rows"]
+        before = page["next"]
+    return rows
+
+
+def _print_rows(rows: list[Any]) -> None:
+    for row in rows:
+        at = datetime.fromtimestamp(row["at_ms"] / 1000).astimezone().isoformat(timespec="seconds")
+        where = f"{row['server']}:{row.get('name', '')}" if row.get("server") else row.get("name", "")
+        said = [row.get("principal", ""), where, row.get("decision") or row.get("outcome", ""), row.get("reason", "")]
+        print(say.clean(f"{row['number']}  {at}  {row['event']}  " + "  ".join(word for word in said if word)))
 
 
 class _Watch:

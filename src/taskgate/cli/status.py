@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     """Put the commands on the application."""
     app.command("status")(status)
     app.command("stop")(stop)
+    app.command("reload")(reload)
 
 
 def status(as_json: Json = False) -> None:
@@ -50,6 +51,20 @@ def stop() -> None:
     if not found:
         say.note("No gateway that a client started is running.")
         raise typer.Exit(ExitCode.NOT_FOUND)
+
+
+def reload(
+    gateway: Annotated[str | None, typer.Option("--gateway", help="Address of the gateway.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let a running gateway read its configuration again. A file with mistakes changes nothing."""
+    from taskgate.cli.gateway_api import GatewayApi, ask_gateway
+
+    def work(api: GatewayApi) -> None:
+        done = api.post("/api/v1/system/reload", {}).value
+        print(json.dumps(done) if as_json else "The configuration was read again and is in force.")
+
+    ask_gateway(work, gateway, None, as_json)
 
 
 def running_gateways() -> list[dict[str, Any]]:

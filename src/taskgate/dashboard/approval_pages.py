@@ -1,4 +1,4 @@
-"""Approvals, grants and changed definitions as pages, and the waterfall. Nothing is decided by opening a link."""
+"""Approvals, grants and changed definitions as pages. Nothing is decided by opening a link."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from taskgate import clock
-from taskgate.core.activity.diagrams import svg
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
@@ -46,7 +44,6 @@ class ApprovalPages:
             form_route("/grants/{id}/revoke", Permission.DECIDE, self._revoke),
             page_route("/definitions", Permission.SEE, self._definitions),
             form_route("/definitions/accept", Permission.ACT, self._accept),
-            page_route("/waterfall", Permission.SEE, self._waterfall),
         )
 
     async def _list(self, visit: Visit) -> Answer:
@@ -161,10 +158,6 @@ class ApprovalPages:
         if not done:
             return await self._definitions(visit, "It has changed once more since you looked. Look again.")
         return redirect("/definitions")
-
-    async def _waterfall(self, visit: Visit) -> Answer:
-        drawing = svg(self._gateway.waterfall.latest(), clock.wall())
-        return await self._frame.page(visit, "waterfall", "waterfall.html", drawing=drawing)
 
     def _timed(self, row: Mapping[str, Any]) -> dict[str, Any]:
         from datetime import datetime

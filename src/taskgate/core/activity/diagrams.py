@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.activity.answers import mermaid
+from taskgate.core.plain_text import visible
 from taskgate.core.questions import ELICIT, SAMPLE
 from taskgate.core.tasks import tool_projection
 from taskgate.core.tasks.state import MOVES, HappeningKind, TaskState
@@ -223,8 +224,8 @@ def _bar(row: int, span: Span, depth: int, begin: float, scale: float, now: floa
     x = _LABEL + (span.start - begin) * scale
     took = (span.end or now) - span.start
     what = f"{span.server}: {span.name or span.method}" if span.server else f"{span.method} {span.name}".strip()
-    label = html.escape(what[:48])
-    tip = html.escape(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})")
+    label = html.escape(visible(what[:48]))
+    tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
     colour = _COLOURS.get(span.state, "#8a8a8a")
     return (
         f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'

@@ -1,0 +1,160 @@
+"""The audit log in the console: search from the newest row back, the state of the chain, and export as JSON lines or CEF.
+
+A search reads so many rows in slices and then says from where to go on, so that a long log delays nobody's calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from taskgate import __version__, clock
+from taskgate.core.audit import Row, Whole, export_line, verify
+from taskgate.core.audit_search import AuditFilter, cef_line
+from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.routes import Route, Visit, get, page_route
+from taskgate.dashboard.rules_pages import since_ms
+from taskgate.dashboard.web import Answer, json_answer, limit_of
+from taskgate.gateway.gateway import Gateway
+
+if TYPE_CHECKING:
+    from taskgate.dashboard.frame import Frame
+
+SCANNED: Final = 5_000
+"""Rows that one search reads at most."""
+EXPORTED: Final = 5_000
+VERIFIED: Final = 500
+_SLICE: Final = 250
+_WORDS: Final = ("event", "caller", "server", "tool", "decision", "text")
+_QUERY: Final = {
+    "event": "exactly this event",
+    "caller": "exactly this principal",
+    "server": "exactly this server",
+    "tool": "exactly this tool, resource or prompt",
+    "decision": "exactly this decision",
+    "text": "in any field, whatever its case",
+    "since": "such as 7d",
+    "before": "rows before this number, from next",
+    "limit": "how many, up to 1000",
+}
+_EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this number", "limit": "up to 5000"}
+
+
+class Audit:
+    def __init__(self, gateway: Gateway) -> None:
+        self._store = gateway.tasks.store
+
+    async def found(self, visit: Visit) -> tuple[list[Row], int | None]:
+        """Matching rows, newest first, and before which row to go on."""
+        since = visit.asked("since")
+        first = since_ms(since, self._store.now_ms()) if since is not None else 0
+        event, caller, server, tool, decision, text = (visit.asked(name) or "" for name in _WORDS)
+        wanted = AuditFilter(event, caller, server, tool, decision, text, first)
+        end = _number(visit.asked("before"), self._store.audit_head()[0] + 1)
+        return await self._scan(wanted, end, limit_of(visit.request))
+
+    async def _scan(self, wanted: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
+        rows: list[Row] = []
+        stop = max(1, end - SCANNED)
+        while end > stop:
+            begin = max(stop, end - _SLICE)
+            page = await self._store.audit_rows(begin - 1, end - begin)
+            for row in reversed([row for row in page if row.number < end]):
+                if wanted.matches(row.entry):
+                    rows.append(row)
+                    if len(rows) >= limit:
+                        return rows, row.number if row.number > 1 else None
+            end = begin
+            # Whoever calls meanwhile has its turn.
+            await clock.sleep(0)
+        return rows, end if end > 1 else None
+
+    async def chain(self) -> dict[str, Any]:
+        """The end of the chain, and whether its last rows follow from each other."""
+        number, digest = self._store.audit_head()
+        rows = await self._store.audit_rows(max(0, number - VERIFIED - 1), VERIFIED + 1)
+        walked = verify(rows[1:], after=rows[0]) if rows and rows[0].number > 1 else verify(rows)
+        whole = isinstance(walked, Whole)
+        wrong = "" if isinstance(walked, Whole) else f"row {walked.number}: {walked.problem}"
+        return {"rows": number, "head": digest, "whole": whole, "verified": min(number, VERIFIED), "problem": wrong}
+
+    def routes(self) -> tuple[Route, ...]:
+        see = Permission.SEE
+        return (
+            get("/audit", see, self._search, "Rows of the audit log, newest first.", query=_QUERY),
+            get("/audit/chain", see, self._chain, "The end of the chain, and whether its last rows are whole."),
+            get("/audit/export", see, self._export, "Rows in order, as JSON lines or CEF.", query=_EXPORT),
+        )
+
+    async def _search(self, visit: Visit) -> Answer:
+        rows, before = await self.found(visit)
+        return json_answer({"rows": [audit_row(row) for row in rows], "next": before})
+
+    async def _chain(self, _visit: Visit) -> Answer:
+        return json_answer(await self.chain())
+
+    async def _export(self, visit: Visit) -> Answer:
+        form = visit.asked("format") or "jsonl"
+        if form not in ("jsonl", "cef"):
+            raise ValueError("format is jsonl or cef")
+        limit = _number(visit.asked("limit"), EXPORTED)
+        rows = await self._store.audit_rows(_number(visit.asked("after"), 0), min(max(1, limit), EXPORTED))
+        body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
+        name = f'attachment; filename="taskgate-audit.{form}"'.encode()
+        more = ((b"x-next-after", b"%d" % rows[-1].number),) if rows else ()
+        kind = "text/plain; charset=utf-8" if form == "cef" else "application/x-ndjson"
+        return Answer(200, body, kind, ((b"content-disposition", name), *more))
+
+
+class AuditPages:
+    def __init__(self, audit: Audit, frame: Frame) -> None:
+        self._audit = audit
+        self._frame = frame
+
+    def routes(self) -> tuple[Route, ...]:
+        return (page_route("/audit", Permission.SEE, self._show),)
+
+    async def _show(self, visit: Visit) -> Answer:
+        try:
+            rows, before = await self._audit.found(visit)
+        except ValueError as error:
+            return self._frame.message(visit.request, visit.who, 400, "Cannot be read", str(error))
+        asked = {name: value for name in (*_WORDS, "since") if (value := visit.asked(name)) is not None}
+        options = " ".join(f"--{name} {_quoted(value)}" for name, value in asked.items())
+        return await self._frame.page(
+            visit,
+            "audit",
+            "audit.html",
+            api=f"/api/v1/audit?{urlencode(asked)}" if asked else "/api/v1/audit",
+            command=f"taskgate audit search {options}".rstrip(),
+            rows=[_short(audit_row(row)) for row in rows],
+            chain=await self._audit.chain(),
+            asked={name: asked.get(name, "") for name in (*_WORDS, "since")},
+            more=f"/audit?{urlencode({**asked, 'before': str(before)})}" if before is not None else None,
+        )
+
+
+def audit_row(row: Row) -> dict[str, Any]:
+    entry = {key: value for key, value in msgspec.structs.asdict(row.entry).items() if value not in ("", None, ())}
+    return {"number": row.number, "hash": row.hash, **entry}
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """For a line of the page; the whole row is in the JSON."""
+    words = ("principal", "scope", "server", "name", "decision", "rule", "reason", "outcome")
+    shown = {word: str(row.get(word, ""))[:300] for word in words}
+    return {**shown, "number": row["number"], "event": row["event"], "at_ms": row["at_ms"]}
+
+
+def _number(asked: str | None, otherwise: int) -> int:
+    if asked is None:
+        return otherwise
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 15:
+        raise ValueError("before, after and limit are whole numbers")
+    return int(asked)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

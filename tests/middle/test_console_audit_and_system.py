@@ -1,0 +1,150 @@
+"""Audit, system, scopes and waterfall in the console: what they show, to whom, and with hostile texts in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.middle.test_console_frame import TOKENS, bearer
+from tests.middle.test_console_rules_and_usage import HOSTILE, bank, guard_of, login, page, posted
+from tests.seam import Gateway, seam
+
+CONFIG: dict[str, Any] = {
+    **TOKENS,
+    "profile": "production",
+    "governance": {"rules": [{"match": "drop", "action": "deny"}]},
+    "scopes": {"default": {"default_servers": ["*"]}, "less": {"default_servers": ["bank"], "tool_denylist": ["read"]}},
+}
+
+
+async def called(gate: Gateway) -> None:
+    caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
+    for name in ("bank__read", "bank__drop", f"bank__{HOSTILE}"):
+        await caller.call(name, {})
+    await gate.advance(3)
+
+
+@seam
+async def test_the_log_is_searched_from_the_newest_row_back_page_by_page() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        found = (await gate.operator("GET", "/api/v1/audit?event=call_denied")).json()
+        assert [(row["name"], row["principal"]) for row in found["rows"]] == [("drop", "agent")]
+        assert found["next"] is None
+        numbers: list[int] = []
+        after = ""
+        while True:
+            some = (await gate.operator("GET", f"/api/v1/audit?limit=2{after}")).json()
+            numbers += [row["number"] for row in some["rows"]]
+            if some["next"] is None:
+                break
+            after = f"&before={some['next']}"
+        head = (await gate.operator("GET", "/api/v1/audit/chain")).json()
+        assert numbers == list(range(head["rows"], 0, -1))
+        assert head["whole"] is True
+        for query in ("before=x", "since=ever", "limit=0", f"before={'9' * 20}"):
+            assert (await gate.operator("GET", f"/api/v1/audit?{query}")).status == 400
+
+
+@seam
+async def test_exports_can_be_verified_and_are_one_line_a_row() -> None:
+    from taskgate.core.audit import Whole, from_export, verify
+
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        lines = (await gate.operator("GET", "/api/v1/audit/export")).body.splitlines()
+        assert isinstance(verify(from_export(json.loads(line)) for line in lines), Whole)
+        cef = (await gate.operator("GET", "/api/v1/audit/export?format=cef")).body.decode().split("\n")
+        assert len(cef) == len(lines) + 1
+        assert all(line.startswith("CEF:0|Taskgate|") for line in cef[:-1])
+        assert (await gate.operator("GET", "/api/v1/audit/export?format=xml")).status == 400
+
+
+@seam
+async def test_a_scope_says_what_it_sees_and_why_not_more() -> None:
+    async with Gateway(CONFIG, {"bank": bank(), "other": bank()}) as gate:
+        await called(gate)
+        less = (await gate.operator("GET", "/api/v1/scopes/less/tools")).json()
+        assert [tool["name"] for tool in less["tools"]] == ["bank__echo", "bank__wipe"]
+        assert ("bank:drop", "rule_denied") in {(line["what"], line["why"]) for line in less["left_out"]}
+        assert {line["what"] for line in less["left_out"]} == {"bank:drop", "bank:read", "other"}
+        whole = (await gate.operator("GET", "/api/v1/scopes/default/tools")).json()
+        assert whole["bytes"] > less["bytes"] > 50
+        assert less["tokens"] == less["bytes"] // 4
+        assert (await gate.operator("GET", "/api/v1/scopes/gone/tools")).status == 404
+
+
+@seam
+async def test_the_system_is_shown_without_secrets_and_reloaded_by_who_may() -> None:
+    secret = CONFIG | {
+        "approval": {
+            "ops": {"channels": [{"type": "webhook", "url": "https://u:s3cret@example.test/x", "secret": "s3cret" * 4}]}
+        }
+    }
+    async with Gateway(secret, {"bank": bank()}) as gate:
+        row = (await gate.operator("GET", "/api/v1/system")).json()
+        assert {limit["limit"] for limit in row["limits"]} == {"calls_in_flight", "sessions"}
+        _, text = await page(gate, "/system")
+        assert "s3cret" not in text
+        assert CONFIG["tokens"][0]["sha256"] not in text
+        assert "[hidden]" in text
+        assert (await gate.http("POST", "/api/v1/system/reload", {}, bearer("ann")).done()).status == 403
+        assert (await gate.operator("POST", "/api/v1/system/reload", {})).json() == {"reloaded": True}
+        gate.config_file.write_text("{nonsense: [")
+        cookie = await login(gate)
+        guard = await guard_of(gate, "/system", cookie)
+        reply = await posted(gate, "/system/reload", {"form_token": guard}, cookie)
+        assert reply.status == 200
+        assert "note bad" in reply.body.decode()
+        refused = await gate.operator("POST", "/api/v1/system/reload", {})
+        assert refused.status == 409
+        rows = (await gate.operator("GET", "/api/v1/audit?event=configuration_reloaded")).json()["rows"]
+        assert [row["principal"] for row in rows] == ["operator"] * 3
+
+
+@seam
+async def test_the_pages_show_hostile_texts_as_text_and_stay_small() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        await called(gate)
+        for path in (
+            "/audit",
+            "/audit?text=%3Cscript%3Ealert(1)%3C/script%3E",
+            "/system",
+            "/scopes",
+            "/scopes/less",
+            "/waterfall",
+            "/waterfall?server=bank&minutes=5",
+        ):
+            status, text = await page(gate, path)
+            assert status == 200, path
+            assert "<script>alert" not in text
+            assert "\u202e" not in text
+            assert len(text.encode()) <= 60_000
+        for path, expected in (("/scopes/gone", 404), ("/waterfall?minutes=x", 400), ("/audit?before=x", 400)):
+            assert (await page(gate, path))[0] == expected
+
+
+@seam
+async def test_the_waterfall_shows_only_what_fits() -> None:
+    async with Gateway(CONFIG, {"bank": bank(), "other": bank()}) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
+        await caller.call("bank__read", {})
+        await caller.call("other__wipe", {})
+        _, everything = await page(gate, "/waterfall")
+        assert "bank: read" in everything
+        _, text = await page(gate, "/waterfall?server=other")
+        assert "other: wipe" in text
+        assert "bank: read" not in text
+        await gate.advance(600)
+        _, text = await page(gate, "/waterfall?minutes=5&name=read")
+        assert "bank: read" not in text
+
+
+@seam
+async def test_a_page_left_open_when_its_persons_role_ends_answers_no_more() -> None:
+    async with Gateway(CONFIG, {"bank": bank()}) as gate:
+        assert (await gate.http("GET", "/api/v1/audit", headers=bearer("ann")).done()).status == 200
+        tokens = [{**token, "roles": []} for token in CONFIG["tokens"]]
+        await gate.reload(CONFIG | {"tokens": tokens})
+        for path in ("/audit", "/servers", "/rules", "/system"):
+            assert (await gate.http("GET", f"/api/v1{path}", headers=bearer("ann")).done()).status == 403
