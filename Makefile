@@ -83,6 +83,7 @@ quick: check
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run
+	$(BIN)/python -m pytest -n 2 tests/conformance/test_client_scenarios.py
 
 # Real clients and agent frameworks through the gateway; installs what only this needs.
 clients: $(STAMP)

@@ -45,7 +45,7 @@ async def run_suite(url: str, revision: str) -> Verdicts:
 
 def read_verdicts(folder: Path) -> Verdicts:
     verdicts: Verdicts = {}
-    for report in sorted(folder.glob("*/checks.json")):
+    for report in sorted(folder.rglob("checks.json")):
         scenario = scenario_of(report.parent.name)
         for check in json.loads(report.read_text()):
             name = f"{scenario}:{check['id']}/{check['name']}"

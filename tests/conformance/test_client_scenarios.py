@@ -1,7 +1,7 @@
 """Taskgate as a client of its upstreams, judged by the official client scenarios that apply to a gateway.
 
-The scenarios about authorization wait for upstream authorization; the one about defaults in forms is for whoever shows
-the form, which a gateway does not.
+The scenarios about authorization have a person who opens the gateway's pages; most of them run in `make conformance` only. The one
+about defaults in forms is for whoever shows the form, which a gateway does not.
 """
 
 from __future__ import annotations
@@ -33,15 +33,56 @@ SCENARIOS = (
     ("json-schema-2020-12-preservation", "2026-07-28"),
     ("sep-2322-client-request-state", "2026-07-28"),
 )
+LOGINS = (
+    ("auth/metadata-default", "2025-11-25"),
+    ("auth/scope-step-up", "2025-11-25"),
+    ("auth/iss-wrong-issuer", "2026-07-28"),
+)
+MORE_LOGINS = (
+    *(
+        (f"auth/{name}", "2025-11-25")
+        for name in (
+            "metadata-var1", "metadata-var2", "metadata-var3", "basic-cimd", "scope-from-www-authenticate",
+            "scope-from-scopes-supported", "scope-omitted-when-undefined", "scope-retry-limit", "pre-registration",
+            "token-endpoint-auth-basic", "token-endpoint-auth-post", "token-endpoint-auth-none",
+        )
+    ),
+    *(
+        (f"auth/{name}", "2026-07-28")
+        for name in (
+            "metadata-default", "scope-step-up", "resource-mismatch", "offline-access-scope", "offline-access-not-supported",
+            "iss-supported", "iss-not-advertised", "iss-supported-missing", "iss-unexpected",
+            "iss-normalized", "metadata-issuer-mismatch",
+        )
+    ),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("scenario", "revision"), SCENARIOS)
 async def test_the_gateway_behaves_as_a_client_must(scenario: str, revision: str) -> None:
-    command = f"{sys.executable} -m tests.conformance.drive_gateway"
+    await judged(f"{sys.executable} -m tests.conformance.drive_gateway", scenario, revision)
+
+
+@pytest.mark.parametrize(("scenario", "revision"), LOGINS)
+async def test_the_gateway_logs_in_as_a_client_must(scenario: str, revision: str) -> None:
+    await judged(f"{sys.executable} -m tests.conformance.drive_gateway_login", scenario, revision)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("scenario", "revision"), MORE_LOGINS)
+async def test_the_gateway_logs_in_as_a_client_must_in_every_scenario(scenario: str, revision: str) -> None:
+    await judged(f"{sys.executable} -m tests.conformance.drive_gateway_login", scenario, revision)
+
+
+async def judged(command: str, scenario: str, revision: str) -> None:
+    """What the suite says of the program: no failure, and in a scenario of logins no warning either."""
     with tempfile.TemporaryDirectory(prefix="client-scenario-") as folder:
         words = ["client", "--command", command, "--scenario", scenario, "--spec-version", revision, "-o", folder]
-        _, out, err = await run_to_end([HOME / "node", SUITE, *words], {"PYTHONPATH": PATH}, within=90)
+        env = {"PYTHONPATH": PATH, "MCP_CONFORMANCE_SCENARIO": scenario}
+        _, out, err = await run_to_end([HOME / "node", SUITE, *words], env, within=90)
         verdicts = read_verdicts(Path(folder))
     assert verdicts, f"the suite reported nothing:\n{(out + err)[-2000:]}"
     assert failures(verdicts) == {}
+    if scenario.startswith("auth/"):
+        assert [name for name, verdict in verdicts.items() if verdict.status == "WARNING"] == []
     assert any(verdict.status == "SUCCESS" for verdict in verdicts.values())

@@ -1,6 +1,6 @@
 """A server whose authorization server is the certified provider: found, registered at, logged in to, and renewed, all for real.
 
-The server is a second gateway that takes the provider's tokens, so both sides of the protocol are ours and everything between is not.
+The server is a second gateway that takes the provider's tokens, so both ends are ours and nothing between them is.
 """
 
 from __future__ import annotations

@@ -13,15 +13,22 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from taskgate import clock
 from taskgate.identity.assertions import Assertions
-from taskgate.identity.discovery import Authority, Protected, authority_of, joined_scopes, protected_resource
+from taskgate.identity.discovery import (
+    Authority,
+    Protected,
+    authority_of,
+    challenge_in,
+    joined_scopes,
+    protected_resource,
+)
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.kept_logins import KeptLogins, Login, client_proof
 from taskgate.identity.server_tokens import Documenting, StoredLogin
 from taskgate.ports.credentials import IssuerUnavailable
 from taskgate.ports.upstream_credentials import ConnectRequest, LoginRefused
@@ -40,6 +47,7 @@ class _Client:
 
     client_id: str
     client_secret: str | None = field(repr=False, default=None)
+    secret_in_form: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,7 @@ class _UnderWay:
     token_endpoint: str
     client_id: str
     client_secret: str | None = field(repr=False)
+    secret_in_form: bool
     verifier: str = field(repr=False)
     browser: str
     redirect_uri: str
@@ -134,19 +143,20 @@ class AccountLogins:
         settings = self._servers[request.server]
         documents = self._documents(settings)
         try:
-            protected = await protected_resource(settings.resource, settings.issuer, documents)
+            challenge = challenge_in(await documents.challenge(settings.resource))
+            protected = await protected_resource(settings.resource, settings.issuer, documents, challenge)
             authority = await authority_of(protected.issuer, documents)
             client = await self._client(settings, authority, documents)
         except IssuerUnavailable as fault:
             raise LoginRefused(f"The login cannot be begun: {fault}.") from None
-        return await self._sent_off(request, authority, client, protected, browser)
+        wanted = request.scope or settings.scope or challenge.scope or " ".join(protected.scopes)
+        return await self._sent_off(replace(request, scope=wanted), authority, client, protected, browser)
 
     async def _sent_off(
         self, request: ConnectRequest, authority: Authority, client: _Client, protected: Protected, browser: str
     ) -> str:
         verifier, state = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
-        wanted = request.scope or self._servers[request.server].scope or " ".join(protected.scopes)
-        scope = joined_scopes(wanted, _offline(authority))
+        scope = joined_scopes(request.scope, _offline(authority))
         redirect_uri = f"{self._base()}{CALLBACK}"
         under_way = _UnderWay(
             request.server,
@@ -157,6 +167,7 @@ class AccountLogins:
             authority.token_endpoint,
             client.client_id,
             client.client_secret,
+            client.secret_in_form,
             verifier,
             _digest("browser", browser),
             redirect_uri,
@@ -180,7 +191,8 @@ class AccountLogins:
     async def _client(self, settings: StoredLogin, authority: Authority, documents: Documents) -> _Client:
         """Given by the operator, looked up by our address, or registered once per issuer, in this order of preference."""
         if settings.client_id is not None:
-            return _Client(settings.client_id, settings.client_secret)
+            in_form = authority.auth_methods == ("client_secret_post",)
+            return _Client(settings.client_id, settings.client_secret, in_form)
         if authority.takes_metadata_addresses and self._base().startswith("https://"):
             return _Client(f"{self._base()}{CLIENT_DOCUMENT}")
         redirect_uri = f"{self._base()}{CALLBACK}"
@@ -190,11 +202,17 @@ class AccountLogins:
             return _Client(**known)
         if authority.registration_endpoint is None:
             raise IssuerUnavailable(f"{authority.issuer} takes no unknown clients: give client_id in the server's auth")
-        method = "none" if "none" in authority.auth_methods else "client_secret_basic"
+        ways = ("none", "client_secret_basic", "client_secret_post")
+        method = next((way for way in ways if way in authority.auth_methods), "client_secret_basic")
         body = {**self._described(), "redirect_uris": [redirect_uri], "token_endpoint_auth_method": method}
         said = await documents.post_json(authority.registration_endpoint, authority.issuer, body)
         secret = said.get("client_secret")
-        client = _Client(str(said.get("client_id") or ""), secret if isinstance(secret, str) else None)
+        method = str(said.get("token_endpoint_auth_method") or method)
+        client = _Client(
+            str(said.get("client_id") or ""),
+            secret if isinstance(secret, str) and method != "none" else None,
+            method == "client_secret_post",
+        )
         if not client.client_id:
             raise IssuerUnavailable(f"{authority.issuer} registered us without a client_id")
         await asyncio.to_thread(self._logins.keep_note, name, asdict(client))
@@ -227,17 +245,16 @@ class AccountLogins:
             "code_verifier": login.verifier,
             "resource": login.resource,
         }
-        credentials = (login.client_id, login.client_secret) if login.client_secret is not None else None
-        if credentials is None:
-            form["client_id"] = login.client_id
+        proof = client_proof(form, login.client_id, login.client_secret, secret_in_form=login.secret_in_form)
         documents = self._documents(self._servers[login.server])
         try:
-            said = await documents.post_form(login.token_endpoint, login.issuer, form, credentials)
+            said = await documents.post_form(login.token_endpoint, login.issuer, form, proof)
         except IssuerRefused as refusal:
             raise LoginRefused(f"{login.issuer} did not take the code: {refusal.error}.") from None
         except IssuerUnavailable as fault:
             raise LoginRefused(f"The login cannot be finished: {fault}.") from None
         made = login_in(said, login.issuer, login.client_id, login.client_secret, login.scope)
+        made = replace(made, secret_in_form=login.secret_in_form)
         await asyncio.to_thread(self._logins.keep, login.server, made, login.principal)
         told = self._waiting.pop((login.server, login.principal), None)
         if told is not None:

@@ -58,6 +58,19 @@ class Documents:
         """Raises IssuerUnavailable, and IssuerRefused where the issuer gave a reason."""
         return await self._send("POST", url, issuer, {"content-type": _JSON}, wire.encode(dict(value)))
 
+    async def challenge(self, url: str) -> str:
+        """What a server answers to somebody without a token: its `WWW-Authenticate`, or nothing."""
+        hello = wire.encode({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        headers = {"content-type": _JSON, "accept": f"{_JSON}, text/event-stream"}
+        client = HttpClient(connect_timeout_s=WITHIN_S, max_response_bytes=MAX_BYTES)
+        try:
+            reply = await client.exchange(Target.parse(url, headers), b"POST", (), hello, deadline_s=WITHIN_S)
+        except (HttpFailure, ValueError):
+            return ""
+        finally:
+            await client.close()
+        return reply.headers.get(b"www-authenticate", b"")[:4096].decode("latin-1")
+
     async def _send(
         self, method: str, url: str, issuer: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, Any]:

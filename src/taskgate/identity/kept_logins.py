@@ -38,6 +38,23 @@ class Login:
     expires_at: float | None = None
     ended: bool = False
     """The issuer takes it no more: only the person can help."""
+    secret_in_form: bool = False
+    """The issuer wants our secret beside the rest, not in a header (client_secret_post)."""
+
+    def prove(self, form: dict[str, str]) -> tuple[str, str] | None:
+        """What proves to the issuer that it is us, where that is a header; else it is added to the form."""
+        return client_proof(form, self.client_id, self.client_secret, secret_in_form=self.secret_in_form)
+
+
+def client_proof(
+    form: dict[str, str], client_id: str, client_secret: str | None, *, secret_in_form: bool
+) -> tuple[str, str] | None:
+    if client_secret is not None and not secret_in_form:
+        return client_id, client_secret
+    form["client_id"] = client_id
+    if client_secret is not None:
+        form["client_secret"] = client_secret
+    return None
 
 
 class KeptLogins:

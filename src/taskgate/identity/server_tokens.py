@@ -121,6 +121,7 @@ class ServerTokens:
         self._token: _Token | None = None
         self._fetching: asyncio.Task[_Token] | None = None
         self._failed_at: float | None = None
+        self._was_refused = False
         self._scope: str | None = None if isinstance(settings, ForwardedIdentity) else settings.scope
 
     def __eq__(self, other: object) -> bool:
@@ -171,6 +172,7 @@ class ServerTokens:
             return False
         if self._token is not None and self._token.headers != refused:
             return True
+        self._was_refused = True
         asked = challenge_in(challenge)
         if asked.wants_more and asked.scope is not None:
             if isinstance(self._settings, StoredLogin) and await self._has_new_login(self._settings):
@@ -184,6 +186,9 @@ class ServerTokens:
         fresh = self._unused(login) if login is not None else None
         if fresh is not None:
             self._token = fresh
+        elif login is not None:
+            # What was given before is asked for again, beside what is missing.
+            self._scope = joined_scopes(self._scope, login.scope)
         return fresh is not None
 
     def _want_more(self, settings: ClientCredentials | StoredLogin | TokenExchange, scope: str) -> None:
@@ -251,6 +256,9 @@ class ServerTokens:
         if usable is not None:
             return usable
         if login.refresh_token is None or login.ended:
+            if self._was_refused:
+                ended = replace(login, ended=True)
+                await asyncio.to_thread(self._means.logins.keep, settings.server, ended, self._principal)
             raise self._missing(settings, "the login has ended")
         return await self._renewed_alone(settings, login)
 
@@ -260,8 +268,14 @@ class ServerTokens:
         lender = next((principal for principal in sorted(every) if not every[principal].ended), None)
         if lender is None:
             return None
-        theirs = self.of(lender)
-        await theirs.ready()
+        theirs, refused = self.of(lender), self._token
+        try:
+            await theirs.ready()
+            if self._was_refused and refused is not None and theirs.headers == refused.headers:
+                await theirs.renew(refused.headers)
+        except AccountNeeded:
+            # Nobody is there who could be asked: lists are fetched for everybody.
+            raise self._missing(settings, "the account that lists are fetched with has ended") from None
         return theirs._token
 
     def _unused(self, login: Login) -> _Token | None:
@@ -285,23 +299,30 @@ class ServerTokens:
             usable = self._unused(current) if current != login else None
             if usable is not None:
                 return usable
-            if current.ended or current.refresh_token is None:
+            if current.ended or current.refresh_token is None or await self._moved(settings, current):
+                await asyncio.to_thread(logins.keep, server, replace(current, ended=True), self._principal)
                 raise self._missing(settings, "the login has ended")
             return await self._refreshed(settings, current, current.refresh_token)
         finally:
             await asyncio.to_thread(logins.release, server, self._principal, owner)
 
+    async def _moved(self, settings: StoredLogin, login: Login) -> bool:
+        """Whether the server, having refused our token, names another issuer now than the one that gave it."""
+        if settings.issuer is not None or not self._was_refused:
+            return False
+        try:
+            found = await protected_resource(settings.resource, None, self._means.documents(settings, login.issuer))
+        except IssuerUnavailable:
+            return False
+        return found.issuer != login.issuer
+
     async def _refreshed(self, settings: StoredLogin, login: Login, refresh_token: str) -> _Token:
         documents = self._means.documents(settings, login.issuer)
         url = await token_endpoint(login.issuer, documents)
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": settings.resource}
-        credentials = None
-        if login.client_secret is not None:
-            credentials = (login.client_id, login.client_secret)
-        else:
-            form["client_id"] = login.client_id
+        proof = login.prove(form)
         try:
-            said = await documents.post_form(url, login.issuer, form, credentials)
+            said = await documents.post_form(url, login.issuer, form, proof)
         except IssuerRefused as refusal:
             if refusal.error != "invalid_grant":
                 raise
