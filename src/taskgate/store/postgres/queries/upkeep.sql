@@ -19,11 +19,12 @@ FOR UPDATE OF o SKIP LOCKED;
 UPDATE owners SET retired = true WHERE NOT retired AND owner IN (SELECT json_array_elements_text(:owners::json));
 
 -- name: claim_tasks
+-- Fences are told apart, not compared: a gateway that started later, and so has a higher one, dies like any other.
 UPDATE tasks SET owner = :owner, fence = :fence
 WHERE id IN (
     SELECT id FROM tasks
-    WHERE needs_owner = 1 AND fence < :fence
-      AND (owner = :owner OR owner IN (SELECT json_array_elements_text(:owners::json)))
+    WHERE needs_owner = 1
+      AND ((owner = :owner AND fence < :fence) OR owner IN (SELECT json_array_elements_text(:owners::json)))
     ORDER BY id LIMIT 2000 FOR UPDATE SKIP LOCKED
 )
 RETURNING id;
