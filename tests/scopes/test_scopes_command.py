@@ -94,6 +94,7 @@ def test_a_wish_can_be_tried_out_and_bad_ones_are_refused(tmp_path: Path) -> Non
     assert taskgate(tmp_path, *explain, "--tools", "[x")[0] == 2
     code, _, err = taskgate(tmp_path, "scopes", "explain", "revew")
     assert code == 8
+    assert "Did you mean review?" in err
     assert "review" in err
 
 

@@ -7,6 +7,7 @@ asked for their lists only when the caller wants that, because it starts program
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -69,7 +70,9 @@ async def explain_scope(loaded: LoadedConfig, name: str, wish: SessionRequest, *
         policy = ScopePolicy(name, enabled=False)
     if policy is None:
         there = ", ".join(sorted(plan.scopes)) or "none"
-        raise CallerError("scope_refused", f"There is no scope {name[:80]!r}. There are: {there}.")
+        near = difflib.get_close_matches(name[:80], sorted(plan.scopes), n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise CallerError("scope_refused", f"There is no scope {name[:80]!r}.{hint} There are: {there}.")
     subset = compose(plan.registry, policy, wish)
     problems = check(policy, plan.registry)
     if not connect:
