@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench bench-replicas mutants faults fuzz pause chaos conformance conversations clients servers interaction lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench gate bench-replicas mutants faults fuzz pause chaos conformance conversations clients servers interaction lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -24,6 +24,7 @@ help:
 	@echo "make servers published servers, directly and through the gateway, as a table"
 	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
 	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
+	@echo "make gate    whether the usual calls became more than a tenth dearer than the kept baseline"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -107,6 +108,9 @@ package: $(STAMP)
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay
+
+gate: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.gate
 
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.replicas

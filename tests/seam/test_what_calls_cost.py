@@ -1,0 +1,24 @@
+"""The usual calls do not become more than a tenth dearer than the kept baseline, counted in function calls."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.benchmarks.gate import BASELINE, PYTHON, measured, worse
+from tests.seam import run
+
+KEPT = json.loads(BASELINE.read_text())
+
+
+@pytest.mark.skipif(PYTHON not in KEPT, reason="the baseline was counted on another Python")
+def test_no_call_is_dearer_than_the_baseline_allows() -> None:
+    assert worse(run(measured), KEPT[PYTHON]) == [], (
+        "keep it with `python -m tests.benchmarks.gate --write` if it is meant"
+    )
+
+
+def test_the_gate_notices_what_is_dearer_and_what_is_not_kept() -> None:
+    assert worse({"a": 109, "b": 10}, {"a": 100, "b": 10}) == []
+    assert worse({"a": 111}, {"a": 100}) == ["a: 111 beside 100"]
+    assert worse({"new": 1}, {}) == ["new: not in the baseline"]
