@@ -83,9 +83,9 @@ class Console:
 
 
 @asynccontextmanager
-async def a_console(folder: Path) -> AsyncIterator[Console]:
+async def a_console(folder: Path, config: dict[str, Any] = CONFIG) -> AsyncIterator[Console]:
     async with (
-        running_gateway(CONFIG, folder) as gateway,
+        running_gateway(config, folder) as gateway,
         httpx2.AsyncClient(verify=NO_TLS) as http,
         a_browser() as browser,
     ):

@@ -46,7 +46,7 @@ class Servers:
                 found.setdefault(span.server, []).append((span.end - span.start) * 1000)
         return found
 
-    def one(self, name: str) -> dict[str, Any] | None:
+    async def one(self, name: str) -> dict[str, Any] | None:
         row = next((row for row in self.rows() if row["name"] == name), None)
         if row is None:
             return None
@@ -64,6 +64,7 @@ class Servers:
                 "waiting": line.waiting if line is not None else None,
             },
             "tools": self._tools(name),
+            "accounts": await self._gateway.accounts.accounts(name),
         }
 
     def _tools(self, name: str) -> list[dict[str, Any]]:
@@ -117,7 +118,7 @@ class Servers:
         return json_answer(self.rows())
 
     async def _show(self, visit: Visit) -> Answer:
-        row = self.one(visit.values["name"])
+        row = await self.one(visit.values["name"])
         return json_answer(row) if row is not None else problem(404, _NO_SUCH_SERVER)
 
     async def _reconnect(self, visit: Visit) -> Answer:
@@ -161,7 +162,7 @@ class ServersPages:
 
     async def _page(self, visit: Visit, done: str | None, wrong: str | None) -> Answer:
         name = visit.values["name"]
-        row = self._servers.one(name)
+        row = await self._servers.one(name)
         if row is None:
             return self._frame.message(
                 visit.request, visit.who, 404, "No such server", "It is not configured any more."

@@ -81,7 +81,7 @@ class UsageCounter:
         amounts[CALLS] += 1
         amounts[ERRORS] += task.state is not TaskState.COMPLETED or (task.outcome is not None and task.outcome.is_error)
         amounts[SECONDS] += max(0, task.finished_ms - attempt.sent_at_ms) / 1000
-        amounts[BYTES_IN] += len(task.arguments)
+        amounts[BYTES_IN] += len(task.arguments) + len(task.params_rest)
         amounts[BYTES_OUT] += _size(task.outcome)
 
     def flush(self, *, last: bool = False) -> None:
