@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench gate bench-replicas mutants faults fuzz pause chaos conformance conversations clients servers interaction lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench gate bench-replicas mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -25,6 +25,7 @@ help:
 	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
 	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
 	@echo "make gate    whether the usual calls became more than a tenth dearer than the kept baseline"
+	@echo "make conformance-replicas  the official suite through three gateways on PostgreSQL behind a balancer"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -85,6 +86,9 @@ quick: check
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run
 	$(BIN)/python -m pytest -n 2 tests/conformance/test_client_scenarios.py
+
+conformance-replicas: $(STAMP) peers
+	$(BIN)/python -m tests.conformance.run --replicas
 
 # Real clients and agent frameworks through the gateway; installs what only this needs.
 clients: $(STAMP)

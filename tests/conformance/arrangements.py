@@ -8,15 +8,18 @@ without tasks of its own: there the gateway itself must provide them.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tests.harness.absent import HOME
 from tests.harness.gateway import running_gateway
 from tests.harness.peers import EVERYTHING
 from tests.harness.programs import free_port, listening, running
+from tests.replicas.three import replicas_of
 
 KEYED_QUESTIONS = {
     "input-required-result-basic-elicitation",
@@ -62,6 +65,15 @@ class Arrangement:
             yield url
 
 
+@asynccontextmanager
+async def through_replicas(arrangement: Arrangement) -> AsyncIterator[str]:
+    """The URL of a round-robin balancer, without stickiness, in front of three gateways on one PostgreSQL store."""
+    more = OWN_TASKS if arrangement.own_tasks else {}
+    with tempfile.TemporaryDirectory(prefix="conformance-replicas-") as folder:
+        async with arrangement.server() as entry, replicas_of(plainly(entry, more), Path(folder)) as (_, balancer, _):
+            yield balancer.url
+
+
 @dataclass(frozen=True, slots=True)
 class Official:
     """The everything-server that the Python SDK is tested with. It speaks both generations, and has no tasks."""
@@ -84,14 +96,14 @@ class Official:
 @asynccontextmanager
 async def before(server: dict[str, Any], more: dict[str, Any]) -> AsyncIterator[str]:
     """The URL of a gateway in front of a server."""
-    config = {
-        "schema": 1,
-        "servers": {"everything": server},
-        "scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}},
-        **more,
-    }
-    async with running_gateway(config) as gateway:
+    async with running_gateway(plainly(server, more)) as gateway:
         yield gateway.url
+
+
+def plainly(server: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that shows the server's tools under their own names."""
+    scope = {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}
+    return {"schema": 1, "servers": {"everything": server}, "scopes": {"default": scope}, **more}
 
 
 @asynccontextmanager

@@ -1,6 +1,8 @@
 """`python -m tests.conformance.run`: the official suite directly and through Taskgate, as a table of what is lost.
 
-python -m tests.conformance.run --direct-only python -m tests.conformance.run --arrangement 0 --revision 2026-07-28
+python -m tests.conformance.run --direct-only
+python -m tests.conformance.run --arrangement 0 --revision 2026-07-28
+python -m tests.conformance.run --replicas
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from tests.conformance.arrangements import ARRANGEMENTS, OFFICIAL, directly, officially
+from tests.conformance.arrangements import ARRANGEMENTS, OFFICIAL, directly, officially, through_replicas
 from tests.conformance.suite import REVISIONS, Verdicts, count, failures, losses, run_suite
 
 
@@ -21,6 +23,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--direct-only", action="store_true", help="do not start Taskgate")
     parser.add_argument("--arrangement", type=int, action="append", choices=range(len(ARRANGEMENTS)))
+    parser.add_argument("--replicas", action="store_true", help="three gateways on PostgreSQL behind a balancer")
     parser.add_argument("--revision", action="append", choices=REVISIONS)
     chosen = parser.parse_args()
     revisions = chosen.revision or list(REVISIONS)
@@ -32,7 +35,8 @@ async def main() -> int:
     lost_any = any(failures(verdicts) for verdicts in direct.values())
     wanted = [] if chosen.direct_only else chosen.arrangement or range(len(ARRANGEMENTS))
     for number in wanted:
-        async with ARRANGEMENTS[number].through() as url:
+        arrangement = ARRANGEMENTS[number]
+        async with through_replicas(arrangement) if chosen.replicas else arrangement.through() as url:
             through = await run_both(url, revisions)
         for revision, verdicts in through.items():
             lost = losses(direct[revision], verdicts)
@@ -40,7 +44,7 @@ async def main() -> int:
             lost_any = lost_any or bool(owed)
             print(f"{ARRANGEMENTS[number].name}, {revision}: {count(verdicts)}, {len(owed)} lost")
             show(lost)
-    if not chosen.direct_only and chosen.arrangement is None:
+    if not chosen.direct_only and not chosen.replicas and chosen.arrangement is None:
         lost_any = await run_official(revisions) or lost_any
     return 1 if lost_any else 0
 

@@ -8,7 +8,15 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from tests.conformance.arrangements import ARRANGEMENTS, OFFICIAL, Arrangement, Official, directly, officially
+from tests.conformance.arrangements import (
+    ARRANGEMENTS,
+    OFFICIAL,
+    Arrangement,
+    Official,
+    directly,
+    officially,
+    through_replicas,
+)
 from tests.conformance.suite import REVISIONS, Verdicts, failures, losses, run_suite, tasks_passed
 
 pytestmark = [
@@ -53,6 +61,16 @@ async def test_what_passes_directly_passes_through(arrangement: Arrangement, dir
     assert lost == {revision: {} for revision in REVISIONS}
     if arrangement.owes("tasks-"):
         assert len(tasks_passed(found["2026-07-28"])) == len(tasks_passed(direct["2026-07-28"])) == 10
+
+
+async def test_what_passes_directly_passes_through_three_gateways_behind_a_balancer(
+    direct: dict[str, Verdicts],
+) -> None:
+    """Each request goes to the next gateway, whoever holds its session. `make conformance-replicas` has every arrangement."""
+    found = await verdicts_at(through_replicas(ARRANGEMENTS[0]))
+    lost = {revision: losses(direct[revision], through) for revision, through in found.items()}
+    assert lost == {revision: {} for revision in REVISIONS}
+    assert len(tasks_passed(found["2026-07-28"])) == len(tasks_passed(direct["2026-07-28"])) == 10
 
 
 @pytest.mark.peers("official23")

@@ -41,8 +41,8 @@ class Balancer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
 
     @property
     def url(self) -> str:
@@ -123,25 +123,38 @@ def on_socket(folder: Path, number: int) -> str:
 async def three_replicas(
     folder: Path, generation: str = "2025", internal: Internal = on_port, number: int = 3, **more: Any
 ) -> AsyncIterator[Replicas]:
-    port, ledger, url = free_port(), LedgerFile(folder / "ledger.jsonl"), fresh_url()
+    """In front of the server that keeps books, and of one that tells and asks."""
+    port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, generation))
-    gateways, internals = [], []
+    config = {**configuration(port), **more}
+    config["servers"]["tells"] = {"command": sys.executable, "args": [str(TELLING)], "instances": "per_session"}
+    try:
+        await until_ready(upstream, listening(port))
+        async with replicas_of(config, folder, internal, number) as (gateways, balancer, internals):
+            yield Replicas(gateways, balancer, ledger, port, internals)
+    finally:
+        await upstream.end()
+
+
+@asynccontextmanager
+async def replicas_of(
+    config: dict[str, Any], folder: Path, internal: Internal = on_port, number: int = 3
+) -> AsyncIterator[tuple[list[Gateway], Balancer, list[str]]]:
+    """So many gateways with the same configuration on one store, behind the balancer."""
+    gateways, internals, url = [], [], fresh_url()
     for index in range(number):
         place = folder / f"g{index}"
         (place / "state").mkdir(parents=True)
         gateway = Gateway(place, free_port())
         internals.append(internal(folder, index))
-        config = {**configuration(port), "store": {"url": url}, "listen": {"internal": internals[-1]}, **more}
-        config["servers"]["tells"] = {"command": sys.executable, "args": [str(TELLING)], "instances": "per_session"}
-        gateway.write(config)
+        gateway.write({**config, "store": {"url": url}, "listen": {"internal": internals[-1]}})
         gateways.append(gateway)
     balancer = Balancer([gateway.port for gateway in gateways])
     try:
-        await until_ready(upstream, listening(port))
         for gateway in gateways:
             await gateway.start()
         await balancer.start()
-        yield Replicas(gateways, balancer, ledger, port, internals)
+        yield gateways, balancer, internals
     finally:
         await balancer.close()
         for gateway in gateways:
@@ -149,4 +162,3 @@ async def three_replicas(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(gateway.pid, signal.SIGCONT)
                 await gateway.program.end(signal.SIGTERM, within=20)
-        await upstream.end()

@@ -12,6 +12,7 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core.tasks.state import TaskState
+from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.questions import TaskQuestions
@@ -19,10 +20,11 @@ from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.cancel_note import CancelNote
-from taskgate.ports.wakeups import APPROVALS, DEAD, POLL_S, TASKS, Wakeups
+from taskgate.ports.wakeups import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeups
 from taskgate.telemetry.logs import log
 
 _PAUSE_S: Final = 0.5
+_LISTS_S: Final = 2.0
 
 
 class OtherGateways:
@@ -35,6 +37,7 @@ class OtherGateways:
         approvals: Approvals,
         recovery: Recovery,
         caches: SharedCaches | None,
+        catalogs: Catalogs,
     ) -> None:
         """`wakeups` and `caches` are None where there are no others."""
         self._wakeups = wakeups
@@ -44,13 +47,14 @@ class OtherGateways:
         self._approvals = approvals
         self._recovery = recovery
         self._caches = caches
+        self._catalogs = catalogs
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         if self._wakeups is None:
             return
         todo: dict[str, Callable[[frozenset[str] | None], Awaitable[None]]]
-        todo = {TASKS: self._tasks, APPROVALS: self._open_approvals, DEAD: self._dead}
+        todo = {TASKS: self._tasks, APPROVALS: self._open_approvals, DEAD: self._dead, LISTS: self._lists}
         if self._caches is not None:
             todo |= {topic: self._loading(self._caches, topic) for topic in self._caches.topics}
         self._loops = [
@@ -103,6 +107,13 @@ class OtherGateways:
     async def _open_approvals(self, names: frozenset[str] | None) -> None:
         for approval_id in names or ():
             self._approvals.changed_elsewhere(approval_id)
+
+    async def _lists(self, names: frozenset[str] | None) -> None:
+        """Ask those servers again, not more than once in a while: a server may give each of us another list every time."""
+        for server in names or ():
+            self._catalogs.changed(server)
+        if names:
+            await clock.sleep(_LISTS_S)
 
     async def _dead(self, names: frozenset[str] | None) -> None:
         if names is not None:

@@ -133,7 +133,7 @@ def wire_gateway(
         task_metrics=_task_metrics(base, running, asking),
         pins=lists.pins,
         approvals=governed.approvals,
-        others=_others(store, running, governed, tasks, caches),
+        others=_others(running, governed, tasks, caches, lists),
         caches=caches,
         ask_caller=governed.ask_caller,
         models=asking.models,
@@ -261,10 +261,17 @@ def _task_metrics(base: Foundation, running: Running, asking: Asking) -> TaskMet
 
 
 def _others(
-    store: Store, running: Running, governed: Governed, tasks: TaskEngine, caches: SharedCaches | None
+    running: Running, governed: Governed, tasks: TaskEngine, caches: SharedCaches | None, lists: Lists
 ) -> OtherGateways:
     return OtherGateways(
-        store.wakeups, running.records, running.runs, running.questions, governed.approvals, tasks.recovery, caches
+        tasks.store.wakeups,
+        running.records,
+        running.runs,
+        running.questions,
+        governed.approvals,
+        tasks.recovery,
+        caches,
+        lists.catalogs,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskgate.ports.store import KeptCatalog
+from taskgate.ports.wakeups import LISTS
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations.transaction import Transaction
 from taskgate.store.views.base import StoreView
@@ -18,6 +19,7 @@ class CatalogView(StoreView):
                 listed_ms=catalog.listed_ms,
                 body=catalog.body,
             )
+            tx.announce(LISTS, catalog.server)
 
         self._defer(DeferredWrite(write))
 

@@ -1,0 +1,54 @@
+"""Real SDK clients hold every conversation through a balancer without stickiness, in front of three gateways on one store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.conversations.behaviours import complaints, script
+from tests.harness.absent import reason_for
+from tests.harness.peers import CALLERS, UPSTREAMS, Caller
+from tests.replicas.three import Balancer, replicas_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+STATEFUL, STATELESS = UPSTREAMS[0], UPSTREAMS[1]
+LIMITS = {"limits": {"url_elicitations_per_minute": 1000}, "tasks": {"grace_ms": 100}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def balancer() -> AsyncIterator[Balancer]:
+    async with AsyncExitStack() as stack:
+        servers: dict[str, Any] = {}
+        for upstream in (STATEFUL, STATELESS):
+            if reason_for(upstream.peer) is None:
+                servers[upstream.name] = {"url": await stack.enter_async_context(upstream.http())}
+        scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdk-replicas-")))
+        config = {"schema": 1, "servers": servers, "scopes": scopes, **LIMITS}
+        _, found, _ = await stack.enter_async_context(replicas_of(config, folder))
+        yield found
+
+
+def pairings() -> list[Any]:
+    """Every client with the server of the other generation, where the gateway holds most: sessions, questions, rounds."""
+    return [
+        pytest.param(
+            caller,
+            upstream.name,
+            id=f"{caller.name} to {upstream.name}",
+            marks=[pytest.mark.peers(caller.peer, upstream.peer), *([pytest.mark.long] if is_long else [])],
+        )
+        for caller in CALLERS
+        for upstream, is_long in ((STATEFUL, False), (STATELESS, True))
+    ]
+
+
+@pytest.mark.parametrize(("caller", "upstream"), pairings())
+async def test_a_client_holds_every_conversation(balancer: Balancer, caller: Caller, upstream: str) -> None:
+    observations = await caller.play(script(), url=f"{balancer.url}/{upstream}")
+    assert complaints(observations) == {}
