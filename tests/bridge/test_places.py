@@ -14,9 +14,9 @@ from tests.bridge.stage import Client, children, configuration, end, gone, stage
 
 from taskgate.assembly.build import server_specs
 from taskgate.assembly.channels import Outbound
-from taskgate.assembly.identity import ServerAccounts, kept_logins
+from taskgate.assembly.identity import ServerAccounts
 from taskgate.assembly.places import Places
-from taskgate.config.load import load
+from taskgate.config.load import LoadedConfig, load
 from taskgate.core.errors import UpstreamError
 from taskgate.upstreams.spec import Standing
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.timeout(300)
 WHERE = {"command": sys.executable, "args": [str(Path(__file__).with_name("where_server.py"))]}
 
 
-def accounts_in(folder: Path) -> ServerAccounts:
-    return ServerAccounts(Outbound(), kept_logins(folder, b"secret"))
+def accounts(loaded: LoadedConfig) -> ServerAccounts:
+    return ServerAccounts(Outbound(), loaded, b"secret", lambda: "")
 
 
 async def where(client: Client, server: str = "w") -> dict[str, Any]:
@@ -87,7 +87,7 @@ async def test_a_place_is_known_by_a_digest_that_outlives_the_gateway(tmp_path: 
     file.write_text(json.dumps(config))
 
     def places() -> Places:
-        return Places(load(file, {}), lambda loaded: server_specs(loaded.root, accounts_in(tmp_path)), b"secret")
+        return Places(load(file, {}), lambda loaded: server_specs(loaded.root, accounts(loaded)), b"secret")
 
     one, later = places(), places()
     environment = {"HOME": "/h", "WHO": "ann", "NOISE": "1"}
@@ -107,10 +107,10 @@ async def test_places_where_a_server_is_started_alike_share_its_processes(tmp_pa
     servers = {"w": {**WHERE, "env": {"WHO": "${WHO:-}"}}, "fixed": {**WHERE, "cwd": "/"}}
     file.write_text(json.dumps(configuration(servers=servers)))
     loaded = load(file, {})
-    places = Places(loaded, lambda known: server_specs(known.root, accounts_in(tmp_path)), b"secret")
+    places = Places(loaded, lambda known: server_specs(known.root, accounts(known)), b"secret")
     ann = await places.enter("/a", {"HOME": "/h", "WHO": "ann"})
     eve = await places.enter("/a", {"HOME": "/h", "WHO": "eve"})
-    specs = server_specs(loaded.root, accounts_in(tmp_path))
+    specs = server_specs(loaded.root, accounts(loaded))
     depends, fixed = Standing(specs["w"], places.spec), Standing(specs["fixed"], places.spec)
     assert (depends.first_like(ann), depends.first_like(eve)) == (ann, eve)
     assert (fixed.first_like(ann), fixed.first_like(eve)) == (ann, ann)

@@ -28,7 +28,7 @@ from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
 
 DEADLINE_S = 60
-OTHER_GATEWAYS = ("audit_chains", "locks", "replicas", "servers", "sessions")
+OTHER_GATEWAYS = ("accounts", "audit_chains", "locks", "replicas", "servers", "sessions")
 """The files of statements about gateways that share a database; the others have the same statements in both adapters."""
 ONLY_HERE = {"orphan_chunks", "hold_streams", "numbers_given"} | {
     name
