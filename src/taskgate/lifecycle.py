@@ -27,7 +27,7 @@ from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import TaskgateError
 from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
-from taskgate.inbound.http.connection import Connection, drop_slow
+from taskgate.inbound.http.connection import CallerConnection, drop_slow
 from taskgate.inbound.http.hop import HopVerifier
 from taskgate.inbound.http.internal import InternalListener
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
@@ -112,10 +112,12 @@ class Lifecycle:
         verifier = HopVerifier(app.hop_key, shared.rows.owner, shared.rows.now_ms)
         return InternalListener(self.endpoint, verifier, app.internal)
 
-    def _connection(self) -> Callable[..., Connection]:
+    def _connection(self) -> Callable[..., CallerConnection]:
         """Makes the protocol object of each new connection."""
         endpoint = self.endpoint
-        return partial(Connection, endpoint.posts.answer, endpoint.gateway.plan, endpoint.arrive, OpenConnections())
+        return partial(
+            CallerConnection, endpoint.posts.answer, endpoint.gateway.plan, endpoint.arrive, OpenConnections()
+        )
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.app.gateway

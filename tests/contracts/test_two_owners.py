@@ -235,7 +235,6 @@ async def test_every_change_of_what_is_kept_in_memory_counts_its_revision_up(
     kept = KeptScope("tmp-1", START + 60_000, b"{}")
     for topic, change in (
         (PINS, lambda: a.put_pin("s", "t", Pin("sha256:1", {"name": "t"}))),
-        (PINS, lambda: a.drop_pin("s", "t")),
         (SCOPES, lambda: a.keep_scope(kept, AuditEntry(0, "scope_handed_over"))),
         (SCOPES, lambda: a.forget_scope("tmp-1", AuditEntry(0, "scope_ended"))),
         (SERVERS, lambda: a.keep_server(KeptServer("guest", "default", b"{}"))),

@@ -14,7 +14,7 @@ from taskgate.core.budgets import (
     TRUNCATED_META,
     BucketLevel,
     FairQueue,
-    Place,
+    QueuePlace,
     TokenBucket,
     share,
     take,
@@ -141,8 +141,13 @@ def test_no_sequence_gets_more_than_burst_plus_rate(gaps: list[float], burst: in
 
 def test_slots_go_to_those_who_have_the_fewest() -> None:
     queue = FairQueue(slots=2)
-    assert [queue.enter("greedy", f"g{i}") for i in range(4)] == [Place.RUNS, Place.RUNS, Place.WAITS, Place.WAITS]
-    assert queue.enter("modest", "m0") is Place.WAITS
+    assert [queue.enter("greedy", f"g{i}") for i in range(4)] == [
+        QueuePlace.RUNS,
+        QueuePlace.RUNS,
+        QueuePlace.WAITS,
+        QueuePlace.WAITS,
+    ]
+    assert queue.enter("modest", "m0") is QueuePlace.WAITS
     assert queue.leave("greedy") == ["m0"]
     assert (queue.running, queue.waiting) == (2, 2)
     assert queue.leave("greedy") == ["g2"]
@@ -209,7 +214,7 @@ def test_any_order_of_happenings_keeps_the_limit_and_loses_no_ticket(steps: list
     for number, (caller, step) in enumerate(steps):
         mine = [entry for entry in running if entry[0] == caller]
         if step == "enter":
-            if queue.enter(caller, number) is Place.RUNS:
+            if queue.enter(caller, number) is QueuePlace.RUNS:
                 running.append((caller, number))
             else:
                 waiting[number] = caller
@@ -236,8 +241,8 @@ def test_a_line_says_beforehand_whether_it_is_full() -> None:
 
 def test_who_leaves_without_a_slot_takes_nobodys_place_away() -> None:
     queue = FairQueue(1)
-    assert queue.enter("ann", 1) is Place.RUNS
-    assert queue.enter("bob", 2) is Place.WAITS
+    assert queue.enter("ann", 1) is QueuePlace.RUNS
+    assert queue.enter("bob", 2) is QueuePlace.WAITS
     assert queue.leave("carol") == []
     assert (queue.running, queue.waiting) == (1, 1)
     assert queue.leave("ann") == [2]
@@ -255,10 +260,10 @@ def test_other_limits_on_waiting_hold_at_once() -> None:
 
 def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:
     queue = FairQueue(slots=1)
-    assert queue.enter("ann", "first") is Place.RUNS
+    assert queue.enter("ann", "first") is QueuePlace.RUNS
     queue.run_at_once("bob")
     assert queue.running == 2
-    assert queue.enter("ann", "second") is Place.WAITS
+    assert queue.enter("ann", "second") is QueuePlace.WAITS
     assert queue.leave("bob") == []
     assert queue.leave("ann") == ["second"]
 

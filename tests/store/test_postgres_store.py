@@ -19,7 +19,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change, Intended
-from taskgate.store.sqlite.statements import SQL as SQLITE
+from taskgate.store.sqlite.connection import SQL as SQLITE
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 

@@ -26,12 +26,10 @@ from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import Change, Ownership
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.store.operations import rows, tasks
-from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.transaction import KeptEvents
 from taskgate.store.sqlite import connection
-from taskgate.store.sqlite.connection import connect_reader, connect_writer, migrate
-from taskgate.store.sqlite.statements import SQL, migrations
+from taskgate.store.sqlite.connection import SQL, SqliteTransaction, connect_reader, connect_writer, migrate, migrations
 from taskgate.store.sqlite.store import open_store
-from taskgate.store.sqlite.transaction import SqliteTransaction
 
 
 def test_a_second_process_on_the_same_file_is_refused_with_a_clear_message(tmp_path: Path) -> None:

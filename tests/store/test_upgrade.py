@@ -13,7 +13,7 @@ import pytest
 
 from taskgate.config import load_text
 from taskgate.core.tasks.state import TaskState
-from taskgate.store.sqlite.statements import migrations
+from taskgate.store.sqlite.connection import migrations
 from taskgate.store.sqlite.store import open_store
 
 KEPT = Path(__file__).parent / "version_0_1_0"

@@ -4,11 +4,9 @@ A rate limit is waited out as long as Slack says, a bounded number of times; it 
 repeating is safe. A revoked token or a missing channel lasts until somebody changes the configuration. A deleted
 message is no error of ours.
 
-Looking for reactions on cards, for workspaces that do not allow Socket Mode.
-
-One loop visits every open card in turn. A denial found on a card is heard before any approval on it. A card that
-was deleted, or whose time is over, is no longer visited; a token that was revoked ends the loop. The inbox goes on
-in every case.
+Where Socket Mode is not allowed, people react to cards instead: one loop visits every open card in turn. A denial found
+on a card is heard before any approval on it. A card that was deleted, or whose time is over, is no longer visited; a token
+that was revoked ends the loop. The inbox goes on in every case.
 """
 
 from __future__ import annotations

@@ -344,8 +344,8 @@ def _anchored(config: str | None) -> Marks:
 def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
     """The rows in the database, also while a gateway has it open."""
     from taskgate.assembly.stores import store_path
-    from taskgate.store.operations.kept_events import KeptEvents
     from taskgate.store.operations.reader import Reader
+    from taskgate.store.operations.transaction import KeptEvents
     from taskgate.store.sqlite.connection import connect_reader
     from taskgate.store.sqlite.engine import statements_of
 

@@ -134,7 +134,7 @@ def take(bucket: TokenBucket, level: BucketLevel | None, now: float, cost: float
     return BucketLevel(tokens, now), missing / bucket.per_second if bucket.per_second > 0 else float("inf")
 
 
-class Place(StrEnum):
+class QueuePlace(StrEnum):
     """What became of a call that asked for a slot."""
 
     RUNS = "runs"
@@ -164,20 +164,20 @@ class FairQueue:
     _running: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, deque[Hashable]] = field(default_factory=dict)
 
-    def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> Place:
+    def enter(self, caller: str, ticket: Hashable, *, limited: bool = True) -> QueuePlace:
         """Ask for a slot: run now, or wait to be named by `leave`. Raises `overloaded` where no more may wait, unless the
         call is one that was promised before.
         """
         if self.running < self.slots and not self._waiting:
             self._run(caller)
-            return Place.RUNS
+            return QueuePlace.RUNS
         if limited and self.is_full_for(caller):
             raise CallerError(
                 "overloaded", "Too many calls are waiting for this server. Try again later.", gate="budget"
             )
         self._waiting.setdefault(caller, deque()).append(ticket)
         self.waiting += 1
-        return Place.WAITS
+        return QueuePlace.WAITS
 
     def is_full_for(self, caller: str) -> bool:
         """Whether a call of this caller could neither run now nor wait."""

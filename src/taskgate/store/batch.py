@@ -7,8 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from taskgate.store.operations.locks import NO_LOCKS, Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import NO_LOCKS, Locks, Transaction
 
 T = TypeVar("T")
 Operation = Callable[[Transaction], T]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.config.clients import json_edit, toml_edit
-from taskgate.config.clients.client import Format, Place
+from taskgate.config.clients.client import Format, SettingsPlace
 from taskgate.config.clients.settings_text import SettingsError, restored, servers_in, with_servers
 
 COMMENTED = """// settings of somebody
@@ -121,8 +121,8 @@ def test_toml_tables_are_replaced_and_the_rest_stays() -> None:
     assert toml_edit.value_at("", ("mcp_servers",)) is None
 
 
-def _place(form: Format) -> Place:
-    return Place(Path("x"), ("mcp_servers",) if form is Format.TOML else ("mcpServers",), form, main=True)
+def _place(form: Format) -> SettingsPlace:
+    return SettingsPlace(Path("x"), ("mcp_servers",) if form is Format.TOML else ("mcpServers",), form, main=True)
 
 
 @pytest.mark.parametrize(("form", "before"), [(Format.JSON, COMMENTED), (Format.TOML, TOML)])

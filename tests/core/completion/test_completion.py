@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.completion import memory, rank
-from taskgate.core.completion.memory import Place, Usage, UsageMemory, looks_secret, worth_learning
+from taskgate.core.completion.memory import CompletionPlace, Usage, UsageMemory, looks_secret, worth_learning
 from taskgate.core.completion.rank import CandidateIndex, Completion, complete, merge_with_upstream, values_from_schema
 
 DAY = 86_400.0
@@ -142,7 +142,7 @@ def test_suggestions_are_distinct_counted_and_known(values: list[str], typed: st
     assert all(value in found.values or found.has_more for value in values if value and value.startswith(typed))
 
 
-PLACE = Place("files", "read", "path")
+PLACE = CompletionPlace("files", "read", "path")
 
 
 def test_each_caller_remembers_only_its_own() -> None:
@@ -150,10 +150,10 @@ def test_each_caller_remembers_only_its_own() -> None:
     remembered.learn("ann", "files", "read", {"path": "/a", "mode": "text", "count": 5, "flag": True, "o": {}}, 1.0)
     remembered.learn("ann", "files", "read", {"path": "/a"}, 2.0)
     assert remembered.used("ann", PLACE) == {"/a": Usage(2, 2.0)}
-    assert remembered.used("ann", Place("files", "read", "count")) == {
+    assert remembered.used("ann", CompletionPlace("files", "read", "count")) == {
         "5": Usage(1, 1.0, frozenset({("path", "/a"), ("mode", "text")}))
     }
-    assert remembered.used("ann", Place("files", "read", "flag")) == {}
+    assert remembered.used("ann", CompletionPlace("files", "read", "flag")) == {}
     assert remembered.used("bob", PLACE) == {}
     remembered.forget("ann")
     assert remembered.used("ann", PLACE) == {}
@@ -182,7 +182,7 @@ def test_memory_is_bounded_and_forgets_the_least_recent(monkeypatch: pytest.Monk
     assert remembered.used("ann", PLACE) == {}
     for caller in ("bob", "cat"):
         remembered.learn(caller, "files", "read", {"path": "/a"}, 1.0)
-    assert remembered.used("ann", Place("files", "y", "path")) == {}
+    assert remembered.used("ann", CompletionPlace("files", "y", "path")) == {}
 
 
 SECRETS = [
@@ -214,8 +214,8 @@ def test_what_looks_like_a_secret_is_never_learned(argument: str, value: str) ->
     assert looks_secret(argument, value)
     remembered = UsageMemory()
     remembered.learn("ann", "files", "read", {argument: value, "mode": "text"}, 1.0)
-    assert remembered.used("ann", Place("files", "read", argument)) == {}
-    assert remembered.used("ann", Place("files", "read", "mode"))["text"].beside == frozenset()
+    assert remembered.used("ann", CompletionPlace("files", "read", argument)) == {}
+    assert remembered.used("ann", CompletionPlace("files", "read", "mode"))["text"].beside == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SettingsPlace:
     """One map of servers: a file and the keys that lead to the map. The gateway's entry goes to the main place.
 
     A file in the project's folder is `shared`: others who work on the project have it too, usually through version control.
@@ -85,7 +85,7 @@ class Reach(StrEnum):
     SHARED = "shared"
 
 
-def places_of(client: Client, host: Host, reach: Reach) -> list[Place]:
+def places_of(client: Client, host: Host, reach: Reach) -> list[SettingsPlace]:
     """The client's places within this reach. A user's own file is not shared, also where the project is the home folder."""
     # Each place once: in the home folder, a project's settings are the user's own.
     places = list({(place.path, place.pointer): place for place in reversed(client.places(host))}.values())[::-1]
@@ -110,7 +110,7 @@ class Client:
     name: str
     title: str
     programs: tuple[str, ...]
-    places: Callable[[Host], list[Place]]
+    places: Callable[[Host], list[SettingsPlace]]
     read: Callable[[Entry], Entry]
     write: Callable[[Gateway], Entry]
     variables: Variables = Variables.OURS

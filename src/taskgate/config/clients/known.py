@@ -11,8 +11,8 @@ from taskgate.config.clients.client import (
     Format,
     Gateway,
     Host,
-    Place,
     Pointer,
+    SettingsPlace,
     Variables,
     in_our_variables,
     read_usual,
@@ -22,13 +22,13 @@ from taskgate.config.json_text import JsonTextError, scan
 from taskgate.config.problems import did_you_mean
 
 
-def _claude_code_places(host: Host) -> list[Place]:
+def _claude_code_places(host: Host) -> list[SettingsPlace]:
     folder = host.environment.get("CLAUDE_CONFIG_DIR")
     state = (host.home if not folder else host.folder / folder) / ".claude.json"
     return [
-        Place(state, ("mcpServers",), main=True),
-        Place(state, ("projects", str(host.folder), "mcpServers")),
-        Place(host.folder / ".mcp.json", ("mcpServers",), shared=True),
+        SettingsPlace(state, ("mcpServers",), main=True),
+        SettingsPlace(state, ("projects", str(host.folder), "mcpServers")),
+        SettingsPlace(host.folder / ".mcp.json", ("mcpServers",), shared=True),
     ]
 
 
@@ -39,8 +39,8 @@ def _claude_code_write(gateway: Gateway) -> dict[str, object]:
 CLAUDE_CODE = Client("claude-code", "Claude Code", ("claude",), _claude_code_places, read_usual, _claude_code_write)
 
 
-def _claude_desktop_places(host: Host) -> list[Place]:
-    return [Place(host.settings() / "Claude" / "claude_desktop_config.json", ("mcpServers",), main=True)]
+def _claude_desktop_places(host: Host) -> list[SettingsPlace]:
+    return [SettingsPlace(host.settings() / "Claude" / "claude_desktop_config.json", ("mcpServers",), main=True)]
 
 
 def _claude_desktop_write(gateway: Gateway) -> dict[str, object]:
@@ -60,20 +60,20 @@ CLAUDE_DESKTOP = Client(
 )
 
 
-def _cursor_places(host: Host) -> list[Place]:
+def _cursor_places(host: Host) -> list[SettingsPlace]:
     return [
-        Place(host.home / ".cursor" / "mcp.json", ("mcpServers",), main=True),
-        Place(host.folder / ".cursor" / "mcp.json", ("mcpServers",), shared=True),
+        SettingsPlace(host.home / ".cursor" / "mcp.json", ("mcpServers",), main=True),
+        SettingsPlace(host.folder / ".cursor" / "mcp.json", ("mcpServers",), shared=True),
     ]
 
 
 CURSOR = Client("cursor", "Cursor", ("cursor", "cursor-agent"), _cursor_places, read_usual, usual_entry)
 
 
-def _vscode_places(host: Host) -> list[Place]:
+def _vscode_places(host: Host) -> list[SettingsPlace]:
     return [
-        Place(host.settings() / "Code" / "User" / "mcp.json", ("servers",), main=True),
-        Place(host.folder / ".vscode" / "mcp.json", ("servers",), shared=True),
+        SettingsPlace(host.settings() / "Code" / "User" / "mcp.json", ("servers",), main=True),
+        SettingsPlace(host.folder / ".vscode" / "mcp.json", ("servers",), shared=True),
     ]
 
 
@@ -84,11 +84,11 @@ def _vscode_write(gateway: Gateway) -> dict[str, object]:
 VSCODE = Client("vscode", "VS Code", ("code", "code-insiders"), _vscode_places, read_usual, _vscode_write)
 
 
-def _codex_places(host: Host) -> list[Place]:
+def _codex_places(host: Host) -> list[SettingsPlace]:
     home = Path(host.environment.get("CODEX_HOME") or host.home / ".codex")
     return [
-        Place(home / "config.toml", ("mcp_servers",), Format.TOML, main=True),
-        Place(host.folder / ".codex" / "config.toml", ("mcp_servers",), Format.TOML, shared=True),
+        SettingsPlace(home / "config.toml", ("mcp_servers",), Format.TOML, main=True),
+        SettingsPlace(host.folder / ".codex" / "config.toml", ("mcp_servers",), Format.TOML, shared=True),
     ]
 
 
@@ -110,13 +110,13 @@ def _codex_read(entry: Entry) -> Entry:
 CODEX = Client("codex", "Codex", ("codex",), _codex_places, _codex_read, usual_entry)
 
 
-def _zed_places(host: Host) -> list[Place]:
+def _zed_places(host: Host) -> list[SettingsPlace]:
     folder = host.settings() / "Zed" if host.platform == "win32" else host.home / ".config" / "zed"
     if host.platform not in ("win32", "darwin"):
         folder = host.settings() / "zed"
     return [
-        Place(folder / "settings.json", ("context_servers",), main=True),
-        Place(host.folder / ".zed" / "settings.json", ("context_servers",), shared=True),
+        SettingsPlace(folder / "settings.json", ("context_servers",), main=True),
+        SettingsPlace(host.folder / ".zed" / "settings.json", ("context_servers",), shared=True),
     ]
 
 
@@ -134,8 +134,8 @@ def _zed_write(gateway: Gateway) -> Entry:
 ZED = Client("zed", "Zed", ("zed", "zeditor"), _zed_places, _zed_read, _zed_write, Variables.NONE)
 
 
-def _windsurf_places(host: Host) -> list[Place]:
-    return [Place(host.home / ".codeium" / "windsurf" / "mcp_config.json", ("mcpServers",), main=True)]
+def _windsurf_places(host: Host) -> list[SettingsPlace]:
+    return [SettingsPlace(host.home / ".codeium" / "windsurf" / "mcp_config.json", ("mcpServers",), main=True)]
 
 
 def _windsurf_write(gateway: Gateway) -> Entry:
@@ -145,10 +145,13 @@ def _windsurf_write(gateway: Gateway) -> Entry:
 WINDSURF = Client("windsurf", "Windsurf", ("windsurf",), _windsurf_places, read_usual, _windsurf_write)
 
 
-def _opencode_places(host: Host) -> list[Place]:
+def _opencode_places(host: Host) -> list[SettingsPlace]:
     home = Path(host.environment.get("XDG_CONFIG_HOME") or host.home / ".config") / "opencode"
     user, project = _opencode_file(home), _opencode_file(host.folder)
-    return [Place(user, _opencode_pointer(user), main=True), Place(project, _opencode_pointer(project), shared=True)]
+    return [
+        SettingsPlace(user, _opencode_pointer(user), main=True),
+        SettingsPlace(project, _opencode_pointer(project), shared=True),
+    ]
 
 
 def _opencode_file(folder: Path) -> Path:
@@ -181,12 +184,12 @@ OPENCODE = Client(
 _FILE = "cline_mcp_settings.json"
 
 
-def _cline_places(host: Host) -> list[Place]:
+def _cline_places(host: Host) -> list[SettingsPlace]:
     storage = host.settings() / "Code" / "User" / "globalStorage" / "saoudrizwan.claude-dev" / "settings" / _FILE
     named = host.environment.get("CLINE_MCP_SETTINGS_PATH")
     program = Path(named) if named else host.home / ".cline" / "data" / "settings" / _FILE
     main = program if named or program.exists() or not storage.exists() else storage
-    return [Place(path, ("mcpServers",), main=path == main) for path in (program, storage)]
+    return [SettingsPlace(path, ("mcpServers",), main=path == main) for path in (program, storage)]
 
 
 def _cline_read(entry: Entry) -> Entry:

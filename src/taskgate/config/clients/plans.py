@@ -36,8 +36,8 @@ from taskgate.config.clients.client import (
     Entry,
     Gateway,
     Host,
-    Place,
     Reach,
+    SettingsPlace,
     gateway_command,
     in_our_variables,
     is_gateway,
@@ -96,7 +96,7 @@ def read_settings(path: Path) -> str:
         raise SettingsError("not UTF-8 text") from None
 
 
-def _gather_place(client: Client, place: Place, host: Host, reach: Reach, result: Gathered) -> None:
+def _gather_place(client: Client, place: SettingsPlace, host: Host, reach: Reach, result: Gathered) -> None:
     if place.path not in result.files:
         result.files.append(place.path)
     try:
@@ -265,7 +265,7 @@ class FileChange:
     before: str
     after: str
     existed: bool
-    places: tuple[Place, ...]
+    places: tuple[SettingsPlace, ...]
 
 
 def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = Reach.ALL) -> list[FileChange]:
@@ -293,7 +293,7 @@ def plan_takeover(client: Client, host: Host, gateway: Gateway, reach: Reach = R
     return list(changes.values())
 
 
-def _servers(text: str, place: Place) -> dict[str, dict[str, object]]:
+def _servers(text: str, place: SettingsPlace) -> dict[str, dict[str, object]]:
     try:
         return servers_in(text, place)
     except SettingsError as error:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tomlkit.exceptions import TOMLKitError
 
 from taskgate.config.clients import json_edit, toml_edit
-from taskgate.config.clients.client import GATEWAY_NAME, Entry, Format, Place, Pointer
+from taskgate.config.clients.client import GATEWAY_NAME, Entry, Format, Pointer, SettingsPlace
 from taskgate.config.json_text import JsonTextError
 
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ class SettingsError(Exception):
     """A client's settings cannot be read."""
 
 
-def servers_in(text: str, place: Place) -> dict[str, Entry]:
+def servers_in(text: str, place: SettingsPlace) -> dict[str, Entry]:
     """The servers of a place, as the client wrote them; entries that are no maps are passed over."""
     found = _value_at(text, place.format, place.pointer)
     if not isinstance(found, dict):
@@ -31,7 +31,7 @@ def servers_in(text: str, place: Place) -> dict[str, Entry]:
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 
 
-def with_servers(text: str, place: Place, servers: dict[str, Entry]) -> str:
+def with_servers(text: str, place: SettingsPlace, servers: dict[str, Entry]) -> str:
     """The text with exactly these servers at a place."""
     if place.format is Format.JSON:
         return _guarded(lambda: json_edit.set_value(text, place.pointer, servers))
@@ -41,7 +41,7 @@ def with_servers(text: str, place: Place, servers: dict[str, Entry]) -> str:
     return after
 
 
-def restored(current: str, before: str, place: Place) -> str:
+def restored(current: str, before: str, place: SettingsPlace) -> str:
     """The current text with the place's servers as they were before; servers added since are kept, the gateway is
     not.
     """
@@ -61,7 +61,7 @@ def restored(current: str, before: str, place: Place) -> str:
     return text
 
 
-def _rest(text: str, place: Place) -> dict[str, Any]:
+def _rest(text: str, place: SettingsPlace) -> dict[str, Any]:
     """Everything but the place's servers."""
     return {key: value for key, value in tomllib.loads(text).items() if key != place.pointer[0]}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from taskgate.config.clients.client import Format, Place
+from taskgate.config.clients.client import Format, SettingsPlace
 from taskgate.config.clients.plans import FileChange, read_settings
 from taskgate.config.clients.settings_text import SettingsError, restored
 
@@ -209,7 +209,9 @@ def _read_record(text: str) -> FileChange | None:
     try:
         record: dict[str, Any] = json.loads(text)
         path = Path(record["path"])
-        places = tuple(Place(path, tuple(p["pointer"]), Format(p["format"]), bool(p["main"])) for p in record["places"])
+        places = tuple(
+            SettingsPlace(path, tuple(p["pointer"]), Format(p["format"]), bool(p["main"])) for p in record["places"]
+        )
         return FileChange(path, str(record["before"]), str(record["after"]), bool(record["existed"]), places)
     except (ValueError, KeyError, TypeError):
         return None

@@ -87,7 +87,7 @@ MAX_VALUES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CompletionPlace:
     """Where a value was used: an argument of a tool, prompt or resource template of one server."""
 
     server: str
@@ -104,7 +104,7 @@ class Usage:
     beside: frozenset[tuple[str, str]] = frozenset()
 
 
-_Places = OrderedDict[Place, OrderedDict[str, Usage]]
+_Places = OrderedDict[CompletionPlace, OrderedDict[str, Usage]]
 
 
 @dataclass(slots=True)
@@ -121,9 +121,9 @@ class UsageMemory:
         plain = _learnable(arguments)
         beside = frozenset(plain.items())
         for argument, value in plain.items():
-            self._note(caller, Place(server, name, argument), value, beside - {(argument, value)}, now)
+            self._note(caller, CompletionPlace(server, name, argument), value, beside - {(argument, value)}, now)
 
-    def used(self, caller: str, place: Place) -> Mapping[str, Usage]:
+    def used(self, caller: str, place: CompletionPlace) -> Mapping[str, Usage]:
         """The values this caller used there."""
         return self._callers.get(caller, OrderedDict()).get(place, {})
 
@@ -140,7 +140,9 @@ class UsageMemory:
         if not enabled:
             self.forget()
 
-    def _note(self, caller: str, place: Place, value: str, beside: frozenset[tuple[str, str]], now: float) -> None:
+    def _note(
+        self, caller: str, place: CompletionPlace, value: str, beside: frozenset[tuple[str, str]], now: float
+    ) -> None:
         places = _freshest(self._callers, caller, OrderedDict(), MAX_CALLERS)
         values = _freshest(places, place, OrderedDict(), MAX_PLACES)
         before = values.get(value)

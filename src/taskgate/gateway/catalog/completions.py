@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.completion.memory import Place, Usage, UsageMemory
+from taskgate.core.completion.memory import CompletionPlace, Usage, UsageMemory
 from taskgate.core.completion.rank import CandidateIndex
 from taskgate.gateway.plan.plan import Live, Plan
 
@@ -45,7 +45,7 @@ class Completions:
             note = self._notes.popleft()
             self._memory.learn(*note)
 
-    def used(self, caller: str, place: Place) -> Mapping[str, Usage]:
+    def used(self, caller: str, place: CompletionPlace) -> Mapping[str, Usage]:
         self.digest()
         return self._memory.used(caller, place)
 

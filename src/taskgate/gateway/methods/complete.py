@@ -16,7 +16,7 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry
 from taskgate.core.catalog.uri_template import UriTemplate
-from taskgate.core.completion.memory import Place
+from taskgate.core.completion.memory import CompletionPlace
 from taskgate.core.completion.rank import CandidateIndex, Completion, merge_with_upstream, values_from_schema
 from taskgate.core.completion.rank import complete as rank
 from taskgate.core.errors import CallerError
@@ -56,7 +56,7 @@ class Source:
     """Where suggestions come from: our own candidates, the caller's memory, and the owner to ask, if it can be asked."""
 
     index: CandidateIndex
-    place: Place | None = None
+    place: CompletionPlace | None = None
     owner: str | None = None
     owner_name: str | None = None
 
@@ -119,7 +119,7 @@ def _source(context: Context, request: Request, view: View, asked: Asked) -> Sou
     if asked.kind in (PROMPT, COMMAND):
         prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
         if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
-            place = Place(prompt.server, prompt.name, asked.argument)
+            place = CompletionPlace(prompt.server, prompt.name, asked.argument)
             return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
     if asked.kind in (TOOL, COMMAND):
         tool = view.tool(asked.name)
@@ -129,7 +129,7 @@ def _source(context: Context, request: Request, view: View, asked: Asked) -> Sou
         template = view.template(asked.name)
         server = template[1].server if template is not None else _unlisted_owner(context, request, view, asked.name)
         if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
-            place = Place(server, asked.name, asked.argument)
+            place = CompletionPlace(server, asked.name, asked.argument)
             index = _of_template(context, view, *template, asked.argument) if template is not None else _NO_CANDIDATES
             return Source(index, place, _able(view, server))
     return None
@@ -160,7 +160,7 @@ def _names(context: Context, view: View, asked: Asked) -> Source:
 
 def _of_tool(context: Context, view: View, asked: Asked, tool: ToolRef) -> Source:
     entry = tool.entry
-    place = Place(tool.server, tool.name, asked.argument)
+    place = CompletionPlace(tool.server, tool.name, asked.argument)
     if entry is None:
         return Source(_NO_CANDIDATES, place)
     schema = entry.input_schema

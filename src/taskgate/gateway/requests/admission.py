@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.budgets import BucketLevel, FairQueue, Place, TokenBucket, share, take, truncate_result
+from taskgate.core.budgets import BucketLevel, FairQueue, QueuePlace, TokenBucket, share, take, truncate_result
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.wire import Raw
 from taskgate.gateway.plan.plan import Plan
@@ -127,7 +127,7 @@ class ServerQueue:
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            if self._queue.enter(caller, turn, limited=limited) is Place.RUNS:
+            if self._queue.enter(caller, turn, limited=limited) is QueuePlace.RUNS:
                 return
         except CallerError:
             raise self._overloaded() from None

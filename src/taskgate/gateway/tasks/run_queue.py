@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from taskgate.core.budgets import FairQueue, Place
+from taskgate.core.budgets import FairQueue, QueuePlace
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted
 from taskgate.gateway.plan.plan import Live, Plan
@@ -82,7 +82,7 @@ class Turn:
             return True
         line = self._queue.line(self._server)
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if line.enter(self._key, ticket) is Place.WAITS:
+        if line.enter(self._key, ticket) is QueuePlace.WAITS:
             text = f"Waiting in line for the server {self._server}, where {line.running} calls of tasks are running."
             self._note(self._task_id, Noted(text))
             if not await self._came(line, ticket, patience_s):

@@ -104,7 +104,7 @@ class OneWrite:
         return getattr(self._transport, name)
 
 
-class Connection(HttpToolsProtocol):
+class CallerConnection(HttpToolsProtocol):
     """Lives as long as one TCP connection. Posts to `/mcp` are answered by `answer`; everything else is uvicorn's."""
 
     def __init__(
@@ -367,7 +367,7 @@ def _without_host(url: bytes) -> bytes:
 
 def drop_slow(connections: Any, now: float, limits: Limits) -> int:
     """Drop every connection that takes too long to say what it wants."""
-    slow = [peer for peer in list(connections) if isinstance(peer, Connection) and peer.too_slow(now, limits)]
+    slow = [peer for peer in list(connections) if isinstance(peer, CallerConnection) and peer.too_slow(now, limits)]
     for peer in slow:
         peer.drop()
     return len(slow)

@@ -21,7 +21,7 @@ from taskgate.core.caller import Caller
 from taskgate.gateway.plan.plan import Limits
 from taskgate.inbound.http.arrival import Arrival, OpenConnections
 from taskgate.inbound.http.asgi import Receive, Scope, Send, respond_json
-from taskgate.inbound.http.connection import Connection, drop_slow
+from taskgate.inbound.http.connection import CallerConnection, drop_slow
 from taskgate.inbound.http.hop import HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.post import Post
@@ -75,7 +75,7 @@ class InternalListener:
         self._bound = bound
         self._logged = 0.0
         self._left_out = 0
-        connection = partial(Connection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections())
+        connection = partial(CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections())
         self._server = QuietServer(served_by(self._other, connection))
         self._serving: asyncio.Task[None] | None = None
 

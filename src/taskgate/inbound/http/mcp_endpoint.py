@@ -18,7 +18,7 @@ from taskgate.gateway.plan.plan import Limits
 from taskgate.gateway.requests.sessions import Session
 from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard
 from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
-from taskgate.inbound.http.connection import CONNECTION, Connection
+from taskgate.inbound.http.connection import CONNECTION, CallerConnection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused
 from taskgate.inbound.http.event_stream import EventStream, SessionStreams
 from taskgate.inbound.http.forward import Forwarder
@@ -182,7 +182,7 @@ class McpEndpoint:
 
     async def _follow(self, scope: Scope, send: Send, session: Session, stream: EventStream, after: int) -> None:
         connection, work = scope.get(CONNECTION), asyncio.current_task()
-        if isinstance(connection, Connection) and work is not None:
+        if isinstance(connection, CallerConnection) and work is not None:
             connection.when_lost(lambda: _cancel(work))
         session.stream_opened()
         try:
@@ -193,12 +193,12 @@ class McpEndpoint:
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except asyncio.CancelledError:
-            if not (isinstance(connection, Connection) and connection.transport.is_closing()):
+            if not (isinstance(connection, CallerConnection) and connection.transport.is_closing()):
                 raise
         finally:
             session.stream_closed()
             self.gateway.touch(session)
-            if isinstance(connection, Connection):
+            if isinstance(connection, CallerConnection):
                 connection.when_lost(None)
 
 
@@ -206,7 +206,7 @@ class McpEndpoint:
 def _hang_up_together(scope: Scope) -> Iterator[None]:
     """A caller that hangs up ends what is done for it."""
     connection, work = scope.get(CONNECTION), asyncio.current_task()
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, CallerConnection)
     assert work is not None
     connection.when_lost(lambda: _cancel(work))
     try:
@@ -219,7 +219,7 @@ def _hang_up_together(scope: Scope) -> Iterator[None]:
 
 
 def _drops(connection: object) -> Callable[[], None] | None:
-    return connection.drop if isinstance(connection, Connection) else None
+    return connection.drop if isinstance(connection, CallerConnection) else None
 
 
 def _cancel(work: asyncio.Task[object]) -> None:

@@ -22,7 +22,7 @@ from ssl import SSLContext
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
 from taskgate.mcp.http.connect import open_connection
-from taskgate.mcp.http.connection import Connection
+from taskgate.mcp.http.connection import HttpConnection
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyLimits, ReplyReader
 from taskgate.mcp.http.target import Origin, Target
 
@@ -56,12 +56,12 @@ class OriginPool:
         self._reply_limits = reply_limits
         self._context = context
         self._on_empty = on_empty
-        self._idle: list[Connection] = []
-        self._all: set[Connection] = set()
-        self._long_lived: set[Connection] = set()
+        self._idle: list[HttpConnection] = []
+        self._all: set[HttpConnection] = set()
+        self._long_lived: set[HttpConnection] = set()
         self._opening = {False: 0, True: 0}
         """How many are being opened, by whether they are for something long-lived."""
-        self._waiting: dict[bool, deque[asyncio.Future[Connection | None]]] = {False: deque(), True: deque()}
+        self._waiting: dict[bool, deque[asyncio.Future[HttpConnection | None]]] = {False: deque(), True: deque()}
         self._closed = False
         self._emptied: asyncio.Future[None] | None = None
 
@@ -73,7 +73,7 @@ class OriginPool:
     def open_count(self) -> int:
         return len(self._all)
 
-    def take_idle(self) -> Connection | None:
+    def take_idle(self) -> HttpConnection | None:
         """The idle connection used last, unless the peer has closed it meanwhile."""
         while self._idle:
             connection = self._idle.pop()
@@ -82,7 +82,7 @@ class OriginPool:
             connection.abort()
         return None
 
-    async def obtain(self, due: float, *, long_lived: bool) -> Connection:
+    async def obtain(self, due: float, *, long_lived: bool) -> HttpConnection:
         """An idle connection, a new one, or the next that comes free; all before `due` or an HttpFailure."""
         had_turn = False
         while True:
@@ -133,7 +133,7 @@ class OriginPool:
             self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._emptied], timeout=within_s)
 
-    async def _open(self, due: float, *, long_lived: bool) -> Connection:
+    async def _open(self, due: float, *, long_lived: bool) -> HttpConnection:
         until = min(due, clock.monotonic() + self._limits.connect_timeout_s)
         self._opening[long_lived] += 1
         try:
@@ -153,8 +153,8 @@ class OriginPool:
             self._wake_next(long_lived=long_lived)
         return connection
 
-    def _make(self) -> Connection:
-        return Connection(
+    def _make(self) -> HttpConnection:
+        return HttpConnection(
             ReplyReader(self._reply_limits),
             tls=self.origin.tls,
             keep_s=self._limits.idle_s,
@@ -162,7 +162,7 @@ class OriginPool:
             on_lost=self._forget,
         )
 
-    def _put_back(self, connection: Connection) -> None:
+    def _put_back(self, connection: HttpConnection) -> None:
         limits = self._limits
         if (
             len(self._idle) < limits.max_idle
@@ -183,7 +183,7 @@ class OriginPool:
         ):
             self._idle.append(connection)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: HttpConnection) -> None:
         self._all.discard(connection)
         self._long_lived.discard(connection)
         if connection in self._idle:
@@ -196,12 +196,12 @@ class OriginPool:
                 self._emptied.set_result(None)
             self._on_empty(self)
 
-    async def _wait_turn(self, due: float, *, long_lived: bool, first: bool) -> Connection | None:
+    async def _wait_turn(self, due: float, *, long_lived: bool, first: bool) -> HttpConnection | None:
         """A connection that came free, or None when there is room for a new one or the pool closes."""
         waiting = self._waiting[long_lived]
         if len(waiting) >= self._limits.max_waiting:
             raise HttpFailure(Stage.POOL_FULL, "too many exchanges already wait for a connection", Executed.NO)
-        turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[HttpConnection | None] = asyncio.get_running_loop().create_future()
         if first:
             waiting.appendleft(turn)
         else:
@@ -218,7 +218,7 @@ class OriginPool:
             if not taken:
                 self._give_up(turn, long_lived=long_lived)
 
-    def _give_up(self, turn: asyncio.Future[Connection | None], *, long_lived: bool) -> None:
+    def _give_up(self, turn: asyncio.Future[HttpConnection | None], *, long_lived: bool) -> None:
         """Leave the queue; if the turn had come at that very moment, the next one has it."""
         if turn in self._waiting[long_lived]:
             self._waiting[long_lived].remove(turn)
@@ -229,7 +229,7 @@ class OriginPool:
             else:
                 self._put_back(handed)
 
-    def _wake_next(self, connection: Connection | None = None, *, long_lived: bool) -> bool:
+    def _wake_next(self, connection: HttpConnection | None = None, *, long_lived: bool) -> bool:
         waiting = self._waiting[long_lived]
         while waiting:
             turn = waiting.popleft()

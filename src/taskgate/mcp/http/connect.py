@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from taskgate import clock
 from taskgate.mcp.addresses import is_public_address
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
-from taskgate.mcp.http.connection import Connection
+from taskgate.mcp.http.connection import HttpConnection
 from taskgate.mcp.http.target import Origin
 
 _READ_BYTES = 256 * 1024
@@ -29,7 +29,7 @@ _READ_BYTES = 256 * 1024
 class TlsLayer(asyncio.Protocol):
     """Wraps one connection. `ready` is done when the handshake is, or holds what went wrong with it."""
 
-    def __init__(self, inner: Connection, context: ssl.SSLContext, host: str) -> None:
+    def __init__(self, inner: HttpConnection, context: ssl.SSLContext, host: str) -> None:
         self.inner = inner
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -139,12 +139,12 @@ class TlsLayer(asyncio.Protocol):
 
 
 _Wire = TypeVar("_Wire", bound=asyncio.Protocol)
-ConnectionFactory = Callable[[], Connection]
+ConnectionFactory = Callable[[], HttpConnection]
 
 
 async def open_connection(
     origin: Origin, factory: ConnectionFactory, *, context: ssl.SSLContext | None, until: float
-) -> Connection:
+) -> HttpConnection:
     """A connection ready for its first exchange. `until` is a loop time."""
     if origin.host.startswith("/"):
         return await _connect_unix(origin.host, until, factory)
@@ -208,7 +208,7 @@ async def _connect_first(
     raise _refuse(Stage.CONNECT, f"could not connect: {problem}")
 
 
-async def _connect_unix(path: str, until: float, factory: ConnectionFactory) -> Connection:
+async def _connect_unix(path: str, until: float, factory: ConnectionFactory) -> HttpConnection:
     try:
         async with asyncio.timeout_at(until):
             _, connection = await asyncio.get_running_loop().create_unix_connection(factory, path)

@@ -38,7 +38,7 @@ class Phase(Enum):
     CLOSED = auto()
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """See the module. `on_free` and `on_lost` report to the pool."""
 
     __slots__ = (
@@ -53,8 +53,8 @@ class Connection(asyncio.Protocol):
         *,
         tls: bool,
         keep_s: float,
-        on_free: Callable[[Connection], None],
-        on_lost: Callable[[Connection], None],
+        on_free: Callable[[HttpConnection], None],
+        on_lost: Callable[[HttpConnection], None],
     ) -> None:
         self._phase = Phase.IDLE
         self._loop = asyncio.get_running_loop()

@@ -25,10 +25,3 @@ def put_first(tx: Transaction, server: str, tool: str, pin: Pin, audit: AuditEnt
             record(tx, audit)
         return pin
     return rows.pin_from(*tx.run("find_pin", server=server, tool=tool).fetchone()).pin
-
-
-def drop(tx: Transaction, server: str, tool: str, audit: AuditEntry | None) -> None:
-    tx.announce(PINS, f"{server}/{tool}")
-    tx.run("drop_pin", server=server, tool=tool)
-    if audit is not None:
-        record(tx, audit)

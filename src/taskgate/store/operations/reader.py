@@ -18,8 +18,7 @@ from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.operations import rows
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.transaction import Statements
+from taskgate.store.operations.transaction import KeptEvents, Statements
 
 
 class Reader:

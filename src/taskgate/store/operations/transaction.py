@@ -2,16 +2,47 @@
 
 Each adapter has its own, made once per group commit. The time is read once, so everything in it happened at the same moment.
 Statements are known by name and take their values by name; every adapter has the same names with the same meaning, in its own SQL.
+
+An operation says beforehand what it is about to read and change (`Locks`), for databases that several gateways write to at once. An
+adapter whose database has one writer need not look at it. The others lock what the operations of one transaction name, all at once
+and in one order, before the first of them runs: then what an operation reads stays true until its commit, and two transactions
+never wait for each other in a circle.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
+from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.operations.kept_events import KeptEvents
+
+
+class Locks(NamedTuple):
+    """A task stands for its approval, its questions and its caller's events too; an approval for its task."""
+
+    tasks: tuple[str, ...] = ()
+    approvals: tuple[str, ...] = ()
+    callers: tuple[str, ...] = ()
+    """Whose events are appended to."""
+    limits: tuple[str, ...] = ()
+    """Whose open tasks and approvals are counted."""
+    names: tuple[str, ...] = ()
+    """Anything else that is known by a name: idempotency keys, grants, secrets."""
+
+
+NO_LOCKS: Final = Locks()
+
+
+class KeptEvents:
+    """Changed on the event loop and read by the committing thread too, one number at a time."""
+
+    __slots__ = ("for_ms", "most")
+
+    def __init__(self, most: int = KEPT_EVENTS, for_ms: int = KEPT_EVENTS_MS) -> None:
+        self.most = most
+        self.for_ms = for_ms
 
 
 class Rows(Protocol):

@@ -11,8 +11,7 @@ import psycopg
 
 from taskgate.core.audit import Head, Row, beginning
 from taskgate.store.operations import audit, rows
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.postgres.connection import Connection, connect, reason, refused, shown_url
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.views.logs import LogView

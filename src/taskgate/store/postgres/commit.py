@@ -11,9 +11,7 @@ import psycopg
 
 from taskgate.ports.wakeups import CACHED
 from taskgate.store.batch import Batch
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import KeptEvents, Locks, Transaction
 from taskgate.store.postgres.connection import Connection, connect
 from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
 from taskgate.store.postgres.statements import SQL

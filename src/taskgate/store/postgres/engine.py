@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import DeferredWrite, Operation, TakeBack
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.transaction import KeptEvents, Locks
 from taskgate.store.postgres.chunks import ResultChunks
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.presence import Presence

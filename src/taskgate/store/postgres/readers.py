@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.operations.kept_events import KeptEvents
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.transaction import KeptEvents
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from taskgate.ports.store import KeptServer
 from taskgate.ports.wakeups import SERVERS
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView
 
 

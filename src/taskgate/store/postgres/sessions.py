@@ -10,8 +10,7 @@ from typing import Any
 
 from taskgate.ports.session_store import KeptSession
 from taskgate.ports.wakeups import SESSIONS
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.views.base import StoreView

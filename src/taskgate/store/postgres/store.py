@@ -11,7 +11,7 @@ from taskgate.core.audit import GENESIS
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.ports.wakeups import SeenRevisions
-from taskgate.store.operations.kept_events import KeptEvents
+from taskgate.store.operations.transaction import KeptEvents
 from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.commit import Committer
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url

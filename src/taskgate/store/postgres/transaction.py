@@ -10,8 +10,7 @@ from typing import Any
 import psycopg
 
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.statements import SQL
 

@@ -21,7 +21,7 @@ import psycopg
 
 from taskgate.core.errors import GatewayFault
 from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
-from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Locks
 from taskgate.store.postgres.commit import Committer, Lost
 from taskgate.store.postgres.connection import reason
 

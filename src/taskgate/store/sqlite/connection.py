@@ -1,4 +1,4 @@
-"""Opens connections to the database file and brings its schema up to date.
+"""The database file: opens connections to it, brings its schema up to date, and runs the adapter's SQL in a transaction.
 
 Write-ahead log with `synchronous=FULL`: a commit returns after the log has been synced. `NORMAL` would be faster and
 would lose acknowledged work in a power cut.
@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any, Final
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.sqlite.statements import migrations
+from taskgate.ports.store_answers import Ownership
+from taskgate.store.named_queries import read_migrations, read_queries
+from taskgate.store.operations.transaction import KeptEvents, Transaction
+
+SQL: Final = read_queries(__package__)
+
+
+def migrations() -> list[tuple[int, str]]:
+    return read_migrations(__package__)
+
 
 SYNCHRONOUS = "FULL"
 LOG_BYTES = 16 << 20
@@ -75,3 +85,20 @@ def migrate(connection: sqlite3.Connection) -> int:
     for number, text in known[version:]:
         connection.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version={number}; COMMIT;")
     return len(known)
+
+
+class SqliteTransaction(Transaction):
+    __slots__ = ("_connection",)
+    is_shared = False
+
+    def __init__(
+        self, connection: sqlite3.Connection, now_ms: int, ownership: Ownership, kept_events: KeptEvents
+    ) -> None:
+        super().__init__(now_ms, ownership, kept_events)
+        self._connection = connection
+
+    def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
+        return self._connection.execute(SQL[name], values)
+
+    def announce(self, topic: str, name: str) -> None:
+        """Nobody else has this store open, and this process hears of its own changes by itself."""

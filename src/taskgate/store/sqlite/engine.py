@@ -15,12 +15,11 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import DeferredWrite, Operation, TakeBack
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.transaction import KeptEvents, Locks
+from taskgate.store.sqlite.connection import SQL
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.spill_files import SpillFiles
-from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.writer import Writer, unavailable
 
 T = TypeVar("T")

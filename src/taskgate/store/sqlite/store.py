@@ -15,10 +15,10 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
+    SQL,
     SYNCHRONOUS,
     connect_reader,
     connect_writer,
@@ -30,7 +30,6 @@ from taskgate.store.sqlite.engine import SqliteEngine
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.spill_files import SpillFiles
-from taskgate.store.sqlite.statements import SQL
 from taskgate.store.sqlite.writer import Writer
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView

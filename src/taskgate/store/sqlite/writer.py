@@ -31,11 +31,10 @@ from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.sqlite.checkpointer import Checkpointer
+from taskgate.store.sqlite.connection import SqliteTransaction
 from taskgate.store.sqlite.last_known import LastKnown
-from taskgate.store.sqlite.transaction import SqliteTransaction
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from taskgate.ports.approval_store import (
 )
 from taskgate.ports.store_answers import Advancing, StaleOwner, TooManyOpen
 from taskgate.store.operations import approvals, grants, pins
-from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Locks
 from taskgate.store.views.base import StoreView
 
 
@@ -88,9 +88,6 @@ class ApprovalView(StoreView):
         return await self._write_or_fault(
             lambda tx: pins.put_first(tx, server, tool, pin, audit), _of_pin(server, tool)
         )
-
-    async def drop_pin(self, server: str, tool: str, *, audit: AuditEntry | None = None) -> None:
-        await self._write_or_fault(lambda tx: pins.drop(tx, server, tool, audit), _of_pin(server, tool))
 
     async def receipts(self, limit: int = 50_000) -> tuple[StoredReceipt, ...]:
         return await self._read(lambda reader: reader.receipts(limit))

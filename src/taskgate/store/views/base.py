@@ -9,10 +9,8 @@ from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.grants import Grant
 from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.batch import DeferredWrite, Operation, TakeBack
-from taskgate.store.operations.kept_events import KeptEvents
-from taskgate.store.operations.locks import NO_LOCKS, Locks
 from taskgate.store.operations.reader import Reader
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import NO_LOCKS, KeptEvents, Locks, Transaction
 
 T = TypeVar("T")
 

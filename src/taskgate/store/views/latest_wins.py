@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from taskgate.store.batch import DeferredWrite
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 
 V = TypeVar("V")
 

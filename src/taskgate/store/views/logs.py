@@ -9,7 +9,7 @@ from taskgate.core.audit import AuditEntry, Row
 from taskgate.ports.event_outbox import EventPage, StoredEvent
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations import audit, events
-from taskgate.store.operations.locks import Locks
+from taskgate.store.operations.transaction import Locks
 from taskgate.store.views.base import Engine, StoreView
 from taskgate.store.views.latest_wins import LatestWins
 

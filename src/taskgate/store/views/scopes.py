@@ -6,8 +6,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.ports.store import IdentityRecord, KeptScope
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations import scopes
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView
 
 

@@ -30,8 +30,7 @@ from taskgate.ports.store_answers import (
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
 from taskgate.ports.wakeups import GRANTS
 from taskgate.store.operations import grants, tasks, upkeep
-from taskgate.store.operations.locks import Locks
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import Engine, StoreView
 from taskgate.store.views.latest_wins import LatestWins
 

@@ -15,9 +15,8 @@ from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow, days_before, with_tenant
 from taskgate.ports.store import RecordedPage
 from taskgate.store.batch import DeferredWrite
-from taskgate.store.operations.locks import Locks
 from taskgate.store.operations.reader import Reader
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView
 
 MOST_RECORDED: Final = 200_000

@@ -58,9 +58,6 @@ SELECT doc FROM grants ORDER BY id;
 INSERT INTO pins (server, tool, doc, by, at_ms) VALUES (:server, :tool, :doc, :by, :at_ms)
 ON CONFLICT (server, tool) DO UPDATE SET doc = excluded.doc, by = excluded.by, at_ms = excluded.at_ms;
 
--- name: drop_pin
-DELETE FROM pins WHERE server = :server AND tool = :tool;
-
 -- name: all_pins
 SELECT server, tool, doc, by, at_ms FROM pins WHERE :server::text IS NULL OR server = :server ORDER BY server, tool;
 
