@@ -22,11 +22,11 @@ from taskgate.gateway.gateway import Gateway
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
 
-SCANNED: Final = 5_000
+SCANNED: Final = 1_000
 """Rows that one search reads at most."""
 EXPORTED: Final = 5_000
-VERIFIED: Final = 500
-_SLICE: Final = 250
+VERIFIED: Final = 100
+_SLICE: Final = 200
 _WORDS: Final = ("event", "caller", "server", "tool", "decision", "text")
 _QUERY: Final = {
     "event": "exactly this event",
