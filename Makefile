@@ -119,6 +119,10 @@ gate: $(STAMP)
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.replicas
 
+.PHONY: chaos-replicas
+chaos-replicas: $(STAMP)
+	TASKGATE_CHAOS_FAULTS=300 $(BIN)/python -m pytest -q -n 0 tests/replicas/test_chaos.py
+
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos
 
