@@ -1,8 +1,8 @@
 """Tasks that an upstream keeps for a caller without our doing: listed after ours, and passed through under an alias.
 
-Only an upstream conversation that belongs to the caller's session alone can say what belongs to that caller, so shared ones are
-left out. The alias carries the upstream's own id, signed for this caller: nothing is kept here, and an id that we did not hand out
-is as unknown as any other. Called by `methods`.
+Only an upstream conversation that belongs to the caller alone can say what belongs to that caller, so shared ones are left out: one
+of its session, or one that all sessions of its principal use, if it has an identity. The alias carries the upstream's own id,
+signed for this caller: nothing is kept here, and an id that we did not hand out is as unknown as any other. Called by `methods`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
+from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import RELATED_TASK, Generation
 from taskgate.core.meta import with_meta
@@ -64,7 +65,7 @@ class UpstreamListing:
         found = {}
         for name, upstream in sorted(self._upstreams.value.items()):
             link = upstream.open_link(request.link_key)
-            if link is None or link.generation is not Generation.STATEFUL or link.key != request.link_key:
+            if link is None or link.generation is not Generation.STATEFUL or not _is_own(request, link):
                 continue
             tasks = link.capabilities.get("tasks")
             if isinstance(tasks, Mapping) and "list" in tasks:
@@ -100,16 +101,13 @@ class UpstreamListing:
         for row in tasks if type(tasks) is list else []:
             task_id = row.get("taskId") if type(row) is dict else None
             if type(task_id) is str and (link.server, task_id) not in self._own:
-                page.rows.append({**row, "taskId": self._alias(request, link.server, task_id)})
+                page.rows.append({**row, "taskId": self._alias(request, link, task_id)})
         more = listed.get("nextCursor")
         return more if type(more) is str else ""
 
     async def relay(self, request: Request, method: str, alias: str) -> bytes:
         """Ask the upstream about its own task, over the caller's own conversation."""
-        server, task_id = self._opened(request, alias)
-        link = self._links(request).get(server)
-        if link is None:
-            raise unknown_task()
+        link, task_id = self._opened(request, alias)
         timeout_s = RESULT_S if method == "tasks/result" else LIST_S
         reply = await link.request(self._asking(request, method, {"taskId": wire.raw(task_id)}, timeout_s))
         if isinstance(reply, ErrorReply):
@@ -132,21 +130,32 @@ class UpstreamListing:
             asker=request.asking_stream,
         )
 
-    def _alias(self, request: Request, server: str, task_id: str) -> str:
-        body = base64.urlsafe_b64encode(f"{server}\n{task_id}".encode()).decode("ascii").rstrip("=")
-        return f"{ALIAS}{body}.{self._mark(request, server, task_id)}"
+    def _alias(self, request: Request, link: Link, task_id: str) -> str:
+        body = base64.urlsafe_b64encode(f"{link.server}\n{task_id}".encode()).decode("ascii").rstrip("=")
+        return f"{ALIAS}{body}.{self._mark(request, link, task_id)}"
 
-    def _opened(self, request: Request, alias: str) -> tuple[str, str]:
+    def _opened(self, request: Request, alias: str) -> tuple[Link, str]:
         body, _, mark = alias.removeprefix(ALIAS).rpartition(".")
         try:
             server, _, task_id = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode().partition("\n")
         except (binascii.Error, ValueError):
             raise unknown_task() from None
-        if not hmac.compare_digest(mark.encode(), self._mark(request, server, task_id).encode()):
+        link = self._links(request).get(server)
+        if link is None or not hmac.compare_digest(mark.encode(), self._mark(request, link, task_id).encode()):
             raise unknown_task()
-        return server, task_id
+        return link, task_id
 
-    def _mark(self, request: Request, server: str, task_id: str) -> str:
+    def _mark(self, request: Request, link: Link, task_id: str) -> str:
+        """Good in the session whose conversation it is, or in every session of the principal whose conversation it is."""
         if request.session is None:
             raise unknown_task()
-        return self._state_signer.mark(request.caller.principal, request.session.id, server, task_id)
+        session = request.session.id if link.key == request.link_key else ""
+        return self._state_signer.mark(request.caller.principal, session, link.server, task_id)
+
+
+def _is_own(request: Request, link: Link) -> bool:
+    """Nobody but this caller speaks over it. Callers without an identity are known by their session alone."""
+    if link.key == request.link_key:
+        return True
+    principal = request.caller.principal
+    return principal != ANONYMOUS and link.key.principal == principal and not link.key.session
