@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench gate bench-replicas mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench gate bench-replicas mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -26,6 +26,7 @@ help:
 	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
 	@echo "make gate    whether the usual calls became more than a tenth dearer than the kept baseline"
 	@echo "make conformance-replicas  the official suite through three gateways on PostgreSQL behind a balancer"
+	@echo "make screenshots  pictures of every page of the console (needs Chromium)"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
 
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -43,6 +44,10 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml
 
 run: $(VENV)/.runtime
 	$(BIN)/taskgate serve
+
+# Pictures of every page of the console, wide and narrow, light and dark, into build/screenshots.
+screenshots: $(STAMP)
+	$(BIN)/python -m tests.console.pictures build/screenshots
 
 demo: $(VENV)/.runtime
 	$(BIN)/taskgate demo

@@ -95,3 +95,28 @@ async def test_commands_find_the_running_gateway_by_themselves(gateway: Gateway)
     code, _, _ = await run(gateway, "stop")
     assert code == 8, "what a person started is not ended by `stop`"
     assert Path(f"/proc/{gateway.pid}").exists()
+
+
+async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> None:
+    code, out, err = await run(gateway, "call", "demo__slow_report", "seconds=0.1", "--task")
+    assert code == 0, err
+    task_id = out.split()[0]
+    finding = (
+        "--all",
+        "--server",
+        "demo",
+        "--tool",
+        "slow",
+        "--caller",
+        "operator",
+        "--since",
+        "1h",
+        "--text",
+        task_id,
+    )
+    _, out, _ = await run(gateway, "tasks", "list", *finding, "--json")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [task_id]
+    code, out, err = await run(gateway, "tasks", "list", "--state", "failed", "--scope", "elsewhere")
+    assert (code, out, "no such tasks" in err) == (0, "", True)
+    code, _, err = await run(gateway, "tasks", "list", "--since", "yesterday")
+    assert (code != 0, "since must be like" in err) == (True, True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -28,15 +30,17 @@ def operator_api(target: Target) -> GatewayApi | None:
     return GatewayApi(_base(target), target.token) if is_operator(target) else None
 
 
-def list_all(target: Target, *, as_json: bool, state: str) -> None:
+def list_all(target: Target, *, as_json: bool, state: str, wanted: Mapping[str, str]) -> None:
     def work(api: GatewayApi) -> None:
-        rows = _all(api, state)
+        rows = _all(api, state, wanted)
         if as_json:
             for row in rows:
                 say.event("task", **row)
         elif not rows:
             say.note(
-                "There are no tasks." if state == "all" else "There are no open tasks. --all shows those that ended."
+                "There are no such tasks."
+                if wanted or state != "open"
+                else "There are no open tasks. --all shows those that ended."
             )
         else:
             _print(rows)
@@ -64,11 +68,11 @@ def _base(target: Target) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _all(api: GatewayApi, state: str) -> list[dict[str, Any]]:
+def _all(api: GatewayApi, state: str, wanted: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        query = {"limit": str(PAGE), "state": state, **({"after": after} if after else {})}
+        query = {**wanted, "limit": str(PAGE), "state": state, **({"after": after} if after else {})}
         page = api.get(f"/api/v1/tasks?{urlencode(query)}").value
         rows += page["tasks"]
         after = page["next"]

@@ -36,11 +36,35 @@ def list_(
     target: Target,
     as_json: bool,
     everything: Annotated[bool, typer.Option("--all", help="Also tasks that have ended (operators).")] = False,
+    state: Annotated[
+        str | None, typer.Option(help="Only in this state: open, all, or one of them (operators).")
+    ] = None,
+    server: Annotated[str | None, typer.Option(help="Only of this server (operators).")] = None,
+    tool: Annotated[str | None, typer.Option(help="Only with this in the tool's name (operators).")] = None,
+    caller: Annotated[str | None, typer.Option(help="Only of this principal (operators).")] = None,
+    scope: Annotated[str | None, typer.Option(help="Only made in this scope (operators).")] = None,
+    since: Annotated[str | None, typer.Option(help="Only made since: 30m, 24h, 7d or a date (operators).")] = None,
+    until: Annotated[str | None, typer.Option(help="Only made before (operators).")] = None,
+    text: Annotated[str | None, typer.Option(help="Only with this in its record (operators).")] = None,
 ) -> None:
     """List tasks: everybody's for the operator of a gateway, your own otherwise."""
+    wanted = {
+        "server": server,
+        "tool": tool,
+        "caller": caller,
+        "scope": scope,
+        "since": since,
+        "until": until,
+        "text": text,
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
     if operator_tasks.is_operator(target):
-        operator_tasks.list_all(target, as_json=as_json, state="all" if everything else "open")
+        shown = state or ("all" if everything else "open")
+        operator_tasks.list_all(target, as_json=as_json, state=shown, wanted=given)
         return
+    if given or state is not None:
+        say.note("Only the operator of a gateway can look for tasks by these; your own are listed without.")
+        raise typer.Exit(ExitCode.USAGE)
 
     async def work(session: Session) -> ExitCode:
         _print_list(await session.list_tasks(), as_json=as_json)

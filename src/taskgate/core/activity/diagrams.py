@@ -194,7 +194,10 @@ def svg(spans: Sequence[Span], now: float) -> str:
     """One bar for each span on a common time axis; calls stand under the request that caused them."""
     rows = _nested(spans[-DRAWN:])
     height = _ROW * (len(rows) + 1) + 8
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" font-size="11">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        'aria-label="The latest requests and their calls" font-size="11">'
+    )
     if not rows:
         return head + f'<text x="8" y="{_ROW}">Nothing has been asked yet.</text></svg>'
     begin = min(span.start for span, _ in rows)
