@@ -116,7 +116,7 @@ async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> Non
     )
     _, out, _ = await run(gateway, "tasks", "list", *finding, "--json")
     assert [json.loads(line)["id"] for line in out.splitlines()] == [task_id]
-    code, out, err = await run(gateway, "tasks", "list", "--state", "failed", "--scope", "elsewhere")
+    code, out, err = await run(gateway, "tasks", "list", "--state", "failed", "--in-scope", "elsewhere")
     assert (code, out, "no such tasks" in err) == (0, "", True)
     code, _, err = await run(gateway, "tasks", "list", "--since", "yesterday")
     assert (code != 0, "since must be like" in err) == (True, True)

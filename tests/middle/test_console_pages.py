@@ -80,6 +80,7 @@ async def test_an_operator_sees_and_cancels_everybodys_tasks_and_a_caller_only_i
             own = await agent.text(page)
             assert callers["agent"] in own
             assert callers["other"] not in own
+        assert "tasks list --state open --server bank --tool pay --in-scope default --since 1h" in seen
         for query in ("state=completed", "server=none", "tool=zzz", "scope=x", "until=1h", "text=zzz", "caller=ann"):
             assert "No task fits" in await boss.text(f"/tasks?{query}")
         assert callers["other"] not in await boss.text("/tasks?caller=agent")

@@ -42,7 +42,7 @@ def list_(
     server: Annotated[str | None, typer.Option(help="Only of this server (operators).")] = None,
     tool: Annotated[str | None, typer.Option(help="Only with this in the tool's name (operators).")] = None,
     caller: Annotated[str | None, typer.Option(help="Only of this principal (operators).")] = None,
-    scope: Annotated[str | None, typer.Option(help="Only made in this scope (operators).")] = None,
+    in_scope: Annotated[str | None, typer.Option(help="Only made in this scope (operators).")] = None,
     since: Annotated[str | None, typer.Option(help="Only made since: 30m, 24h, 7d or a date (operators).")] = None,
     until: Annotated[str | None, typer.Option(help="Only made before (operators).")] = None,
     text: Annotated[str | None, typer.Option(help="Only with this in its record (operators).")] = None,

@@ -209,5 +209,5 @@ def command_for(asked: Mapping[str, str | None]) -> str:
     state = given.pop("state", "all")
     words = ["taskgate", "tasks", "list", *(["--all"] if state == "all" else ["--state", state])]
     for name, value in given.items():
-        words += [f"--{name}", value]
+        words += ["--in-scope" if name == "scope" else f"--{name}", value]
     return shlex.join(words)
