@@ -98,7 +98,7 @@ async def test_commands_find_the_running_gateway_by_themselves(gateway: Gateway)
 
 
 async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> None:
-    code, out, err = await run(gateway, "call", "demo__slow_report", "seconds=0.1", "--task")
+    code, out, err = await run(gateway, "call", "demo__slow_report", '{"seconds": 0.1}', "--task")
     assert code == 0, err
     task_id = out.split()[0]
     finding = (
