@@ -107,14 +107,13 @@ async def test_an_operator_finds_tasks_by_what_they_are(gateway: Gateway) -> Non
         "demo",
         "--tool",
         "slow",
-        "--caller",
-        "operator",
         "--since",
         "1h",
         "--text",
         task_id,
     )
-    _, out, _ = await run(gateway, "tasks", "list", *finding, "--json")
+    code, out, err = await run(gateway, "tasks", "list", *finding, "--json")
+    assert code == 0, err
     assert [json.loads(line)["id"] for line in out.splitlines()] == [task_id]
     code, out, err = await run(gateway, "tasks", "list", "--state", "failed", "--in-scope", "elsewhere")
     assert (code, out, "no such tasks" in err) == (0, "", True)

@@ -52,7 +52,7 @@ def list_(
         "server": server,
         "tool": tool,
         "caller": caller,
-        "scope": scope,
+        "scope": in_scope,
         "since": since,
         "until": until,
         "text": text,
