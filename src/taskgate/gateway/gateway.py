@@ -202,7 +202,7 @@ class Gateway:
         assert message.id is not None
         methods = self.stateful if session is not None else self.stateless
         use_case = methods.get(message.method)
-        span = request.delivery.begin(request, self.waterfall)
+        span = request.delivery.begin(message.method, request.params, request.caller.principal, self.waterfall)
         state, began = "error", clock.monotonic()
         try:
             if session is not None and self.context.live_plan.value.features.vendor_methods:

@@ -36,9 +36,8 @@ from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.plan.plan import Validate
 from taskgate.gateway.requests.admission import ServerQueue
 from taskgate.gateway.requests.caller_keys import KEY_META, fair_key, idempotency_key
-from taskgate.gateway.requests.delivery import Heartbeat
 from taskgate.gateway.requests.large_results import looked_at
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.tasks.promote import Promotion
 from taskgate.gateway.tasks.replies import is_error
 from taskgate.gateway.tasks.task_records import NewCall

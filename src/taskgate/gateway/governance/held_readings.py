@@ -18,8 +18,7 @@ from taskgate.gateway.governance.evaluate import Asked
 from taskgate.gateway.governance.gate import CallGate
 from taskgate.gateway.governance.question import audit_of
 from taskgate.gateway.plan.plan import Live, Plan, pending_limits
-from taskgate.gateway.requests.delivery import Heartbeat
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall

@@ -17,8 +17,7 @@ from taskgate.gateway.own_tools.inner import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, saying
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import FORMS
-from taskgate.gateway.requests.delivery import Heartbeat
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import Heartbeat, Request
 
 if TYPE_CHECKING:
     from taskgate.gateway.calls.context import Context

@@ -15,8 +15,7 @@ from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, relayed, saying
 from taskgate.gateway.requests.caller_keys import may_see
-from taskgate.gateway.requests.delivery import Heartbeat
-from taskgate.gateway.requests.request import NO_CONVERSATION, Request
+from taskgate.gateway.requests.request import NO_CONVERSATION, Heartbeat, Request
 from taskgate.gateway.tasks.own_tasks import own_tasks
 from taskgate.ports.upstream import RelayedError
 

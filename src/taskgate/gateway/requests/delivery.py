@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,7 +16,6 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.activity.diagrams import Span, Waterfall
 from taskgate.core.delivery import Delivery
-from taskgate.core.generations import PROGRESS_TOKEN
 from taskgate.core.generations.stateless_2026 import Envelope
 from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
@@ -25,9 +24,6 @@ from taskgate.gateway.requests.progress import PacedProgress
 from taskgate.gateway.requests.sessions import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile
-
-if TYPE_CHECKING:
-    from taskgate.gateway.requests.request import Request
 
 
 class StandIn(Protocol):
@@ -109,13 +105,11 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     known_profile: ClientProfile | None = None
     progress: PacedProgress | None = None
 
-    def begin(self, request: Request, waterfall: Waterfall) -> Span:
+    def begin(self, method: str, params: Mapping[str, Any], principal: str, waterfall: Waterfall) -> Span:
         """It is being answered now."""
-        params = request.params
         name = params.get("name") or params.get("uri") or params.get("taskId")
         shown = name[:120] if type(name) is str else ""
-        span = waterfall.begin("request", request.message.method, shown, "", request.caller.principal, clock.wall())
-        self.span = span
+        span = self.span = waterfall.begin("request", method, shown, "", principal, clock.wall())
         return span
 
     def carried(self) -> asyncio.Task[Any]:
@@ -245,36 +239,3 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
             return self.session.wants_log(level)
         assert self.envelope is not None
         return self.envelope.log_level is not None and passes_log_level(level, self.envelope.log_level)
-
-
-class Heartbeat:
-    """Signs of life for a caller whose reply is held: progress that rises a little, and a sentence, every few seconds.
-
-    Progress may never fall, so a heartbeat only ever adds a thousandth to the last value the caller saw.
-    """
-
-    def __init__(self, request: Request, interval_s: float, text: str) -> None:
-        self._request = request
-        self._interval_s = interval_s
-        self._text = text
-        self._started = clock.monotonic()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        if self._request.progress_token is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _beat(self) -> None:
-        request = self._request
-        token = request.progress_token
-        if request.delivery.answered or token is None:
-            return
-        text = f"{self._text} ({clock.monotonic() - self._started:.0f} s)"
-        request.delivery.pace.beat(
-            text, lambda progress: wire.encode({PROGRESS_TOKEN: token, "progress": progress, "message": text})
-        )
-        self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._beat)

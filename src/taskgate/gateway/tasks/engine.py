@@ -19,9 +19,8 @@ from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
 from taskgate.gateway.events.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan.plan import Live, Plan
-from taskgate.gateway.requests.delivery import Heartbeat
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import Heartbeat, Request
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.followers import Followers
