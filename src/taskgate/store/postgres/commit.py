@@ -20,6 +20,13 @@ from taskgate.store.postgres.transaction import PostgresTransaction, waited
 MAX_REPEATS: Final = 5
 _TELL: Final = b"SELECT pg_notify(%s, %s)"
 _MAX_PAYLOAD: Final = 7_000
+_UNUSABLE: Final = (
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+)
+"""The database has become one that cannot be written to: no fault of any operation, so it is not looked for among them."""
 _CLASHES: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
@@ -79,7 +86,7 @@ class Committer:
             try:
                 self._quickly(batch)
                 return
-            except Lost:
+            except (Lost, *_UNUSABLE):
                 raise
             except psycopg.OperationalError as error:
                 if not isinstance(error, _CLASHES):
@@ -129,7 +136,7 @@ class Committer:
         head = tx.audit_head
         try:
             write(tx)
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, *_UNUSABLE):
             raise
         except Exception as error:  # the failure of one write, answered to whoever waits for it
             connection.execute("ROLLBACK TO one")

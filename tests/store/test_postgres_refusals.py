@@ -1,0 +1,113 @@
+"""Databases that a gateway cannot use, or can use no more: each is said clearly, and nothing is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg import conninfo
+from tests.harness.postgres import fresh_url
+from tests.store.test_postgres_store import DEADLINE_S, a_call
+
+from taskgate.core.errors import Executed, GatewayFault
+from taskgate.ports.store_answers import Change
+from taskgate.store.postgres.store import open_store
+
+PASSWORD = "not-for-logs-1"
+
+
+@contextmanager
+def somebody(url: str, *, limit: int = -1, may: str = "") -> Iterator[str]:
+    """The address for a user of its own, with so many connections and these rights in the schema."""
+    schema = str(conninfo.conninfo_to_dict(url)["options"]).split("=", 1)[1]
+    name = f"somebody_{schema}_{len(may)}_{limit + 1}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {name}")
+        connection.execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT {limit} PASSWORD '{PASSWORD}'")
+        if may:
+            connection.execute(f"GRANT {may} ON SCHEMA {schema} TO {name}")
+    try:
+        yield conninfo.make_conninfo(url, user=name, password=PASSWORD)
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
+            connection.execute(f"DROP OWNED BY {name} CASCADE")
+            connection.execute(f"DROP ROLE {name}")
+
+
+def refusal(url: str) -> str:
+    with pytest.raises(GatewayFault) as refused:
+        open_store(url)
+    assert refused.value.error_type == "store_unavailable"
+    assert PASSWORD not in str(refused.value)
+    return refused.value.message
+
+
+def test_a_user_without_rights_is_refused_with_what_is_missing() -> None:
+    with somebody(fresh_url(), may="USAGE") as url:
+        assert "permission denied" in refusal(url)
+
+
+def test_a_database_without_connections_left_is_refused_with_the_reason() -> None:
+    with somebody(fresh_url(), limit=0, may="USAGE, CREATE") as url:
+        assert "too many connections" in refusal(url)
+
+
+def test_a_schema_that_somebody_has_half_removed_is_refused_and_not_mended_in_silence() -> None:
+    url = fresh_url()
+    store = open_store(url)
+    asyncio.run(_closed(store))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP TABLE owners CASCADE")
+    assert "owners" in refusal(url)
+
+
+async def _closed(store: object) -> None:
+    from taskgate.store.postgres.store import PostgresStore
+
+    assert isinstance(store, PostgresStore)
+    await store.close()
+
+
+async def test_a_database_that_becomes_read_only_refuses_writes_and_recovers_by_itself() -> None:
+    url = fresh_url()
+    store = open_store(url)
+    name = conninfo.conninfo_to_dict(url)["dbname"]
+    assert isinstance(await store.accept(a_call()), Change)
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = %s AND application_name LIKE 'taskgate%%'",
+                [name],
+            )
+        refused = None
+        async with asyncio.timeout(DEADLINE_S):
+            while refused is None or "read-only" not in refused.message:
+                try:
+                    await store.accept(a_call())
+                except GatewayFault as fault:
+                    refused = fault
+                await asyncio.sleep(0.05)
+        assert (refused.error_type, refused.executed) == ("store_unavailable", Executed.NO)
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = %s AND application_name LIKE 'taskgate%%'",
+                [name],
+            )
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                assert isinstance(await store.accept(a_call()), Change)
+                break
+            except GatewayFault:
+                await asyncio.sleep(0.1)
+    await store.close()
