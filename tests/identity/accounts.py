@@ -32,6 +32,7 @@ class LoginIssuer:
             "issuer": issuer.url,
             "authorization_endpoint": f"{issuer.url}/authorize",
             "token_endpoint": f"{issuer.url}/token",
+            "jwks_uri": f"{issuer.url}/keys",
             "registration_endpoint": f"{issuer.url}/register",
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": True,

@@ -175,3 +175,17 @@ def test_logins_of_another_installation_are_none(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0
     assert KeptLogins(FileRows(file), b"a" * 32).forget("notes")
     assert KeptLogins(FileRows(file), b"a" * 32).load("notes") is None
+
+
+@seam
+async def test_a_server_that_wants_no_login_after_all_is_used_without_one() -> None:
+    open_to_all = Upstream("2025", authorized=lambda header: header == "")
+
+    @open_to_all.tool("read")
+    async def read(_call: Call) -> str:
+        return "a note"
+
+    given = {"servers": {"notes": {"auth": {"type": "authorization_code"}}}}
+    async with Gateway(given, {"notes": open_to_all}) as gate:
+        caller = await gate.caller("2025")
+        assert (await caller.call("notes__read")).text == "a note"

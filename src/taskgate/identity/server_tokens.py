@@ -164,8 +164,16 @@ class ServerTokens:
     async def ready(self) -> None:
         if isinstance(self._settings, ForwardedIdentity):
             return
+        if self._token is None and await self._may_need_none(self._settings):
+            return
         if self._token is None or clock.monotonic() >= self._token.ends_at:
             await asyncio.shield(self._begin())
+
+    async def _may_need_none(self, settings: Settings) -> bool:
+        """Whether nobody has logged in to a server that all share: it is tried without, and says if it wants a login."""
+        if not isinstance(settings, StoredLogin) or settings.per_principal:
+            return False
+        return await asyncio.to_thread(self._means.logins.load, settings.server) is None
 
     async def renew(self, refused: HeaderPairs, challenge: str = "") -> bool:
         if isinstance(self._settings, ForwardedIdentity):

@@ -43,3 +43,23 @@ def test_it_stays_and_the_others_move(kind: str, tmp_path: Path) -> None:
         after = after[key]
     assert set(after) == {"taskgate", "stays"}
     assert after["stays"] == entry
+
+
+@pytest.mark.parametrize(
+    ("entry", "auth"),
+    [
+        ({"type": "http", "url": "https://x.test/mcp"}, {"type": "authorization_code"}),
+        ({"type": "http", "url": "https://x.test/mcp", "headers": {"authorization": "Bearer t"}}, None),
+        ({"type": "http", "url": "http://127.0.0.1:9/mcp"}, None),
+        ({"command": "x"}, None),
+    ],
+)
+def test_a_server_that_its_client_may_log_in_to_keeps_a_way_to_log_in(
+    entry: dict[str, Any], auth: dict[str, str] | None, tmp_path: Path
+) -> None:
+    host = Host(tmp_path, tmp_path / "project", "linux", {})
+    (tmp_path / ".claude.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
+    gathered = gather([client_named("claude-code")], host)
+    (found,) = gathered.found
+    assert found.server.get("auth") == auth
+    assert any("taskgate servers login s" in note for note in gathered.notes) == (auth is not None)

@@ -179,6 +179,12 @@ def why_it_stays(entry: Entry) -> str | None:
     return None
 
 
+def may_want_login(server: Entry) -> bool:
+    """Whether its client would log in by itself (OAuth) when the server asks for it: the entry does not tell."""
+    given = {name.lower() for name in server.get("headers") or {}}
+    return str(server.get("url", "")).startswith("https://") and "authorization" not in given
+
+
 def _asks_for_input(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_asks_for_input(item) for item in value.values())

@@ -41,6 +41,7 @@ from taskgate.config.clients.client import (
     gateway_command,
     in_our_variables,
     is_gateway,
+    may_want_login,
     places_of,
     why_it_stays,
     with_absolute_cwd,
@@ -114,6 +115,12 @@ def _gather_place(client: Client, place: SettingsPlace, host: Host, reach: Reach
         if why is not None:
             result.notes.append(f'{place.path}: "{name}" {why}; it stays with the client and does not pass the gateway')
             continue
+        if may_want_login(server):
+            server = {**server, "auth": {"type": "authorization_code"}}
+            result.notes.append(
+                f'{place.path}: "{name}" is used without a login, as its client did; if it wants one, run: '
+                f"taskgate servers login {name}"
+            )
         if reach is not Reach.SHARED:
             # What goes from a shared file to another file of the same folder means the same there, for everybody.
             server = with_absolute_cwd(server, host.folder)
