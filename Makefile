@@ -123,6 +123,7 @@ gate: $(STAMP)
 
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.replicas
+	$(BIN)/python -m tests.benchmarks.forwarding
 
 .PHONY: chaos-replicas
 chaos-replicas: $(STAMP)

@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -81,9 +82,7 @@ class HopSigner:
 
     def sign(self, method: bytes, url: bytes, headers: Headers, body: bytes, *, home: str, caller: Caller) -> bytes:
         """The value of the header. `headers` are those that will be sent, as from `passed_on`."""
-        named = _Named(caller.principal, sorted(caller.roles), caller.scope, caller.place, caller.address)
-        said = base64.urlsafe_b64encode(msgspec.json.encode(named)).decode("ascii")
-        claims = f"1 {self._owner} {home} {self._now_ms()} {secrets.token_hex(12)} {said}".encode("ascii")
+        claims = f"1 {self._owner} {home} {self._now_ms()} {secrets.token_hex(12)} {_said(caller)}".encode("ascii")
         return claims + b" " + _signature(self._key, claims, method, url, headers, body)
 
 
@@ -137,6 +136,13 @@ def _signature(key: bytes, claims: bytes, method: bytes, url: bytes, headers: He
     return hmac.new(key, whole, hashlib.sha256).hexdigest().encode("ascii")
 
 
+@lru_cache(maxsize=4096)
+def _said(caller: Caller) -> str:
+    named = _Named(caller.principal, sorted(caller.roles), caller.scope, caller.place, caller.address)
+    return base64.urlsafe_b64encode(msgspec.json.encode(named)).decode("ascii")
+
+
+@lru_cache(maxsize=4096)
 def _caller(said: bytes) -> Caller:
     try:
         named = msgspec.json.decode(base64.urlsafe_b64decode(said), type=_Named)
