@@ -348,3 +348,15 @@ async def review(http: httpx2.AsyncClient, gateway: Gateway, action: str) -> str
     answer = await http.post(f"{gateway.base}/api/questions/{rows[0]['request_id']}", json=said)
     assert answer.status_code == 200, answer.text
     return str(rows[0]["params"]["message"])
+
+
+async def test_what_a_model_cost_is_counted_as_usage(gateway: Gateway) -> None:
+    async with session(gateway) as caller, httpx2.AsyncClient() as http:
+        await sampled(caller)
+        http.headers["authorization"] = f"Bearer {operator_token(gateway)}"
+        async with asyncio.timeout(60):
+            while True:
+                rows = (await http.get(f"{gateway.base}/api/v1/usage?by=tool")).json()
+                if any(row["tool"].startswith("model ") and row["cost"] > 0 for row in rows):
+                    break
+                await asyncio.sleep(0.2)
