@@ -19,7 +19,7 @@ from taskgate import clock
 from taskgate.assembly.build import App
 from taskgate.assembly.console import ConsoleConfiguration
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
-from taskgate.assembly.identity import ConfiguredLogin
+from taskgate.assembly.identity import ConfiguredLogin, listener_tls
 from taskgate.config.completeness import refuse_half_written
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
@@ -58,6 +58,7 @@ class Lifecycle:
         )
         self._internal = self._internal_listener()
         self._login = ConfiguredLogin(app.outbound)
+        self._tls = listener_tls(app.loaded.root)
         self.ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -77,7 +78,7 @@ class Lifecycle:
         listening = port if isinstance(port, socket.socket) else bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
         site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
-        self._server = QuietServer(served_by(site, self._connection()))
+        self._server = QuietServer(served_by(site, self._connection()), self._tls.context if self._tls else None)
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
         self.app.open_channels()
@@ -92,7 +93,7 @@ class Lifecycle:
                 self._internal.start()
             spare_the_collector()
             self.ready = True
-            self._side.open(_address(host, listening.getsockname()[1]))
+            self._side.open(_address(host, listening.getsockname()[1], self._tls is not None))
             announce(host, listening.getsockname()[1])
             stopped = asyncio.create_task(self._stop.wait())
             await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +122,7 @@ class Lifecycle:
 
     def _dashboard(self, host: str, port: int) -> Dashboard:
         gateway = self.app.gateway
-        gateway.address.listening_at(_address(host, port))
+        gateway.address.listening_at(_address(host, port, self._tls is not None))
         self.dashboard = Dashboard(
             gateway,
             self.app.keys.secret,
@@ -209,6 +210,8 @@ class Lifecycle:
             if self._server is not None:
                 drop_slow(self._server.server_state.connections, clock.monotonic(), self.endpoint.limits())
             self.app.replicas.tend()
+            if self._tls is not None:
+                self._tls.refresh()
             if self._internal is not None:
                 self._internal.drop_slow(clock.monotonic(), self.endpoint.limits())
             await mind_tasks(self.app, rounds)
@@ -307,10 +310,10 @@ def _watched(loaded: LoadedConfig) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(map(str, loaded.watch)), frozenset(str(folder) for folder in folders if folder.is_dir())
 
 
-def _address(host: str, port: int) -> str:
+def _address(host: str, port: int, tls: bool) -> str:
     """How somebody on this machine reaches what listens there."""
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"
+    return f"{'https' if tls else 'http'}://{shown}:{port}"
 
 
 def bind(host: str, port: int) -> socket.socket:

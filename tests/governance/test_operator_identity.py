@@ -86,15 +86,18 @@ def no_scope(_digest: str) -> None:
     """No scope was handed over at run time."""
 
 
+def known_by(tokens: tuple[Token, ...]) -> CallerIdentifier:
+    owner, records = operator_identity("op"), NoRecords()
+    return CallerIdentifier(tokens, owner, None, None, {}, scope_of_token=no_scope, records=records, certificates={})
+
+
 async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve() -> None:
     tokens = (
         Token("ann", token_digest("a"), frozenset({"approver"})),
         Token("agent", token_digest("b")),
         Token("boss", token_digest("c"), frozenset({"operator"})),
     )
-    keeper = CallerIdentifier(
-        tokens, operator_identity("op"), None, None, {}, scope_of_token=no_scope, records=NoRecords()
-    )
+    keeper = known_by(tokens)
     found = {word: await holder_at(keeper, f"Bearer {word}".encode()) for word in ("a", "b", "c", "op", "x")}
     assert found["a"] == ANN
     assert found["b"] is not None
@@ -109,7 +112,7 @@ async def test_a_token_says_who_somebody_is_and_its_roles_whether_they_approve()
     assert found["c"].may(Permission.ACT)
     assert found["op"] == OPERATOR
     assert await holder_at(keeper, b"Basic op") is None
-    nobody = CallerIdentifier((), operator_identity("op"), None, None, {}, scope_of_token=no_scope, records=NoRecords())
+    nobody = known_by(())
     assert await holder_at(nobody, b"Bearer x") is None
 
 

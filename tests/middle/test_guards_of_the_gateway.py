@@ -240,7 +240,7 @@ async def test_a_name_that_leads_inside_is_not_connected_to() -> None:
 async def test_a_token_is_good_until_it_expires() -> None:
     token = Token("ann", hashlib.sha256(b"token-of-ann").hexdigest(), expires=clock.wall() + 60)
     caller_identifier = CallerIdentifier(
-        (token,), None, None, None, {}, scope_of_token=lambda _digest: None, records=NoRecords()
+        (token,), None, None, None, {}, scope_of_token=lambda _digest: None, records=NoRecords(), certificates={}
     )
     assert caller_identifier.identify(b"Bearer token-of-ann").principal == "ann"
     with pytest.raises(WrongToken):

@@ -16,7 +16,7 @@ from taskgate.assembly.audit_keeping import AuditKeeper, audit_keeper
 from taskgate.assembly.channels import Outbound, build_channels
 from taskgate.assembly.exposure import check_exposure, guard
 from taskgate.assembly.features import build_tracing
-from taskgate.assembly.identity import ServerAccounts, build_doorkeeper, build_verifier, close_verifiers
+from taskgate.assembly.identity import ServerAccounts, arrivals_by, build_doorkeeper, build_verifier, close_verifiers
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan
 from taskgate.assembly.replicas import Replicas
@@ -181,7 +181,7 @@ class App:
         self.caller_identifier = build_doorkeeper(
             loaded.root, self.keys.operator_token, verifier, scope_of_token, self.gateway.people, local=self.local
         )
-        self.arrivals = Arrivals(loaded.root.listen.trusted_proxies)
+        self.arrivals = arrivals_by(loaded.root)
         self.intake.adopt(plan.limits.result_bytes, plan.limits.json_depth, plan.limits.json_nodes)
         self.http.adopt(plan.limits.result_bytes)
         self.gateway.adopt(plan, fresh, frozenset(changed))
@@ -260,7 +260,7 @@ def build(
             gateway.people,
             local=local,
         ),
-        Arrivals(loaded.root.listen.trusted_proxies),
+        arrivals_by(loaded.root),
         store,
         metrics,
         keys,

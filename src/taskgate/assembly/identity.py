@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -13,9 +15,10 @@ from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.identity import Issued, ScopeRequirement
 from taskgate.config.identity import OidcLogin as OidcConfig
 from taskgate.config.load import LoadedConfig
+from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.identity.claims import ClaimRules
-from taskgate.core.identity.identity import Requirement
+from taskgate.core.identity.identity import Identity, Requirement, principal_name
 from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
@@ -34,6 +37,8 @@ from taskgate.identity.server_tokens import (
 from taskgate.identity.signed_tokens import Issuer
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.verifier import Verifier
+from taskgate.inbound.http.arrival import Arrivals
+from taskgate.inbound.http.tls import ListenerTls, TlsFiles
 from taskgate.inbound.identity import NEVER, CallerIdentifier, ScopeOfToken, Token, operator_identity
 from taskgate.inbound.operator import house_secret, operator_token
 from taskgate.ports.credentials import CredentialRecords
@@ -74,8 +79,19 @@ def build_doorkeeper(
         requirements,
         scope_of_token=scope_of_token,
         records=records,
+        certificates=_certificates(root),
         private=local,
     )
+
+
+def _certificates(root: GatewayFile) -> dict[str, Identity]:
+    """Callers by the names in their certificates."""
+    return {
+        each.name: Identity(
+            principal_name(each.tenant or "", each.id), frozenset(each.roles), each.scope, tenant=each.tenant or ""
+        )
+        for each in root.auth.certificates
+    }
 
 
 def build_verifier(root: GatewayFile, outbound: Outbound) -> Verifier | None:
@@ -211,3 +227,21 @@ async def close_verifiers(verifiers: list[Verifier | None]) -> None:
     for verifier in verifiers:
         if verifier is not None:
             await verifier.close()
+
+
+def arrivals_by(root: GatewayFile) -> Arrivals:
+    return Arrivals(root.listen.trusted_proxies, root.listen.client_certificate_header)
+
+
+def listener_tls(root: GatewayFile) -> ListenerTls | None:
+    """None where plain HTTP is served. Raises ConfigError where the files are no certificate and key."""
+    tls = root.listen.tls
+    if tls is None:
+        return None
+    client_ca = None if tls.client_ca is None else Path(tls.client_ca)
+    try:
+        return ListenerTls(TlsFiles(Path(tls.cert), Path(tls.key), client_ca, tls.require_client_cert))
+    except (OSError, ssl.SSLError) as fault:
+        hint = "give a PEM certificate with its chain, and the key that belongs to it"
+        problem = Problem("configuration", 0, 0, "listen.tls", f"cannot be used: {fault}", hint)
+        raise ConfigError([problem]) from None

@@ -148,7 +148,8 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
     from taskgate.assembly.exposure import BANNER, is_open_to_strangers
 
     shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{port}/mcp"
+    scheme = "http" if loaded.root.listen.tls is None else "https"
+    url = f"{scheme}://{shown}:{port}/mcp"
     print(f"Taskgate is serving at {url}", flush=True)
     if is_open_to_strangers(loaded.root, host):
         print(BANNER, flush=True)

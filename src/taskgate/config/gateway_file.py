@@ -110,4 +110,4 @@ class GatewayFile(Section):
     @property
     def requires_identity(self) -> bool:
         """Whether callers must say who they are, apart from the one scope that may be anonymous."""
-        return bool(self.tokens or self.auth.jwt or self.auth.introspection)
+        return bool(self.tokens or self.auth.jwt or self.auth.introspection or self.auth.certificates)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from taskgate.config.words import Duration, HttpUrl, ScopeName, Section, Words
+from taskgate.config.words import Duration, HttpUrl, Name, ScopeName, Section, Words
 
 
 def _issuer(text: str) -> str:
@@ -81,6 +81,18 @@ class OidcLogin(Jwt):
     scopes: Words = Field(default=("openid", "profile"), description="What is asked for; openid must be among it.")
 
 
+class Certificate(Section):
+    """Whoever shows a certificate with this name, signed by `listen.tls.client_ca` or named by a trusted proxy."""
+
+    name: Annotated[str, Field(pattern=r"^(dns|uri|email|cn):.+")] = Field(
+        description="A name in the certificate: dns:HOST, uri:ADDRESS, email:ADDRESS or cn:COMMON NAME."
+    )
+    id: Name = Field(description="The principal's name.")
+    roles: Words = Field(default=(), description="Roles and groups.")
+    scope: ScopeName | None = Field(default=None, description="The only scope it may use.")
+    tenant: Name | None = Field(default=None, description="The tenant it belongs to.")
+
+
 class Auth(Section):
     """Who must say who they are. Without `tokens` and issuers nobody must, and the gateway listens on loopback only."""
 
@@ -93,6 +105,7 @@ class Auth(Section):
     )
     jwt: tuple[Jwt, ...] = Field(default=(), description="Issuers whose signed tokens are accepted.")
     login: OidcLogin | None = Field(default=None, description="Where people log in to the pages, beside login links.")
+    certificates: tuple[Certificate, ...] = Field(default=(), description="Callers known by their certificate.")
     introspection: Introspection | None = Field(default=None, description="An issuer that is asked about tokens.")
 
 

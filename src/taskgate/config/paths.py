@@ -14,6 +14,7 @@ from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.problems import ConfigError, Problem, problem_at
 from taskgate.config.providers import Provider
 from taskgate.config.servers import Server
+from taskgate.config.switches import Listen
 from taskgate.config.tree import Mapping, text_of
 
 _SQLITE = "sqlite:///"
@@ -39,12 +40,21 @@ def resolve_paths(root: GatewayFile, base: Path) -> GatewayFile:
     return root.model_copy(
         update={
             "cedar": cedar,
+            "listen": _listen(root.listen, base),
             "store": store,
             "registry_dir": absolute(root.registry_dir, base) if root.registry_dir else None,
             "servers": {name: _server(server, base) for name, server in root.servers.items()},
             "providers": {name: _provider(provider, base) for name, provider in root.providers.items()},
         }
     )
+
+
+def _listen(listen: Listen, base: Path) -> Listen:
+    if listen.tls is None:
+        return listen
+    files = {name: getattr(listen.tls, name) for name in ("cert", "key", "client_ca")}
+    tls = listen.tls.model_copy(update={name: absolute(file, base) for name, file in files.items() if file is not None})
+    return listen.model_copy(update={"tls": tls})
 
 
 def unreadable(tree: Mapping, base: Path) -> list[Problem]:

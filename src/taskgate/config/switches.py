@@ -6,7 +6,7 @@ import ipaddress
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from taskgate.config.words import Duration, HeaderMap, HttpUrl, Section, Whole, Words
 
@@ -45,6 +45,21 @@ def _word_for_switch(value: Any) -> Any:
     return {"true": "on", "yes": "on", "false": "off", "no": "off"}.get(word, word)
 
 
+class ListenTls(Section):
+    """TLS of the listener. Files are taken anew when they change."""
+
+    cert: str = Field(description="The certificate with its chain (PEM), relative to this file.")
+    key: str = Field(description="Its private key (PEM, without a passphrase).")
+    client_ca: str | None = Field(default=None, description="Who signs clients' certificates; then they are asked for.")
+    require_client_cert: bool = Field(default=False, description="Whether a client without one is turned away.")
+
+    @model_validator(mode="after")
+    def _somebody_signs(self) -> ListenTls:
+        if self.require_client_cert and self.client_ca is None:
+            raise ValueError("require_client_cert needs client_ca, which says whose certificates are good")
+        return self
+
+
 class Listen(Section):
     """Where the gateway listens."""
 
@@ -53,6 +68,10 @@ class Listen(Section):
     trusted_proxies: Annotated[Words, AfterValidator(_networks)] = Field(
         default=(),
         description="Addresses or networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8.",
+    )
+    tls: ListenTls | None = Field(default=None, description="Serve https instead of http.")
+    client_certificate_header: str | None = Field(
+        default=None, description="Header in which a trusted proxy names its client's certificate, such as X-Client-DN."
     )
     internal: Annotated[str, AfterValidator(_internal)] | None = Field(
         default=None,

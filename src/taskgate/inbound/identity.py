@@ -89,6 +89,7 @@ class CallerIdentifier:
         *,
         scope_of_token: ScopeOfToken,
         records: CredentialRecords,
+        certificates: Mapping[str, Identity],
         private: bool = False,
     ) -> None:
         known = (*tokens, operator) if operator is not None else tokens
@@ -98,7 +99,10 @@ class CallerIdentifier:
         self._requirements = requirements
         self._scope_of_token = scope_of_token
         self._records = records
-        self.requires_identity = bool(tokens) or verifier is not None or anonymous is not None or private
+        self._certificates = certificates
+        self.requires_identity = (
+            bool(tokens) or bool(certificates) or verifier is not None or anonymous is not None or private
+        )
         if not self.requires_identity:
             self._nobody: Identity | None = NOBODY
         else:
@@ -112,10 +116,11 @@ class CallerIdentifier:
     def requirement(self, scope: str) -> Requirement:
         return self._requirements.get(scope, NO_REQUIREMENT)
 
-    def identify(self, authorization: bytes | None) -> Identity:
-        """Raises WrongToken, TokenNeeded where nobody may come without one, and NotVerifiedYet."""
+    def identify(self, authorization: bytes | None, certificate: tuple[str, ...] = ()) -> Identity:
+        """`certificate`: the names that a client proved by one. Raises WrongToken, TokenNeeded and NotVerifiedYet."""
         if authorization is None:
-            return self._without_token()
+            by_certificate = self._by_certificate(certificate) if certificate else None
+            return by_certificate or self._without_token()
         scheme, _, credential = authorization.partition(b" ")
         if scheme.lower() == b"bearer":
             credential = credential.strip()
@@ -144,6 +149,12 @@ class CallerIdentifier:
 
     def _is_good(self, digest: str, expires: float) -> bool:
         return (expires == NEVER or clock.wall() < expires) and not self._records.is_revoked(digest)
+
+    def _by_certificate(self, names: tuple[str, ...]) -> Identity | None:
+        """Names of two callers in one certificate prove neither."""
+        known = {name: self._certificates[name] for name in names if name in self._certificates}
+        one = len({identity.principal for identity in known.values()}) == 1
+        return next(iter(known.values())) if one else None
 
     def _in_temporary_scope(self, credential: bytes) -> Identity:
         """Its bearer is known by the name of the scope. One whose scope has ended is nobody, also where nobody needs a token."""

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from taskgate.gateway.plan.plan import Limits
+from taskgate.inbound.http.tls import names_in_certificate, names_in_header
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -121,10 +122,13 @@ class Arrival:
     on_loopback: bool
     by_proxy: bool
     """Whether a trusted proxy opened it, so that callers are told apart by what it forwards."""
+    certificate: tuple[str, ...] = ()
+    """The names in the client's certificate, which the TLS library has verified."""
 
 
 class Arrivals:
-    def __init__(self, trusted_proxies: Iterable[str]) -> None:
+    def __init__(self, trusted_proxies: Iterable[str], certificate_header: str | None) -> None:
+        self._certificate_header = (certificate_header or "").lower().encode("latin-1") or None
         self._trusted: tuple[Network, ...] = tuple(
             ipaddress.ip_network(proxy, strict=False) for proxy in trusted_proxies
         )
@@ -135,7 +139,15 @@ class Arrivals:
         address = _read(str(peer[0])) if isinstance(peer, tuple) else None
         if address is None:
             return Arrival(LOCAL, near, False)
-        return Arrival(address_key(address), near, self._trusts(address))
+        names = names_in_certificate(transport.get_extra_info("peercert"))
+        return Arrival(address_key(address), near, self._trusts(address), names)
+
+    def certificate_names(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
+        """Whose certificate a caller showed: to us, or to a trusted proxy. From anybody else a header says nothing."""
+        if not arrival.by_proxy or self._certificate_header is None:
+            return arrival.certificate
+        said = [value for name, value in headers if name == self._certificate_header]
+        return names_in_header(said[0]) if len(said) == 1 else ()
 
     def caller_address(self, arrival: Arrival, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Under which address an anonymous caller is counted."""

@@ -64,7 +64,14 @@ class Entrance:
         if plan is not self._plan.value:
             known = {}
             self._admitted = (self._plan.value, known)
-        key = (path, headers.get(b"host"), headers.get(b"origin"), arrival.on_loopback, arrival.address)
+        key = (
+            path,
+            headers.get(b"host"),
+            headers.get(b"origin"),
+            arrival.on_loopback,
+            arrival.address,
+            arrival.certificate,
+        )
         caller = known.get(key)
         if caller is None:
             caller = self._admit(path, headers, arrival, every_header)
@@ -130,7 +137,8 @@ class Entrance:
 
     def _identity(self, authorization: bytes | None, path: bytes, arrival: Arrival, every_header: Headers) -> Identity:
         try:
-            identity = self.caller_identifier.identify(authorization)
+            names = self.arrivals.certificate_names(arrival, every_header) if authorization is None else ()
+            identity = self.caller_identifier.identify(authorization, names)
         except TokenNeeded:
             raise self._token_needed(path) from None
         except WrongToken:
@@ -195,8 +203,8 @@ class Entrance:
         return HttpRefused(status or reply.status, reply.body, retry_after(reply))
 
 
-_Known = tuple[bytes, bytes | None, bytes | None, bool, str]
-"""Path, Host, Origin, whether it came from this machine, and the address that it is counted under."""
+_Known = tuple[bytes, bytes | None, bytes | None, bool, str, tuple[str, ...]]
+"""Path, Host, Origin, whether it came from this machine, the address that it is counted under, and its certificate's names."""
 _MOST_KNOWN = 1024
 _STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISIONS)
 

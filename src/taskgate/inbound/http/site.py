@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -62,12 +63,15 @@ class Site:
 class QuietServer(uvicorn.Server):
     """uvicorn without its own signal handlers (signals are ours), and with news of when it is open."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(config)
+        self._tls = tls
         self.opened = asyncio.Event()
         self._leaving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn would make a context of its own from files, which could not be replaced later.
+        self.config.ssl = self._tls
         await super().startup(sockets)
         self.opened.set()
 

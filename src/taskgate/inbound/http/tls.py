@@ -1,0 +1,89 @@
+"""TLS of the listener: certificate and key, taken anew when their files change, and the names in a client's certificate.
+
+Modern defaults: TLS 1.2 at least, no compression, no renegotiation, the library's own choice of ciphers. A certificate that cannot
+be read while the gateway runs leaves the old one in force.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from taskgate.telemetry.logs import log
+
+_KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
+MOST_NAMES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """`client_ca`: who signs the certificates of clients; without it none is asked for."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    require_client_cert: bool = False
+
+
+class ListenerTls:
+    """One context for the life of the listener: new connections see what was loaded last."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises OSError and ssl.SSLError."""
+        self._files = files
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        self.context.set_alpn_protocols(["http/1.1"])
+        self._seen = self._stamps()
+        self._load(self.context)
+        if files.client_ca is not None:
+            self.context.verify_mode = ssl.CERT_REQUIRED if files.require_client_cert else ssl.CERT_OPTIONAL
+
+    def refresh(self) -> None:
+        """Load what has changed on the disk. A half-written or wrong file is passed over until it changes again."""
+        try:
+            stamps = self._stamps()
+            if stamps == self._seen:
+                return
+            self._seen = stamps
+            # Tried apart first: a context with half of a pair loaded would refuse everybody.
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self._load(self.context)
+        except (OSError, ssl.SSLError) as fault:
+            log.error("the listener's certificate was not taken anew; the old one stays in force", why=str(fault))
+            return
+        log.info("the listener's certificate was taken anew")
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(self._files.cert, self._files.key)
+        if self._files.client_ca is not None:
+            context.load_verify_locations(self._files.client_ca)
+
+    def _stamps(self) -> tuple[tuple[int, int, int], ...]:
+        files = [self._files.cert, self._files.key, *([self._files.client_ca] if self._files.client_ca else [])]
+        return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in (file.stat() for file in files))
+
+
+def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """`dns:`, `uri:`, `email:` and `cn:` names of a client's certificate that the library has verified."""
+    if not certificate:
+        return ()
+    names = [f"{_KINDS[kind]}:{value}" for kind, value in certificate.get("subjectAltName", ()) if kind in _KINDS]
+    for part in certificate.get("subject", ()):
+        names += [f"cn:{value}" for key, value in part if key == "commonName"]
+    return tuple(names[:MOST_NAMES])
+
+
+def names_in_header(value: bytes) -> tuple[str, ...]:
+    """What a trusted proxy says of its client's certificate: a name of ours, or a subject such as `CN=agent,O=Example`."""
+    said = value.decode("latin-1").strip()
+    if said.startswith(("dns:", "uri:", "email:", "cn:")):
+        return (said,)
+    parts = (part.strip().partition("=") for part in said.split(","))
+    found = [text for key, _, text in parts if key.upper() == "CN" and text]
+    # More than one common name is nobody's: which one is meant cannot be told.
+    return (f"cn:{found[0]}",) if len(found) == 1 else ()
