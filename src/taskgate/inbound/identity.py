@@ -100,9 +100,8 @@ class CallerIdentifier:
         self._scope_of_token = scope_of_token
         self._records = records
         self._certificates = certificates
-        self.requires_identity = (
-            bool(tokens) or bool(certificates) or verifier is not None or anonymous is not None or private
-        )
+        known_by_us = bool(tokens or certificates)
+        self.requires_identity = known_by_us or verifier is not None or anonymous is not None or private
         if not self.requires_identity:
             self._nobody: Identity | None = NOBODY
         else:
