@@ -78,7 +78,7 @@ class Lifecycle:
         listening = port if isinstance(port, socket.socket) else bind(host, port)
         dashboard = self._dashboard(host, listening.getsockname()[1])
         site = Site(self.endpoint, self._state, self.app.metrics.exposition, dashboard)
-        self._server = QuietServer(served_by(site, self._connection()), self._tls.context if self._tls else None)
+        self._server = QuietServer(served_by(site, self._connection(), self._tls.context if self._tls else None))
         self._catch_signals()
         chores = [asyncio.create_task(self._keep_house()), asyncio.create_task(self._watch_files())]
         self.app.open_channels()

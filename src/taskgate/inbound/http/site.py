@@ -63,15 +63,12 @@ class Site:
 class QuietServer(uvicorn.Server):
     """uvicorn without its own signal handlers (signals are ours), and with news of when it is open."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._tls = tls
         self.opened = asyncio.Event()
         self._leaving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn would make a context of its own from files, which could not be replaced later.
-        self.config.ssl = self._tls
         await super().startup(sockets)
         self.opened.set()
 
@@ -87,11 +84,24 @@ class QuietServer(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-def served_by(app: Any, connection: Callable[..., Any]) -> uvicorn.Config:
+class _Settings(uvicorn.Config):
+    """uvicorn would make a TLS context of its own from files, which could not be replaced later: it gets ours."""
+
+    def __init__(self, app: Any, tls: ssl.SSLContext | None, **settings: Any) -> None:
+        super().__init__(app, **settings)
+        self._tls = tls
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self._tls
+
+
+def served_by(app: Any, connection: Callable[..., Any], tls: ssl.SSLContext | None = None) -> uvicorn.Config:
     """uvicorn as we use it: `connection` makes the protocol object of each connection, and nothing is added to answers."""
-    return uvicorn.Config(
+    return _Settings(
         app,
-        http=connection,  # type: ignore[arg-type]
+        tls,
+        http=connection,
         loop="none",
         lifespan="off",
         interface="asgi3",
