@@ -28,13 +28,25 @@ class TlsFiles:
     require_client_cert: bool = False
 
 
+class _ModernContext(ssl.SSLContext):
+    def __new__(cls, files: TlsFiles) -> _ModernContext:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        self.set_alpn_protocols(["http/1.1"])
+        if files.client_ca is not None:
+            self.verify_mode = ssl.CERT_REQUIRED if files.require_client_cert else ssl.CERT_OPTIONAL
+
+
 class ListenerTls:
     """One context for the life of the listener: new connections see what was loaded last."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Raises OSError and ssl.SSLError."""
         self._files = files
-        self.context = _modern_context(files)
+        self.context = _ModernContext(files)
         self._seen = self._stamps()
         self._load(self.context)
 
@@ -61,16 +73,6 @@ class ListenerTls:
     def _stamps(self) -> tuple[tuple[int, int, int], ...]:
         files = [self._files.cert, self._files.key, *([self._files.client_ca] if self._files.client_ca else [])]
         return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in (file.stat() for file in files))
-
-
-def _modern_context(files: TlsFiles) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.set_alpn_protocols(["http/1.1"])
-    if files.client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED if files.require_client_cert else ssl.CERT_OPTIONAL
-    return context
 
 
 def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
