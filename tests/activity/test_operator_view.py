@@ -143,7 +143,7 @@ async def test_the_waterfall_page_shows_bars_and_hostile_names_as_text(gateway: 
     names = " ".join(drawn.itertext())
     assert "files__list_files" in names
     assert hostile in names
-    assert "<script" not in page.text
+    assert "<script>" not in page.text
 
 
 async def test_servers_are_shown_with_their_state(gateway: Gateway) -> None:
