@@ -169,7 +169,8 @@ class Lifecycle:
         await self._side.close()
         if self.endpoint.forwarder is not None:
             await self.endpoint.forwarder.close()
-        await self.dashboard.api.calls.close()
+        if self._server is not None:
+            await self.dashboard.api.calls.close()
         await self.app.gateway.close()
         await asyncio.gather(*(server.close() for server in self.app.servers.values()), return_exceptions=True)
         await self.app.close_retired()
