@@ -10,7 +10,7 @@ import pytest
 
 from taskgate.assembly.build import server_specs
 from taskgate.assembly.channels import Outbound
-from taskgate.assembly.identity import ServerAccounts, kept_logins
+from taskgate.assembly.identity import ServerAccounts
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import LoadedConfig, load
 from taskgate.core.scoping.registry import Approval
@@ -51,8 +51,8 @@ HTTP: dict[str, Any] = {
 ENVIRONMENT = {"GITLAB_TOKEN": "t", "GITLAB_USER": "ann", "SEARCH_TOKEN": "s3"}
 
 
-def accounts_in(folder: Path) -> ServerAccounts:
-    return ServerAccounts(Outbound(), kept_logins(folder, b"secret"))
+def accounts(loaded: LoadedConfig) -> ServerAccounts:
+    return ServerAccounts(Outbound(), loaded, b"secret", lambda: "")
 
 
 def loaded(folder: Path, environment: dict[str, str], http: dict[str, Any] = HTTP) -> LoadedConfig:
@@ -67,7 +67,7 @@ def loaded(folder: Path, environment: dict[str, str], http: dict[str, Any] = HTT
 def test_a_stdio_record(tmp_path: Path) -> None:
     found = loaded(tmp_path, ENVIRONMENT)
     assert [str(warning) for warning in found.warnings] == []
-    spec = server_specs(found.root, accounts_in(tmp_path))["gitlab"]
+    spec = server_specs(found.root, accounts(found))["gitlab"]
     assert (spec.command, spec.args, spec.cwd) == ("npx", ("-y", "server-gitlab@1"), None)
     assert spec.env == {"TOKEN": "t", "API": "https://gitlab.com/api/v4", "GITLAB_USER": "ann"}
     record = build_plan(found).registry.records["gitlab"]
@@ -78,7 +78,7 @@ def test_a_stdio_record(tmp_path: Path) -> None:
 
 def test_an_http_record(tmp_path: Path) -> None:
     found = loaded(tmp_path, ENVIRONMENT)
-    spec = server_specs(found.root, accounts_in(tmp_path))["search"]
+    spec = server_specs(found.root, accounts(found))["search"]
     assert spec.url == "https://search.example.test/mcp"
     assert spec.headers == {"X-Team": "a", "Authorization": "Bearer s3"}
     record = build_plan(found).registry.records["search"]
