@@ -19,6 +19,8 @@ READ_WHILE_LOADING = {
     "schema_version": "which form the file has",
     "environment": "which overlay is laid over it",
     "registry_dir": "where records of more servers are",
+    "allow_command": "whether references may run commands",
+    "secrets": "the section of that switch",
 }
 COPIED_WITHIN_ASSEMBLY = {
     "json_depth": "the reader shared by doors and servers is made there",

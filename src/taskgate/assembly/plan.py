@@ -82,9 +82,13 @@ def _record(name: str, server: Server) -> RegistryRecord:
 def _left_out(loaded: LoadedConfig) -> list[RegistryRecord]:
     known = loaded.root.servers
     return [
-        RegistryRecord(gone.server, left_out=LeftOut.ENV_MISSING, left_out_detail=f"{gone.detail} is not set")
+        RegistryRecord(
+            gone.server,
+            left_out=LeftOut(gone.reason),
+            left_out_detail=f"{gone.detail} is not set" if gone.reason == "env_missing" else gone.detail,
+        )
         for gone in loaded.left_out
-        if gone.reason == "env_missing" and gone.server not in known
+        if gone.reason in ("env_missing", "secret_missing") and gone.server not in known
     ]
 
 

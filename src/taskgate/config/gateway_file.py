@@ -18,7 +18,7 @@ from taskgate.config.limits import Limits
 from taskgate.config.providers import Provider
 from taskgate.config.scopes import Scope, ScopeProfile, Token
 from taskgate.config.servers import Server
-from taskgate.config.switches import Audit, Compat, Completion, Errors, Facade, Listen, Local, Store, Telemetry
+from taskgate.config.switches import Audit, Compat, Completion, Errors, Facade, Listen, Local, Secrets, Store, Telemetry
 from taskgate.config.tasks import Tasks
 from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
@@ -78,6 +78,7 @@ class GatewayFile(Section):
         description="People with several identities: each with token ids, `ISSUER#SUBJECT` and `slack:USER`. "
         "They count once, and decide on no call that they asked for under another name.",
     )
+    secrets: Secrets = Field(default_factory=Secrets, description="How references to secrets may be resolved.")
     tasks: Tasks = Field(default_factory=Tasks, description="Tasks.")
     facade: Facade = Field(default_factory=Facade, description="The facade tools.")
     providers: dict[Name, Provider] = Field(default_factory=dict, description="Models that may answer sampling.")

@@ -27,6 +27,7 @@ from taskgate.config.scopes import gather_scopes
 from taskgate.config.server_forms import gather_servers
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
+from taskgate.config.value_sources import ValueSources
 from taskgate.folders import find_config, state_folder
 
 MAX_FILE_BYTES = 4 << 20
@@ -40,12 +41,14 @@ governance:
 approval:
   default: {{self_approval: true}}
 """
-_OFF = {"false", "no", "off"}
+_OFF, _ON = {"false", "no", "off"}, {"true", "yes", "on"}
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A server that is configured but not served, and why: `env_missing` (detail names the variable) or `disabled`."""
+    """A server that is configured but not served, and why: `env_missing` (detail names the variables), `secret_missing`
+    (detail names the references, and why each failed) or `disabled`.
+    """
 
     server: str
     reason: str
@@ -112,11 +115,11 @@ def load_text(
     variables = os.environ if environment is None else environment
     base = folder or Path.cwd()
     document = read_document(text, name, kind_of(name))
-    reading = _read_tree(document, variables)
-    registry = _registry(reading.tree, base, reading.servers, variables)
+    reading = _read_tree(document, variables, base)
+    registry = _registry(reading.tree, base, reading.servers, reading.sources)
     root = _validated_root(reading, registry, base)
     entries = {**registry.entries, **reading.servers}
-    left_out = [_env_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
+    left_out = [_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
     left_out += [
         LeftOut(name, "disabled", "", entries[name].key_mark)
         for name, server in root.servers.items()
@@ -127,8 +130,8 @@ def load_text(
         path,
         reading.environment,
         (*reading.left_out, *left_out),
-        tuple(reading.warnings),
-        _watched(root, path),
+        (*reading.warnings, *reading.sources.warnings),
+        (*_watched(root, path), *dict.fromkeys(reading.sources.files)),
         state_directory(variables),
         text,
         frozenset(document.entries),
@@ -147,21 +150,24 @@ class _Reading:
     problems: list[Problem]
     unset: list[Problem]
     warnings: list[Problem]
+    sources: ValueSources
 
 
-def _read_tree(tree: Mapping, variables: Environment[str, str]) -> _Reading:
+def _read_tree(tree: Mapping, variables: Environment[str, str], base: Path) -> _Reading:
     """Overlay, overrides, pasted forms and variables, in this order: each may touch what the next one reads."""
     tree, chosen = apply_overlay(tree, variables)
     tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
     tree, problems = apply_overrides(tree, variables)
     tree, block = gather_servers(tree)
-    tree, unset = _expanded(tree, variables)
+    allowed = (tree.map("secrets").text("allow_command") or "").lower() in _ON
+    sources = ValueSources(variables, base, allowed)
+    tree, unset = _expanded(tree, sources)
     tree, governance_problems = gather_governance(tree)
     tree, scope_problems = gather_scopes(tree)
     problems += [*block.problems, *governance_problems, *scope_problems]
     left_out: list[LeftOut] = []
-    served = _served(block.servers, variables, left_out)
-    return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings)
+    served = _served(block.servers, sources, left_out)
+    return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings, sources)
 
 
 def _validated_root(reading: _Reading, registry: Registry, base: Path) -> GatewayFile:
@@ -185,14 +191,16 @@ def state_directory(environment: Environment[str, str]) -> Path:
     return Path(state_folder(environment))
 
 
-def _expanded(tree: Mapping, variables: Environment[str, str]) -> tuple[Mapping, list[Problem]]:
-    node, missing = expand(tree, variables)
+def _expanded(tree: Mapping, sources: ValueSources) -> tuple[Mapping, list[Problem]]:
+    node, missing = expand(tree, sources)
     assert isinstance(node, Mapping)
     return node, [_unset_problem(item) for item in missing]
 
 
 def _unset_problem(item: Unset) -> Problem:
     key = key_name(item.path)
+    if item.failed is not None:
+        return problem_at(item.mark, key, f'"${{{item.variable[:200]}}}" {item.failed.why}', item.failed.hint)
     if not item.readable:
         return problem_at(
             item.mark, key, f'"${{{item.variable[:60]}}}" is not readable', "write ${NAME} or ${NAME:-default}"
@@ -201,31 +209,34 @@ def _unset_problem(item: Unset) -> Problem:
     return problem_at(item.mark, key, f"the variable {item.variable} is not set", hint)
 
 
-def _served(servers: dict[str, Entry], variables: Environment[str, str], left_out: list[LeftOut]) -> dict[str, Entry]:
+def _served(servers: dict[str, Entry], sources: ValueSources, left_out: list[LeftOut]) -> dict[str, Entry]:
     """The servers whose variables are all set; the others are noted."""
     served: dict[str, Entry] = {}
     for name, entry in servers.items():
-        value, missing = expand(entry.value, variables)
+        value, missing = expand(entry.value, sources)
         if not missing:
             served[name] = Entry(name, entry.key_mark, value)
         elif isinstance(value, Mapping) and (value.text("enabled") or "").lower() in _OFF:
             left_out.append(LeftOut(name, "disabled", "", entry.key_mark))
         else:
-            left_out.append(_env_missing(name, entry, missing))
+            left_out.append(_missing(name, entry, missing))
     return served
 
 
-def _env_missing(name: str, entry: Entry, missing: list[Unset]) -> LeftOut:
+def _missing(name: str, entry: Entry, missing: list[Unset]) -> LeftOut:
+    if any(item.failed for item in missing):
+        details = (f"${{{item.variable[:200]}}} {item.failed.why if item.failed else 'is not set'}" for item in missing)
+        return LeftOut(name, "secret_missing", ", ".join(dict.fromkeys(details)), missing[0].mark)
     variables = ", ".join(dict.fromkeys(item.variable for item in missing))
     return LeftOut(name, "env_missing", variables, missing[0].mark if missing else entry.key_mark)
 
 
-def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], variables: Environment[str, str]) -> Registry:
+def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], sources: ValueSources) -> Registry:
     folder = tree.text("registry_dir")
     if folder is None:
         return Registry()
     taken = {name: entry.key_mark for name, entry in servers.items()}
-    return read_registry(base / Path(folder).expanduser(), tree.entries["registry_dir"].key_mark, taken, variables)
+    return read_registry(base / Path(folder).expanduser(), tree.entries["registry_dir"].key_mark, taken, sources)
 
 
 def _watched(root: GatewayFile, path: Path | None) -> tuple[Path, ...]:

@@ -9,10 +9,11 @@ Settings that the environment may give directly, whatever the file says.
 `TASKGATE_TASK_FORCE_REQUIRED` adds to the file's list instead of replacing it: a variable must not quietly loosen a
 safety list.
 
-`${VAR}`, `${VAR:-default}`, `${env:VAR}` and `${ENV:VAR}` in the values of a tree.
+`${VAR}`, `${VAR:-default}`, `${env:VAR}`, `${ENV:VAR}`, `${file:PATH}`, `${keyring:SERVICE/USER}` and `${command:ARGV}` in the
+values of a tree.
 
-`$${` stands for a literal `${`. Keys are never expanded. What an unset variable means is for the caller to say:
-inside one server it takes that server out, anywhere else it is an error. Expanded text is marked as secret, so that
+`$${` stands for a literal `${`. Keys are never expanded. What an unset variable or a failed reference means is for the caller
+to say: inside one server it takes that server out, anywhere else it is an error. Expanded text is marked as secret, so that
 no message repeats it.
 """
 
@@ -23,10 +24,13 @@ import re
 from collections.abc import Iterable
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from taskgate.config.problems import ConfigError, Mark, Problem, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Path, Scalar, Sequence
+from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, did_you_mean, one_of, problem_at
+from taskgate.config.tree import Entry, Mapping, Node, Path, Scalar, Sequence, key_name
+
+if TYPE_CHECKING:
+    from taskgate.config.value_sources import ValueSources
 
 CHOICE = "TASKGATE_ENV"
 _NOT_IN_AN_OVERLAY = ("schema", "environment", "environments")
@@ -140,34 +144,36 @@ def _with_force_required(root: Mapping, environment: Environment[str, str]) -> M
 MAX_EXPANDED = 1 << 20
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)\}")
 _NAME = re.compile(r"(?:env:|ENV:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\Z", re.DOTALL)
+_ELSEWHERE = re.compile(r"(file|keyring|command):(.*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Unset:
-    """A variable that was asked for and is not there, or a reference that cannot be read."""
+    """A variable that was asked for and is not there, or a reference that cannot be read or failed (`failed` says why)."""
 
     variable: str
     path: Path
     mark: Mark
     readable: bool = True
+    failed: ReferenceFailed | None = None
 
 
-def expand(node: Node, environment: Environment[str, str], path: Path = ()) -> tuple[Node, list[Unset]]:
+def expand(node: Node, sources: ValueSources, path: Path = ()) -> tuple[Node, list[Unset]]:
     """The tree with its variables filled in, and every variable that was missing (left as written)."""
     missing: list[Unset] = []
-    return _expand(node, environment, path, missing), missing
+    return _expand(node, sources, path, missing), missing
 
 
-def _expand(node: Node, environment: Environment[str, str], path: Path, missing: list[Unset]) -> Node:
+def _expand(node: Node, sources: ValueSources, path: Path, missing: list[Unset]) -> Node:
     match node:
         case Scalar():
-            return _expand_scalar(node, environment, path, missing)
+            return _expand_scalar(node, sources, path, missing)
         case Sequence():
-            items = tuple([_expand(item, environment, (*path, i), missing) for i, item in enumerate(node.items)])
+            items = tuple([_expand(item, sources, (*path, i), missing) for i, item in enumerate(node.items)])
             return node if _same(items, node.items) else replace(node, items=items)
         case Mapping():
             before = [entry.value for entry in node]
-            after = [_expand(entry.value, environment, (*path, entry.key), missing) for entry in node]
+            after = [_expand(entry.value, sources, (*path, entry.key), missing) for entry in node]
             if _same(after, before):
                 return node
             changed = {e.key: Entry(e.key, e.key_mark, value) for e, value in zip(node, after, strict=True)}
@@ -181,23 +187,16 @@ def _same(after: Iterable[Node], before: Iterable[Node]) -> bool:
     return all(map(operator.is_, after, before))
 
 
-def _expand_scalar(node: Scalar, environment: Environment[str, str], path: Path, missing: list[Unset]) -> Scalar:
+def _expand_scalar(node: Scalar, sources: ValueSources, path: Path, missing: list[Unset]) -> Scalar:
     if node.text is None or "${" not in node.text:
         return node
 
     def fill(found: re.Match[str]) -> str:
         if found[1]:
             return "${"
-        reference = _NAME.match(found[2])
-        if not reference:
-            missing.append(Unset(found[2], path, node.mark, readable=False))
-            return found[0]
-        name, default = reference[1], reference[2]
-        value = environment.get(name)
-        if default is not None and not value:
-            return default
-        if value is None:
-            missing.append(Unset(name, path, node.mark))
+        value = _value_of(found[2], sources, path, node.mark)
+        if isinstance(value, Unset):
+            missing.append(value)
             return found[0]
         return value
 
@@ -208,3 +207,19 @@ def _expand_scalar(node: Scalar, environment: Environment[str, str], path: Path,
         )
         return node
     return replace(node, text=text, secret=text != node.text)
+
+
+def _value_of(reference: str, sources: ValueSources, path: Path, mark: Mark) -> str | Unset:
+    if elsewhere := _ELSEWHERE.match(reference):
+        try:
+            return sources.value(elsewhere[1], elsewhere[2], mark, key_name(path))
+        except ReferenceFailed as failed:
+            return Unset(reference, path, mark, failed=failed)
+    named = _NAME.match(reference)
+    if not named:
+        return Unset(reference, path, mark, readable=False)
+    name, default = named[1], named[2]
+    value = sources.environment.get(name)
+    if default is not None and not value:
+        return default
+    return Unset(name, path, mark) if value is None else value

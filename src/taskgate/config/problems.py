@@ -56,6 +56,15 @@ class ConfigError(Exception):
         super().__init__("\n".join(str(p) for p in self.problems))
 
 
+class ReferenceFailed(Exception):
+    """What a reference to a secret stands for cannot be had. Neither the reason nor the cure holds a value."""
+
+    def __init__(self, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.hint = hint
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean "x"?` when one of the known words is close to the given one, else the empty string."""
     # Imported when needed: most configurations are right, and the import costs as much as reading one.

@@ -20,6 +20,7 @@ from taskgate.config.server_forms import in_our_form
 from taskgate.config.servers import Server
 from taskgate.config.tree import Entry, Mapping, Sequence
 from taskgate.config.validation import validated
+from taskgate.config.value_sources import ValueSources
 from taskgate.config.words import server_id_fault
 
 MAX_RECORD_BYTES = 256 << 10
@@ -39,9 +40,7 @@ class Registry:
     files: list[Path] = field(default_factory=list)
 
 
-def read_registry(
-    folder: Path, mark: Mark, taken: Environment[str, Mark], environment: Environment[str, str]
-) -> Registry:
+def read_registry(folder: Path, mark: Mark, taken: Environment[str, Mark], sources: ValueSources) -> Registry:
     """Every good record of a folder; `taken` are the ids that the main file already uses."""
     registry = Registry()
     try:
@@ -59,13 +58,13 @@ def read_registry(
     for path in paths[:MAX_RECORDS]:
         registry.files.append(path)
         try:
-            _add_record(registry, path, folded, environment)
+            _add_record(registry, path, folded, sources)
         except ConfigError as error:
             registry.warnings += error.problems
     return registry
 
 
-def _add_record(registry: Registry, path: Path, taken: dict[str, Mark], environment: Environment[str, str]) -> None:
+def _add_record(registry: Registry, path: Path, taken: dict[str, Mark], sources: ValueSources) -> None:
     tree = _tree(read_text(path, MAX_RECORD_BYTES), path)
     name, place = _id_of(tree, path)
     fault = server_id_fault(name)
@@ -84,7 +83,7 @@ def _add_record(registry: Registry, path: Path, taken: dict[str, Mark], environm
         registry.warnings.append(
             problem_at(place, "allowed_tools", "is missing, so no tool of this server is visible", hint)
         )
-    expanded, missing = expand(record, environment)
+    expanded, missing = expand(record, sources)
     registry.entries[name] = Entry(name, place, expanded)
     if missing:
         registry.missing[name] = missing

@@ -100,6 +100,15 @@ class Store(Section):
     )
 
 
+class Secrets(Section):
+    """References to secrets: `${file:PATH}`, `${keyring:SERVICE/USER}` and `${command:ARGV}`."""
+
+    allow_command: bool = Field(
+        default=False,
+        description="Let ${command:ARGV} run programs as the gateway's user, without a shell and for at most 10 s each.",
+    )
+
+
 class Audit(Section):
     """The audit log."""
 

@@ -84,6 +84,7 @@ def test_a_server_that_the_scope_names_but_the_registry_lacks_is_no_fault_of_the
         (replace(FILES, allowed_tools=NO_PATTERNS), Reason.DENY_ALL),
         (replace(FILES, enabled=False), Reason.DISABLED),
         (replace(FILES, left_out=LeftOut.ENV_MISSING, left_out_detail="TOKEN is not set"), Reason.ENV_MISSING),
+        (replace(FILES, left_out=LeftOut.SECRET_MISSING, left_out_detail="${file:x} is gone"), Reason.SECRET_MISSING),
         (replace(FILES, left_out=LeftOut.BAD_RECORD), Reason.BAD_RECORD),
     ],
 )

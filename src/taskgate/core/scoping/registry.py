@@ -33,6 +33,7 @@ class LeftOut(StrEnum):
     """Why a record that is in the registry cannot be used at all."""
 
     ENV_MISSING = "env_missing"
+    SECRET_MISSING = "secret_missing"
     BAD_RECORD = "bad_record"
 
 

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     NOT_REQUESTED = "not_requested"
     DENY_ALL = "deny_all"
     ENV_MISSING = "env_missing"
+    SECRET_MISSING = "secret_missing"
     BAD_RECORD = "bad_record"
     DISABLED = "disabled"
     LIST_TIMEOUT = "list_timeout"

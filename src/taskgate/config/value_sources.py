@@ -1,0 +1,173 @@
+"""Where the values of references come from: variables, files, the platform's keyring and commands.
+
+`${file:PATH}` starts at the folder of the configuration file, `${keyring:SERVICE/USER}` needs the package `keyring`, and
+`${command:ARGV}` needs `secrets: {allow_command: true}`: it is split like a shell would, but run without one. All are
+bounded in size, a command also in time, and what a command writes to stderr goes nowhere. One reading of a configuration
+asks each reference once; the next reading asks again. A failure says why and names the reference, never a value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shlex
+import signal
+import stat
+import subprocess
+from collections.abc import Mapping as Environment
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from taskgate import clock
+from taskgate.config.paths import absolute, decode, read_bytes
+from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, problem_at
+
+MAX_SECRET_BYTES: Final = 64 << 10
+COMMAND_TIMEOUT_S: Final = 10.0
+_CHUNK: Final = 16 << 10
+
+
+@dataclass(slots=True)
+class ValueSources:
+    """What references are filled in from during one reading of a configuration, and what they gave."""
+
+    environment: Environment[str, str]
+    folder: Path
+    allow_command: bool
+    files: list[Path] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    _known: dict[str, str | ReferenceFailed] = field(default_factory=dict, repr=False)
+
+    def value(self, kind: str, target: str, mark: Mark, key: str) -> str:
+        """What `${KIND:TARGET}` stands for; raises ReferenceFailed."""
+        reference = f"{kind}:{target}"
+        if reference not in self._known:
+            try:
+                self._known[reference] = self._read(kind, target, mark, key)
+            except ReferenceFailed as failed:
+                self._known[reference] = failed
+        found = self._known[reference]
+        if isinstance(found, ReferenceFailed):
+            raise found
+        return found
+
+    def _read(self, kind: str, target: str, mark: Mark, key: str) -> str:
+        if kind == "file":
+            text = self._from_file(target, mark, key)
+        elif kind == "keyring":
+            text = _from_keyring(target)
+        else:
+            text = self._from_command(target)
+        if not text:
+            raise ReferenceFailed("gives an empty text", "put the secret there")
+        return text
+
+    def _from_file(self, target: str, mark: Mark, key: str) -> str:
+        if not target.strip():
+            raise ReferenceFailed("names no file", "write ${file:PATH}")
+        path = Path(absolute(target, self.folder))
+        self.files.append(path)
+        text = _decoded(_file_bytes(path))
+        if os.stat(path).st_mode & stat.S_IROTH:
+            message = f"the file of ${{file:{target}}} can be read by every user of this machine"
+            self.warnings.append(problem_at(mark, key, message, f"chmod o-r {shlex.quote(str(path))}"))
+        return text
+
+    def _from_command(self, target: str) -> str:
+        if not self.allow_command:
+            raise ReferenceFailed("is not allowed", "write secrets: {allow_command: true} to run commands for secrets")
+        try:
+            argv = shlex.split(target)
+        except ValueError:
+            raise ReferenceFailed("has a quote that does not end", "close the quote") from None
+        if not argv:
+            raise ReferenceFailed("names no command", "write ${command:PROGRAM ARGUMENT}")
+        return _decoded(_output(argv, self.folder))
+
+
+def _file_bytes(path: Path) -> bytes:
+    try:
+        return read_bytes(path, MAX_SECRET_BYTES)
+    except ConfigError as error:
+        (problem,) = error.problems
+        raise ReferenceFailed(problem.message, problem.hint) from None
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        text = decode(data, "")
+    except ConfigError as error:
+        raise ReferenceFailed(error.problems[0].message, "a secret is UTF-8 text") from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _from_keyring(target: str) -> str:
+    service, _, user = target.rpartition("/")
+    if not service or not user:
+        raise ReferenceFailed("names no service and user", "write ${keyring:SERVICE/USER}")
+    try:
+        # Imported when needed: most configurations name no keyring, and the package is optional.
+        import keyring
+    except ImportError:
+        why = "needs the package keyring, which is not installed"
+        raise ReferenceFailed(why, 'install it: pip install "taskgate[keyring]"') from None
+    try:
+        text = keyring.get_password(service, user)
+    except Exception as error:
+        # Backends raise errors of their own kinds; their words may hold anything, so only the kind is told.
+        raise ReferenceFailed(f"cannot be read from the keyring ({type(error).__name__})", "unlock it") from None
+    if text is None:
+        raise ReferenceFailed("is not in the keyring", f"store it: keyring set {service} {user}")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_SECRET_BYTES:
+        raise ReferenceFailed(f"is larger than {MAX_SECRET_BYTES} bytes", "is this the right entry?")
+    return str(text)
+
+
+def _output(argv: list[str], folder: Path) -> bytes:
+    """What a command writes, within the limits of time and size; a command beyond them is ended with its whole process group."""
+    quiet = subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(
+            argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, cwd=folder, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a command"
+        raise ReferenceFailed(f"cannot be started ({reason})", "check the program's path") from None
+    assert process.stdout is not None
+    deadline = clock.monotonic() + COMMAND_TIMEOUT_S
+    try:
+        data = _read_until(process.stdout, deadline)
+        status = process.wait(max(0.0, deadline - clock.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise _took_too_long() from None
+    finally:
+        process.stdout.close()
+        if process.returncode is None:
+            # Not after a proper end: what it left running on purpose, such as an agent that holds keys, stays.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if status != 0:
+        raise ReferenceFailed(f"failed with exit status {status}", "run it by hand to see why")
+    return data
+
+
+def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
+    data = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, deadline - clock.monotonic())):
+                raise _took_too_long()
+            chunk = os.read(pipe.fileno(), _CHUNK)
+            if not chunk:
+                return bytes(data)
+            data += chunk
+            if len(data) > MAX_SECRET_BYTES:
+                raise ReferenceFailed(f"gives more than {MAX_SECRET_BYTES} bytes", "is this the right command?")
+
+
+def _took_too_long() -> ReferenceFailed:
+    return ReferenceFailed(f"took longer than {COMMAND_TIMEOUT_S:g} s", "a command must answer without asking anybody")

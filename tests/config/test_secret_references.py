@@ -1,0 +1,192 @@
+"""Secrets by reference: files, the keyring and commands, how they fail, and that their values are never repeated."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskgate.assembly.plan import build_plan
+from taskgate.config import ConfigError, LoadedConfig, load
+from taskgate.config import value_sources as sources
+
+KEYRING = """
+import json, pathlib
+
+class Locked(Exception):
+    pass
+
+def get_password(service, user):
+    if service == "locked":
+        raise Locked("the words of a backend: hunter2")
+    return json.loads(pathlib.Path(__file__).with_name("entries.json").read_text()).get(f"{service}/{user}")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    secret = tmp_path / "token"
+    secret.write_text("from-file\n")
+    secret.chmod(0o600)
+    return tmp_path
+
+
+@pytest.fixture
+def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of that name with the one function we call: a machine that runs tests has no keyring of its own."""
+    package = tmp_path / "site"
+    package.mkdir()
+    (package / "keyring.py").write_text(KEYRING)
+    entries = {"a/b/ann": "from-keyring", "big/ann": "x" * (sources.MAX_SECRET_BYTES + 1), "empty/ann": ""}
+    (package / "entries.json").write_text(json.dumps(entries))
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.delitem(sys.modules, "keyring", raising=False)
+    yield package
+    sys.modules.pop("keyring", None)
+
+
+def read(folder: Path, text: str) -> LoadedConfig:
+    file = folder / "taskgate.yaml"
+    file.write_text(text)
+    return load(file, {"HOME": str(folder)})
+
+
+def hosts(folder: Path, reference: str, more: str = "") -> tuple[str, ...]:
+    return read(folder, f"allowed_hosts: [{json.dumps(reference)}]\n{more}").root.allowed_hosts
+
+
+def script(folder: Path, text: str) -> str:
+    (folder / "script.py").write_text(text)
+    return f"${{command:{sys.executable} script.py}}"
+
+
+ALLOWED = "secrets: {allow_command: true}\n"
+
+
+def test_a_file_starts_at_the_folder_of_the_configuration_and_loses_one_newline(folder: Path) -> None:
+    assert hosts(folder, "x${file:token}y") == ("xfrom-filey",)
+    assert hosts(folder, f"${{file:{folder}/token}}") == ("from-file",)
+    (folder / "token").write_bytes(b"two\n\r\n")
+    assert hosts(folder, "${file:token}") == ("two\n",)
+    assert hosts(folder, "$${file:token}") == ("${file:token}",)
+
+
+def test_a_file_is_read_anew_at_each_load_and_watched_for_changes(folder: Path) -> None:
+    loaded = read(folder, "allowed_hosts: ['${file:token}', '${file:token}']\n")
+    assert loaded.watch == (folder / "taskgate.yaml", folder / "token")
+    assert loaded.warnings == ()
+    (folder / "token").write_text("changed")
+    assert load(folder / "taskgate.yaml", {}).root.allowed_hosts == ("changed", "changed")
+
+
+def test_a_file_that_everybody_can_read_is_a_warning_once(folder: Path) -> None:
+    (folder / "token").chmod(0o644)
+    (warning,) = read(folder, "allowed_hosts: ['${file:token}', '${file:token}']\n").warnings
+    assert (warning.line, warning.key) == (1, "allowed_hosts[0]")
+    assert "can be read by every user" in warning.message
+    assert warning.hint == f"chmod o-r {folder}/token"
+
+
+def test_the_keyring_gives_an_entry(folder: Path, keyring: Path) -> None:
+    assert hosts(folder, "${keyring:a/b/ann}") == ("from-keyring",)
+
+
+def test_a_command_is_split_and_run_without_a_shell_in_the_folder(folder: Path) -> None:
+    told = script(
+        folder, "import os, sys; print(os.getcwd(), *sys.argv[1:], sep='|'); print('hunter2', file=sys.stderr)"
+    )
+    (found,) = hosts(folder, told.replace("script.py", "script.py 'a b' $HOME ; c"), ALLOWED)
+    assert found == f"{folder}|a b|$HOME|;|c"
+
+
+def test_a_command_is_run_once_for_each_reading(folder: Path) -> None:
+    told = script(folder, "open('ran', 'a').write('x'); print('s3')")
+    assert read(folder, f"allowed_hosts: ['{told}', '{told}']\n{ALLOWED}").root.allowed_hosts == ("s3", "s3")
+    assert (folder / "ran").read_text() == "x"
+
+
+FAILURES = [
+    ("${file:none}", "cannot be opened (No such file or directory)"),
+    ("${file:.}", "is not a regular file"),
+    ("${file: }", "names no file"),
+    ("${file:big}", f"is larger than {sources.MAX_SECRET_BYTES} bytes"),
+    ("${file:empty}", "gives an empty text"),
+    ("${file:binary}", "is not UTF-8 text"),
+    ("${keyring:a}", "names no service and user"),
+    ("${keyring:none/ann}", "is not in the keyring"),
+    ("${keyring:big/ann}", f"is larger than {sources.MAX_SECRET_BYTES} bytes"),
+    ("${keyring:empty/ann}", "gives an empty text"),
+    ("${keyring:locked/ann}", "cannot be read from the keyring (Locked)"),
+    ("${command:'x}", "has a quote that does not end"),
+    ("${command: }", "names no command"),
+    ("${command:./none}", "cannot be started (No such file or directory)"),
+    (f"${{command:{sys.executable} fails.py}}", "failed with exit status 3"),
+    (f"${{command:{sys.executable} floods.py}}", f"gives more than {sources.MAX_SECRET_BYTES} bytes"),
+]
+
+
+@pytest.fixture
+def failing(folder: Path, keyring: Path) -> Path:
+    (folder / "big").write_text("hunter2" * sources.MAX_SECRET_BYTES)
+    (folder / "empty").write_text("\n")
+    (folder / "binary").write_bytes(b"hunter2\xff")
+    (folder / "fails.py").write_text("import sys; print('hunter2'); print('hunter2', file=sys.stderr); sys.exit(3)")
+    (folder / "floods.py").write_text("while True: print('hunter2' * 1000)")
+    return folder
+
+
+@pytest.mark.parametrize(("reference", "why"), FAILURES)
+def test_a_failing_reference_is_a_mistake_outside_servers(failing: Path, reference: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(failing, f"{ALLOWED}allowed_hosts:\n  - {json.dumps(reference)}\n")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key, problem.message) == (3, "allowed_hosts[0]", f'"{reference}" {why}')
+    assert problem.hint
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_failing_reference_takes_out_its_server_only(failing: Path) -> None:
+    (failing / "records").mkdir()
+    (failing / "records" / "c.yaml").write_text("command: x\nallowed_tools: ['*']\nenv: {T: '${file:none}'}\n")
+    servers = {
+        "a": {"command": "x", "env": {"T": "${file:none}", "U": "${UNSET}", "V": "${file:none}"}},
+        "b": {"command": "y", "env": {"T": "${file:token}"}},
+    }
+    loaded = read(failing, json.dumps({"servers": servers, "registry_dir": "records"}))
+    assert list(loaded.root.servers) == ["b"]
+    assert loaded.root.servers["b"].env == {"T": "from-file"}
+    why = "${file:none} cannot be opened (No such file or directory)"
+    assert [(gone.server, gone.reason, gone.detail) for gone in loaded.left_out] == [
+        ("a", "secret_missing", f"{why}, ${{UNSET}} is not set"),
+        ("c", "secret_missing", why),
+    ]
+    assert failing / "none" in loaded.watch  # so that the server comes as soon as its secret does
+    records = {name: record.left_out_detail for name, record in build_plan(loaded).registry.records.items()}
+    assert records["c"] == why
+
+
+def test_commands_are_not_run_unless_allowed(folder: Path) -> None:
+    told = script(folder, "open('ran', 'w')")
+    for more in ("", "secrets: {allow_command: false}\n"):
+        with pytest.raises(ConfigError, match=r"is not allowed; write secrets: \{allow_command: true\}"):
+            hosts(folder, told, more)
+    assert not (folder / "ran").exists()
+
+
+def test_a_command_that_does_not_end_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "COMMAND_TIMEOUT_S", 0.5)
+    silent = script(folder, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)")
+    with pytest.raises(ConfigError, match=r"took longer than 0\.5 s"):
+        hosts(folder, silent, ALLOWED)
+    closed = script(folder, "import os, time; os.close(1); time.sleep(600)")
+    with pytest.raises(ConfigError, match=r"took longer than 0\.5 s"):
+        hosts(folder, closed, ALLOWED)
+
+
+def test_without_the_package_the_message_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(ConfigError, match=r'not installed; install it: pip install "taskgate\[keyring\]"'):
+        hosts(folder, "${keyring:a/ann}")
