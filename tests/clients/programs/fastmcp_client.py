@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 import fastmcp
-from console import Console, asked, run
 from fastmcp import Client
+
+from console import Console, asked, run
 
 MODES = {"2025": "legacy", "2026": "2026-07-28"}
 

@@ -6,10 +6,11 @@ import argparse
 import itertools
 from typing import Any
 
-from console import Console, asked, run
 from langchain_mcp_adapters.callbacks import Callbacks
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from mcp.types import ElicitResult
+
+from console import Console, asked, run
 
 
 class Library:

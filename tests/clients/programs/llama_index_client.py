@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from console import Console, run
 from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
+
+from console import Console, run
 
 
 class Library:

@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import mcp.types as t
-from console import Console, asked, run
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+
+from console import Console, asked, run
 
 
 class Library:

@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 
 import mcp_types as t
-from console import Console, asked, run
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+
+from console import Console, asked, run
 
 
 class Library:

@@ -9,6 +9,7 @@ from typing import Any
 from agents import Agent, RunContextWrapper
 from agents.mcp import MCPServerStreamableHttp, MCPUtil
 from agents.tool_context import ToolContext
+
 from console import Console, run
 
 

@@ -6,8 +6,9 @@ import argparse
 import asyncio
 from typing import Any
 
-from console import Console, run
 from smolagents import MCPClient
+
+from console import Console, run
 
 
 class Library:
