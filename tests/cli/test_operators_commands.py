@@ -66,6 +66,23 @@ async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway)
     assert (code, "principal" in err) == (1, True)
 
 
+async def test_a_persons_data_are_exported_and_erased_after_a_yes(gateway: Gateway) -> None:
+    await run(gateway, "call", "demo__read_file", '{"path": "notes.txt"}')
+    mine = ("--principal", "operator")
+    kinds = {
+        json.loads(line)["kind"] for line in (await until(gateway, "data", "export", *mine, "--json")).splitlines()
+    }
+    assert kinds & {"recorded_call", "usage"}
+    code, _, err = await run(gateway, "data", "erase", *mine)
+    assert (code, "--yes" in err) == (2, True)
+    code, out, err = await run(gateway, "data", "erase", *mine, "--yes", "--json")
+    assert (code, json.loads(out)["principal"]) == (0, "operator"), err
+    code, _, err = await run(gateway, "data", "erase", "--principal", "ghost", "--yes")
+    assert (code, err) == (0, "Erased: there was nothing.\n")
+    code, _, err = await run(gateway, "data", "export", "--principal", "anonymous")
+    assert (code, "whose data" in err) == (1, True)
+
+
 async def test_servers_are_listed_shown_drained_and_enabled(gateway: Gateway) -> None:
     code, out, _ = await run(gateway, "servers", "status")
     assert (code, out.startswith("demo  ")) == (0, True)

@@ -25,7 +25,7 @@ COMMANDS = {
     "Put it in front of your agents": ("import_clients", "install", "wrap"),
     "Use tools": ("tools", "call", "tasks"),
     "Decide and answer": ("approvals", "questions", "pins"),
-    "Set up and look back": ("scopes", "policy", "token", "servers", "usage", "audit", "store"),
+    "Set up and look back": ("scopes", "policy", "token", "servers", "usage", "data", "audit", "store"),
 }
 
 

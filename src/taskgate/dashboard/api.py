@@ -12,6 +12,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.console_calls import ConsoleCalls
+from taskgate.dashboard.data_api import DataApi
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
 from taskgate.dashboard.now import NowApi
@@ -79,6 +80,7 @@ class Api:
                 *scopes.routes(),
                 *self.questions.routes(),
                 *PeopleApi(gateway).routes(),
+                *DataApi(gateway).routes(),
                 *more,
             ]
         )

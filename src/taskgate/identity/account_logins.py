@@ -268,6 +268,10 @@ class AccountLogins:
         every = await asyncio.to_thread(self._logins.of_server, server)
         return [account_row(principal, every[principal]) for principal in sorted(every)]
 
+    async def accounts_of(self, principal: str) -> dict[str, dict[str, Any]]:
+        found = {server: await asyncio.to_thread(self._logins.load, server, principal) for server in self._servers}
+        return {server: account_row(principal, login) for server, login in found.items() if login is not None}
+
     async def disconnect(self, server: str, principal: str) -> bool:
         return await asyncio.to_thread(self._logins.forget, server, principal)
 

@@ -219,10 +219,54 @@ class IdentityStore(Protocol):
     async def identity_records(self, kind: str) -> tuple[IdentityRecord, ...]: ...
 
 
+class Erased(msgspec.Struct, frozen=True):
+    """How much of one person was forgotten."""
+
+    tasks: int = 0
+    approvals: int = 0
+    grants: int = 0
+    events: int = 0
+    recorded_calls: int = 0
+    usage: int = 0
+    identity_records: int = 0
+
+
+class Unfinished(msgspec.Struct, frozen=True):
+    """Nothing was erased: these tasks, or held calls, of theirs have not ended. At most 100 are named."""
+
+    ids: tuple[str, ...]
+
+
+class PersonalDataStore(Protocol):
+    """What is kept under one person's name."""
+
+    async def tasks_of(self, principal: str, after: str = "", limit: int = 50) -> tuple[str, ...]:
+        """The ids of their tasks, oldest first, also of those whose results are gone."""
+        ...
+
+    async def identity_records_of(self, principal: str) -> tuple[IdentityRecord, ...]: ...
+
+    async def erase(self, principal: str, kept_records: str, entry: AuditEntry) -> Erased | Unfinished:
+        """Forget all of it but the audit chain and the identity records of the kind that is kept, then append the entry.
+
+        Returns when the bytes are gone from the store's files as far as this is in the store's hands.
+        """
+        ...
+
+
 class Store(
-    TaskStore, ApprovalStore, EventOutbox, AuditLog, CatalogStore, ScopeStore, UsageStore, IdentityStore, Protocol
+    TaskStore,
+    ApprovalStore,
+    EventOutbox,
+    AuditLog,
+    CatalogStore,
+    ScopeStore,
+    UsageStore,
+    IdentityStore,
+    PersonalDataStore,
+    Protocol,
 ):
-    """One database, seven views of it."""
+    """One database, and the views of it."""
 
     @property
     def shared_servers(self) -> ServerStore | None:

@@ -136,6 +136,10 @@ class AccountConnector(Protocol):
         """Whose accounts are connected, and how they are; None for a server without accounts."""
         ...
 
+    async def accounts_of(self, principal: str) -> dict[str, dict[str, Any]]:
+        """Where somebody's own accounts are connected, by server, and how they are."""
+        ...
+
     async def disconnect(self, server: str, principal: str) -> bool: ...
 
     def client_document(self) -> dict[str, Any]:

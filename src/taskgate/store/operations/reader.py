@@ -179,6 +179,14 @@ class Reader:
     def identity_records(self, kind: str) -> tuple[IdentityRecord, ...]:
         return tuple(IdentityRecord(*row) for row in self._run("identity_records", kind=kind))
 
+    def identity_records_of(self, principal: str) -> tuple[IdentityRecord, ...]:
+        return tuple(IdentityRecord(*row) for row in self._run("identity_records_of", principal=principal))
+
+    def tasks_of(self, principal: str, after: str, limit: int) -> tuple[str, ...]:
+        wanted = {"principal": principal, "after": after, "finished_only": False}
+        found = self._run("tasks_of_principal", limit=limit, **wanted)
+        return tuple(row[0] for row in found)
+
     def scopes(self) -> tuple[KeptScope, ...]:
         return tuple(KeptScope(*row) for row in self._run("kept_scopes"))
 

@@ -62,6 +62,9 @@ class PostgresEngine:
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)
 
+    async def overwrite_deleted(self) -> None:
+        """The server keeps its files: its vacuum frees the pages, and its log and backups have their own times."""
+
     async def close(self) -> None:
         await self.writer.stop()
         await asyncio.to_thread(self.presence.end)

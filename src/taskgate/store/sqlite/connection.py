@@ -7,6 +7,7 @@ would lose acknowledged work in a power cut.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ LOG_BYTES = 16 << 20
 _CACHE_KIB = 16_384
 _OPENING_WAIT_MS = 10_000
 _READER_WAIT_MS = 20
+_LOG_TRIES = 100
+_LOG_TRY_S = 0.05
 
 
 def connect_writer(path: Path, *, synchronous: str = SYNCHRONOUS) -> sqlite3.Connection:
@@ -85,6 +88,24 @@ def migrate(connection: sqlite3.Connection) -> int:
     for number, text in known[version:]:
         connection.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version={number}; COMMIT;")
     return len(known)
+
+
+def rewrite_file(connection: sqlite3.Connection, pause: threading.Event) -> str | None:
+    """Write the database anew and cut its log to nothing, so that no deleted row is left in either; the reason if that fails.
+
+    Deleting leaves the bytes in free pages, in gaps of pages and in the log. The copy is made in a temporary file, not in memory.
+    """
+    try:
+        connection.execute("PRAGMA temp_store=FILE")
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        for _ in range(_LOG_TRIES):
+            if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0:
+                return None
+            pause.wait(_LOG_TRY_S)
+    except sqlite3.Error as error:
+        return str(error)
+    return "somebody else reads the file"
 
 
 class SqliteTransaction(Transaction):

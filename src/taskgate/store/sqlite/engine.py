@@ -96,6 +96,9 @@ class SqliteEngine:
     def defer(self, write: DeferredWrite) -> None:
         self.writer.defer(write)
 
+    async def overwrite_deleted(self) -> None:
+        await self.writer.rewrite()
+
     async def close(self) -> None:
         await self.writer.stop()
         self.last_known.close()

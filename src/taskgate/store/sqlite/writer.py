@@ -25,7 +25,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
@@ -33,7 +33,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
 from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.sqlite.checkpointer import Checkpointer
-from taskgate.store.sqlite.connection import SqliteTransaction
+from taskgate.store.sqlite.connection import SqliteTransaction, rewrite_file
 from taskgate.store.sqlite.last_known import LastKnown
 
 T = TypeVar("T")
@@ -52,6 +52,12 @@ LOCK_LOOK_S: Final = 0.02
 
 class WaitForLock:
     """A job for the thread: begin a transaction as soon as another process lets go of the database."""
+
+
+class Rewrite(NamedTuple):
+    """A job for the thread: write the whole file anew, so that nothing that was deleted is left in it or in its log."""
+
+    done: asyncio.Future[None]
 
 
 class Writer:
@@ -75,13 +81,14 @@ class Writer:
         self._kept_events = kept_events
         self._waiting: deque[Waiting] = deque()
         self._deferred: deque[DeferredWrite] = deque()
+        self._rewrites: deque[Rewrite] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_busy = False
         self._idle: asyncio.Future[None] | None = None
         self._is_stopping = False
         self._trouble: str | None = None
-        self._to_commit: queue.SimpleQueue[Batch | WaitForLock | None] = queue.SimpleQueue()
+        self._to_commit: queue.SimpleQueue[Batch | WaitForLock | Rewrite | None] = queue.SimpleQueue()
         self._pause = threading.Event()
         self._thread = threading.Thread(target=self._commit_batches, name="taskgate-store-commits", daemon=True)
 
@@ -156,6 +163,15 @@ class Writer:
         self._deferred.append(write)
         self._look_again_in(RIDE_ALONG_DELAY_S)
 
+    async def rewrite(self) -> None:
+        """Write the file anew without what was deleted. Other writes wait meanwhile."""
+        if self._is_stopping:
+            raise unavailable("the store is being closed")
+        job = Rewrite(self._bind().create_future())
+        self._rewrites.append(job)
+        self._go_on()
+        await asyncio.shield(job.done)
+
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -177,6 +193,9 @@ class Writer:
             self._go_on()
 
     def _run_batch(self) -> None:
+        if self._rewrites:
+            self._to_commit.put(self._rewrites.popleft())
+            return
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -266,9 +285,20 @@ class Writer:
                     self._tell_loop(self._fill_batch)
                 else:
                     self._tell_loop(self._refuse_all, Batch([], []), refused)
+            elif isinstance(job, Rewrite):
+                self._tell_loop(self._rewritten, job, rewrite_file(self._connection, self._pause))
             else:
                 trouble = self._commit()
                 self._tell_loop(self._over, job, trouble)
+
+    def _rewritten(self, job: Rewrite, failure: str | None) -> None:
+        if failure is None:
+            job.done.set_result(None)
+        else:
+            job.done.set_exception(not_rewritten(failure))
+        self._over(Batch([], []), self._trouble)
+        if self._deferred:
+            self._look_again_in(RIDE_ALONG_DELAY_S)
 
     def _tell_loop(self, what: Callable[..., None], *values: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -335,7 +365,7 @@ class Writer:
             if waiting.is_committed and waiting.is_given_up:
                 self._take_back(waiting)
         self._is_busy = False
-        if self._waiting or (self._is_stopping and self._deferred and trouble is None):
+        if self._waiting or self._rewrites or (self._is_stopping and self._deferred and trouble is None):
             self._go_on()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
@@ -344,6 +374,13 @@ class Writer:
 def _is_locked(error: sqlite3.Error) -> bool:
     """Whether another connection is in the way, which will pass."""
     return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def not_rewritten(why: str) -> GatewayFault:
+    return GatewayFault(
+        "store_unavailable",
+        f"The rows are deleted, but their bytes are still in the store's file, which cannot be written anew: {why}. Erase again.",
+    )
 
 
 def unavailable(why: str) -> GatewayFault:

@@ -62,6 +62,10 @@ class Engine(Protocol):
         """Write with the next commit, without anybody waiting."""
         ...
 
+    async def overwrite_deleted(self) -> None:
+        """Return when deleted rows can no longer be read from the store's own files."""
+        ...
+
 
 class StoreView:
     def __init__(self, engine: Engine) -> None:

@@ -1,11 +1,13 @@
-"""The view of a store that keeps scopes handed over at run time, and records of identities (`ports.store`)."""
+"""The view of a store that keeps scopes handed over at run time, records of identities, and all of one person (`ports.store`)."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from taskgate.core.audit import AuditEntry
-from taskgate.ports.store import IdentityRecord, KeptScope
+from taskgate.ports.store import Erased, IdentityRecord, KeptScope, Unfinished
 from taskgate.store.batch import DeferredWrite
-from taskgate.store.operations import scopes
+from taskgate.store.operations import erase, scopes
 from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView
 
@@ -46,6 +48,46 @@ class ScopeView(StoreView):
 
     async def identity_records(self, kind: str) -> tuple[IdentityRecord, ...]:
         return await self._read(lambda reader: reader.identity_records(kind))
+
+    async def identity_records_of(self, principal: str) -> tuple[IdentityRecord, ...]:
+        return await self._read(lambda reader: reader.identity_records_of(principal))
+
+    async def tasks_of(self, principal: str, after: str = "", limit: int = 50) -> tuple[str, ...]:
+        return await self._read(lambda reader: reader.tasks_of(principal, after, limit))
+
+    async def erase(self, principal: str, kept_records: str, entry: AuditEntry) -> Erased | Unfinished:
+        locks = _of_identity(principal)
+        if open_ids := await self._write_or_fault(lambda tx: erase.unfinished(tx, principal), locks):
+            return Unfinished(open_ids)
+        tasks = await self._erase_tasks(principal)
+        calls = await self._erase_recorded_calls(principal)
+        erased = await self._write_or_fault(
+            lambda tx: erase.the_rest(tx, principal, Erased(tasks=tasks, recorded_calls=calls), kept_records, entry),
+            locks,
+        )
+        self.known_grants = tuple(grant for grant in self.known_grants if grant.principal != principal)
+        await self._engine.overwrite_deleted()
+        return erased
+
+    async def _erase_tasks(self, principal: str) -> int:
+        total = 0
+        while True:
+            count, spills = await self._write_or_fault(
+                lambda tx: erase.tasks(tx, principal), Locks(callers=(principal,))
+            )
+            await self._engine.large_results.remove(spills)
+            total += count
+            if count < erase.TASKS_AT_ONCE:
+                return total
+
+    async def _erase_recorded_calls(self, principal: str) -> int:
+        total, after = 0, 0
+        while True:
+            count, more = await self._write_or_fault(partial(erase.recorded_calls, principal=principal, after=after))
+            total += count
+            if more is None:
+                return total
+            after = more
 
 
 def _of_identity(name: str) -> Locks:

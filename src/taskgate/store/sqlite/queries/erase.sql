@@ -1,0 +1,44 @@
+-- name: unfinished_of_principal
+SELECT id FROM tasks
+WHERE finished_ms IS NULL AND (caller = :principal OR json_extract(CAST(doc AS TEXT), '$.principal') = :principal)
+UNION ALL
+SELECT id FROM approvals
+WHERE state = 'open' AND task_id IS NULL AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal
+LIMIT 100;
+
+-- name: tasks_of_principal
+-- Also those whose results are gone already.
+SELECT t.id, o.spill
+FROM tasks t LEFT JOIN task_outcomes o ON o.task_id = t.id
+WHERE t.id > :after AND (t.caller = :principal OR json_extract(CAST(t.doc AS TEXT), '$.principal') = :principal)
+  AND (NOT :finished_only OR t.finished_ms IS NOT NULL)
+ORDER BY t.id
+LIMIT :limit;
+
+-- name: erase_approvals
+DELETE FROM approvals
+WHERE state <> 'open' AND json_extract(CAST(doc AS TEXT), '$.binding.principal') = :principal
+  AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = approvals.task_id);
+
+-- name: erase_grants
+DELETE FROM grants WHERE json_extract(CAST(doc AS TEXT), '$.principal') = :principal;
+
+-- name: erase_keys
+DELETE FROM idempotency_keys
+WHERE principal = :principal AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = idempotency_keys.task_id);
+
+-- name: erase_events
+DELETE FROM events WHERE caller = :principal OR (caller > :first AND caller < :beyond);
+
+-- name: erase_recorded_calls
+DELETE FROM recorded_calls
+WHERE number > :after AND number <= :up_to AND json_extract(CAST(body AS TEXT), '$.principal') = :principal;
+
+-- name: erase_usage
+DELETE FROM usage WHERE principal = :principal;
+
+-- name: erase_identity_records
+DELETE FROM identity_records WHERE principal = :principal AND kind <> :kept;
+
+-- name: identity_records_of
+SELECT kind, name, principal, expires_ms, body FROM identity_records WHERE principal = :principal ORDER BY kind, name;
