@@ -260,19 +260,18 @@ class Lifecycle:
         path = self.app.loaded.path
         if path is None:
             return "There is no configuration file to read again."
-        before = _watched(self.app.loaded)
+        before, hide = _watched(self.app.loaded), self.app.loaded.secret_values
         try:
             await self._written_whole(path)
             loaded = await asyncio.to_thread(load, path)
+            hide = loaded.secret_values
             refuse_half_written(self.app.loaded, loaded)
             check_exposure(loaded.root, self._host)
             self.app.reload(loaded)
-        except ConfigError as error:
-            log.error("configuration not reloaded; the old one stays in force", problems=str(error))
-            return str(error)
-        except (TaskgateError, ValueError) as error:
-            log.error("configuration not reloaded; the old one stays in force", problems=str(error))
-            return str(error)
+        except (ConfigError, TaskgateError, ValueError) as error:
+            problems = hide.text(str(error))
+            log.error("configuration not reloaded; the old one stays in force", problems=problems)
+            return problems
         self.endpoint.adopt(self.app.guard, self.app.caller_identifier, self.app.arrivals)
         log.info("configuration reloaded", revision=self.app.plan.revision, registry=self.app.plan.registry.revision)
         report(loaded)

@@ -174,6 +174,7 @@ class App:
             self.retired_verifiers.append(verifier)
             verifier = self.verifier = build_verifier(loaded.root, self.outbound)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
+        log.hide(loaded.secret_values.text)
         self.places.adopt(loaded)
         self.accounts.adopt(loaded.root)
         self.guard = guard(loaded.root)
@@ -231,6 +232,7 @@ def build(
     internal: InternalSocket | None = None,
 ) -> App:
     """`local`: the only caller is whoever started this gateway. `store_file`: where the store is, if not where it is configured."""
+    log.hide(loaded.secret_values.text)
     keys, outbound = keys or fresh_keys(), Outbound()
     verifier = build_verifier(loaded.root, outbound)
     plan = build_plan(loaded)

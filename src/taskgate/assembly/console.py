@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import yaml
-from pydantic import SecretStr
 
 from taskgate.assembly.build import App
 from taskgate.assembly.plan import build_plan
@@ -16,9 +15,7 @@ from taskgate.config.problems import ConfigError
 from taskgate.dashboard.configuration import ShownConfiguration
 from taskgate.gateway.plan.plan import Plan
 
-HIDDEN: Final = "[hidden]"
 MOST_TEXT: Final = 200_000
-_SECRET_WORDS: Final = ("secret", "token", "password", "passphrase", "key", "authorization", "sha256")
 
 
 class ConsoleConfiguration:
@@ -33,11 +30,15 @@ class ConsoleConfiguration:
         root = loaded.root.model_dump(mode="python", exclude_unset=True)
         problems = [str(problem) for problem in loaded.warnings]
         problems += [f"{gone.server} is left out: {gone.reason} ({gone.detail})" for gone in loaded.left_out]
-        return ShownConfiguration(str(loaded.path or ""), _yaml(_safe(root)), tuple(problems))
+        hide = loaded.secret_values
+        return ShownConfiguration(str(loaded.path or ""), _yaml(hide.shown(root)), tuple(map(hide.text, problems)))
+
+    def hidden(self, text: str) -> str:
+        return self._app().loaded.secret_values.text(text)
 
     def governance(self) -> str:
-        section = self._app().loaded.root.governance
-        return _yaml(_safe(section.model_dump(mode="python", exclude_unset=True)))
+        loaded = self._app().loaded
+        return _yaml(loaded.secret_values.shown(loaded.root.governance.model_dump(mode="python", exclude_unset=True)))
 
     def plan_with(self, governance: str) -> Plan:
         if len(governance) > MOST_TEXT:
@@ -52,7 +53,7 @@ class ConsoleConfiguration:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         except ConfigError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(app.loaded.secret_values.text(str(error))) from None
 
     async def reload(self) -> str | None:
         return await self._reload()
@@ -60,32 +61,3 @@ class ConsoleConfiguration:
 
 def _yaml(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-
-
-def _safe(value: Any, name: str = "") -> Any:
-    """Plain values, with everything hidden that is a secret by its type or its name."""
-    if isinstance(value, SecretStr):
-        return HIDDEN
-    if isinstance(value, dict):
-        named = name in ("headers", "env")
-        return {
-            str(key): HIDDEN if named or _is_secret(str(key), item) else _safe(item, str(key))
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_safe(item, name) for item in value]
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return _text(value)
-
-
-def _is_secret(key: str, value: Any) -> bool:
-    return isinstance(value, str | SecretStr) and any(word in key.lower() for word in _SECRET_WORDS)
-
-
-def _text(value: Any) -> str:
-    """Addresses may hold a password between the scheme and the host."""
-    text = str(value)
-    scheme, mark, rest = text.partition("://")
-    before, at, after = rest.partition("@")
-    return f"{scheme}://{HIDDEN}@{after}" if mark and at and "/" not in before else text

@@ -82,6 +82,13 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
     path = find(config)
     said = f"{path} is in order" if path is not None else "no file found; the bundled demo server is used"
     yield Finding("ok", "configuration", said)
+    for finding in _examine_loaded(loaded, connect):
+        # Servers and stores repeat addresses and arguments in their complaints.
+        said, fix = map(loaded.secret_values.text, (finding.said, finding.fix))
+        yield replace(finding, said=said, fix=fix)
+
+
+def _examine_loaded(loaded: LoadedConfig, connect: bool) -> Iterator[Finding]:
     yield from _warnings(loaded)
     if not any(server.enabled for server in loaded.root.servers.values()):
         yield Finding("bad", "servers", "no server is configured", "Add one under `servers`, or run: taskgate import")
@@ -109,6 +116,7 @@ def _warnings(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("note", "configuration", str(warning))
     for gone in loaded.left_out:
         fix = f"Set {gone.detail}." if gone.reason == "env_missing" else ""
+        fix = "Put the secret where the reference looks for it." if gone.reason == "secret_missing" else fix
         yield Finding("note", f"server {gone.server}", f"left out: {gone.reason} {gone.detail}".strip(), fix)
 
 

@@ -85,9 +85,9 @@ def check(config: ConfigOption = None) -> None:
     try:
         count = build_for_check(loaded)
     except ConfigError as error:
-        raise _wrong(str(error)) from None
+        raise _wrong(loaded.secret_values.text(str(error))) from None
     except TaskgateError as problem:
-        raise _wrong(problem.message) from None
+        raise _wrong(loaded.secret_values.text(problem.message)) from None
     for warning in loaded.warnings:
         typer.echo(f"warning: {warning}", err=True)
     for left_out in loaded.left_out:

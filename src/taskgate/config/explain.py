@@ -79,6 +79,9 @@ tools wait for an approval. `taskgate check` reads a file exactly as `serve` doe
   Each gives at most 64 KiB of UTF-8 text, without braces in the reference. A reference that fails inside one server takes
   that server out (reason `secret_missing`); anywhere else it is a mistake that names the reference. Every reload reads
   them anew, and a changed file causes one.
+- **Never shown**: whatever came from a variable or another reference, and whatever bears a secret name (token, secret,
+  password, key, authorization, ...; all of `headers` and `env`), is `[hidden]` in `check`, `doctor`, the console, the API and the
+  log. Within longer texts that holds for values of 6 characters and more.
 - **Lengths of time**: `10m`, `1h 30m`, `45s`, `250ms`, `PT10M`; keys that end in `_ms` also take a number of
   milliseconds.
 - **Sizes**: a number of bytes, or `512KiB`, `4MiB`.

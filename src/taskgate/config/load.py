@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping as Environment
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from taskgate.config.document import kind_of, read_document
@@ -28,6 +28,7 @@ from taskgate.config.server_forms import gather_servers
 from taskgate.config.tree import Entry, Mapping, key_name
 from taskgate.config.validation import validated
 from taskgate.config.value_sources import ValueSources
+from taskgate.core.governance.redaction import SecretValues
 from taskgate.folders import find_config, state_folder
 
 MAX_FILE_BYTES = 4 << 20
@@ -56,7 +57,7 @@ class LeftOut:
     mark: Mark
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LoadedConfig:
     """A configuration with what was noticed while reading it. `watch` lists the files and folders it depends on."""
 
@@ -71,6 +72,14 @@ class LoadedConfig:
     """The file as it was read."""
     sections: frozenset[str] = frozenset()
     """The keys that stand at its top."""
+    secret_values: SecretValues = field(default_factory=lambda: SecretValues(()), repr=False, compare=False)
+    """What came from references. Whatever is shown, said or logged about this configuration goes through it."""
+
+    def __repr__(self) -> str:
+        said = (
+            f"LoadedConfig({self.root!r}, path={self.path!r}, left_out={self.left_out!r}, warnings={self.warnings!r})"
+        )
+        return self.secret_values.text(said)
 
 
 def find(explicit: str | Path | None = None, environment: Environment[str, str] | None = None) -> Path | None:
@@ -115,8 +124,23 @@ def load_text(
     variables = os.environ if environment is None else environment
     base = folder or Path.cwd()
     document = read_document(text, name, kind_of(name))
-    reading = _read_tree(document, variables, base)
-    registry = _registry(reading.tree, base, reading.servers, reading.sources)
+    sources = ValueSources(variables, base)
+    try:
+        loaded = _loaded(document, sources, path)
+    except ConfigError as error:
+        secret_values = SecretValues(sources.values)
+        raise ConfigError(_without_secrets(problem, secret_values) for problem in error.problems) from None
+    return replace(loaded, text=text)
+
+
+def _without_secrets(problem: Problem, secret_values: SecretValues) -> Problem:
+    return replace(problem, message=secret_values.text(problem.message), hint=secret_values.text(problem.hint))
+
+
+def _loaded(document: Mapping, sources: ValueSources, path: Path | None) -> LoadedConfig:
+    base = sources.folder
+    reading = _read_tree(document, sources)
+    registry = _registry(reading.tree, base, reading.servers, sources)
     root = _validated_root(reading, registry, base)
     entries = {**registry.entries, **reading.servers}
     left_out = [_missing(name, entries[name], missing) for name, missing in registry.missing.items()]
@@ -125,16 +149,17 @@ def load_text(
         for name, server in root.servers.items()
         if not server.enabled
     ]
+    secret_values = SecretValues(sources.values)
     return LoadedConfig(
         root,
         path,
         reading.environment,
         (*reading.left_out, *left_out),
-        (*reading.warnings, *reading.sources.warnings),
-        (*_watched(root, path), *dict.fromkeys(reading.sources.files)),
-        state_directory(variables),
-        text,
-        frozenset(document.entries),
+        tuple(_without_secrets(warning, secret_values) for warning in (*reading.warnings, *sources.warnings)),
+        (*_watched(root, path), *dict.fromkeys(sources.files)),
+        state_directory(sources.environment),
+        sections=frozenset(document.entries),
+        secret_values=secret_values,
     )
 
 
@@ -150,24 +175,24 @@ class _Reading:
     problems: list[Problem]
     unset: list[Problem]
     warnings: list[Problem]
-    sources: ValueSources
 
 
-def _read_tree(tree: Mapping, variables: Environment[str, str], base: Path) -> _Reading:
+def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
     """Overlay, overrides, pasted forms and variables, in this order: each may touch what the next one reads."""
+    variables = sources.environment
     tree, chosen = apply_overlay(tree, variables)
     tree = tree.without(*(key for key in tree.entries if key.startswith("x-")))
     tree, problems = apply_overrides(tree, variables)
     tree, block = gather_servers(tree)
-    allowed = (tree.map("secrets").text("allow_command") or "").lower() in _ON
-    sources = ValueSources(variables, base, allowed)
+    if (tree.map("secrets").text("allow_command") or "").lower() in _ON:
+        sources.allow_commands()
     tree, unset = _expanded(tree, sources)
     tree, governance_problems = gather_governance(tree)
     tree, scope_problems = gather_scopes(tree)
     problems += [*block.problems, *governance_problems, *scope_problems]
     left_out: list[LeftOut] = []
     served = _served(block.servers, sources, left_out)
-    return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings, sources)
+    return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings)
 
 
 def _validated_root(reading: _Reading, registry: Registry, base: Path) -> GatewayFile:

@@ -219,7 +219,7 @@ def _value_of(reference: str, sources: ValueSources, path: Path, mark: Mark) -> 
     if not named:
         return Unset(reference, path, mark, readable=False)
     name, default = named[1], named[2]
-    value = sources.environment.get(name)
+    value = sources.variable(name)
     if default is not None and not value:
         return default
     return Unset(name, path, mark) if value is None else value

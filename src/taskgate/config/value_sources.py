@@ -35,10 +35,22 @@ class ValueSources:
 
     environment: Environment[str, str]
     folder: Path
-    allow_command: bool
     files: list[Path] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    values: set[str] = field(default_factory=set, repr=False)
+    """Everything that came from a reference, to be kept out of what is shown."""
+    _commands_allowed: bool = False
     _known: dict[str, str | ReferenceFailed] = field(default_factory=dict, repr=False)
+
+    def allow_commands(self) -> None:
+        self._commands_allowed = True
+
+    def variable(self, name: str) -> str | None:
+        """The value of `${NAME}`, if it is set."""
+        found = self.environment.get(name)
+        if found:
+            self.values.add(found)
+        return found
 
     def value(self, kind: str, target: str, mark: Mark, key: str) -> str:
         """What `${KIND:TARGET}` stands for; raises ReferenceFailed."""
@@ -51,6 +63,7 @@ class ValueSources:
         found = self._known[reference]
         if isinstance(found, ReferenceFailed):
             raise found
+        self.values.add(found)
         return found
 
     def _read(self, kind: str, target: str, mark: Mark, key: str) -> str:
@@ -76,7 +89,7 @@ class ValueSources:
         return text
 
     def _from_command(self, target: str) -> str:
-        if not self.allow_command:
+        if not self._commands_allowed:
             raise ReferenceFailed("is not allowed", "write secrets: {allow_command: true} to run commands for secrets")
         try:
             argv = shlex.split(target)

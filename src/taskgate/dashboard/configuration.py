@@ -20,6 +20,10 @@ class ShownConfiguration:
 class Configuration(Protocol):
     def shown(self) -> ShownConfiguration: ...
 
+    def hidden(self, text: str) -> str:
+        """A text that may quote the configuration, without the secrets of the one in force."""
+        ...
+
     def governance(self) -> str:
         """The section `governance` as YAML, with secrets hidden."""
         ...

@@ -73,7 +73,11 @@ class Rules:
             page = await self.store.recorded_calls(0, page.after, _PAGE)
             hits.update(call.rule for call in page.calls)
             await clock.sleep(0)
-        return [{**row, "calls": hits[row["rule"]]} for row in self.plan.gates.rules.described()]
+        hide = self.configuration.hidden
+        return [
+            {**row, "reason": row["reason"] and hide(row["reason"]), "calls": hits[row["rule"]]}
+            for row in self.plan.gates.rules.described()
+        ]
 
     async def rehearsed(self, governance: str, since: str | None) -> Rehearsal:
         return await self._rehearsed(self.configuration.plan_with(governance), since)

@@ -13,6 +13,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.questions_api import server_rows
 from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect
@@ -27,17 +28,23 @@ _NO_SUCH_SERVER: Final = "There is no such server."
 
 
 class Servers:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
         self._gateway = gateway
+        self._configuration = configuration
 
     def rows(self) -> list[dict[str, Any]]:
         """Every server with how quickly it answered lately, and whether it is drained."""
         took = self._latencies()
         drained = self._gateway.reload.drained
         return [
-            {**row, "drained": row["name"] in drained, **_latency(took.get(row["name"], ()))}
+            {**self._hidden(row), "drained": row["name"] in drained, **_latency(took.get(row["name"], ()))}
             for row in server_rows(self._gateway)
         ]
+
+    def _hidden(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Complaints of servers and about them quote commands and addresses, which may hold secrets."""
+        hide, error = self._configuration.hidden, row["last_error"]
+        return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
     def _latencies(self) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
@@ -55,7 +62,7 @@ class Servers:
         budgets = record.budgets if record is not None else None
         return {
             **row,
-            "lists": context.catalogs.report(name),
+            "lists": self._lists(name),
             "budgets": {
                 "timeout_ms": int(context.plan.timeout_of(name) * 1000),
                 "max_concurrency": budgets.max_concurrency if budgets is not None else None,
@@ -66,6 +73,10 @@ class Servers:
             "tools": self._tools(name),
             "accounts": await self._gateway.accounts.accounts(name),
         }
+
+    def _lists(self, name: str) -> dict[str, Any]:
+        said = dict(self._gateway.context.catalogs.report(name))
+        return {**said, "problem": self._configuration.hidden(str(said["problem"]))} if "problem" in said else said
 
     def _tools(self, name: str) -> list[dict[str, Any]]:
         offer = self._gateway.context.catalogs.offer(name)
@@ -92,7 +103,7 @@ class Servers:
             try:
                 await upstream.reconnect()
             except TaskgateError as error:
-                return error.message
+                return self._configuration.hidden(error.message)
             self._gateway.context.catalogs.changed(name)
         else:
             self._gateway.reload.drain(name, drained=action == "drain")

@@ -21,7 +21,7 @@ class Steering:
     def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
         self._rules = Rules(gateway, configuration)
         self._usage = Usage(gateway)
-        self._servers = Servers(gateway)
+        self._servers = Servers(gateway, configuration)
         self._audit = Audit(gateway)
         self._system = System(gateway, configuration)
 

@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -26,6 +27,11 @@ class Log:
     def __init__(self) -> None:
         self.least = LEVELS["info"]
         self.as_text = False
+        self._hidden: Callable[[str], str] | None = None
+
+    def hide(self, hidden: Callable[[str], str]) -> None:
+        """Keep the secrets of the configuration in force out of every line from now on: `hidden` gives a text without them."""
+        self._hidden = hidden
 
     def debug(self, event: str, **facts: Any) -> None:
         self._write("debug", event, facts)
@@ -45,10 +51,22 @@ class Log:
         if LEVELS[level] < self.least:
             return
         now = datetime.now(UTC)
+        if self._hidden is not None:
+            facts = {name: _without_secrets(fact, self._hidden) for name, fact in facts.items()}
         line = _readable(level, event, facts, now) if self.as_text else _json(level, event, facts, now)
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
+
+
+def _without_secrets(fact: Any, hidden: Callable[[str], str]) -> Any:
+    if fact is None or isinstance(fact, bool | int | float):
+        return fact
+    if isinstance(fact, list | tuple | set | frozenset):
+        return [_without_secrets(item, hidden) for item in fact]
+    if isinstance(fact, dict):
+        return {key: _without_secrets(item, hidden) for key, item in fact.items()}
+    return hidden(str(fact))
 
 
 def _json(level: str, event: str, facts: dict[str, Any], now: datetime) -> str:

@@ -1,0 +1,153 @@
+"""A secret that came from a reference is found in nothing that shows, says or logs something about the configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.middle.test_console_frame import TOKENS
+from tests.middle.test_console_rules_and_usage import bank, page
+from tests.seam import Gateway, seam
+from typer.testing import CliRunner
+
+from taskgate.cli.main import build_app
+from taskgate.config import ConfigError, load
+from taskgate.core.governance.redaction import HIDDEN
+from taskgate.telemetry.logs import Log
+
+SECRETS = {kind: f"s3cr3t-of-the-{kind}-0123456789" for kind in ("variable", "file", "keyring", "command")}
+PATHS = ("system", "servers", "servers/file-program", "servers/file", "rules")
+REFERENCES = {
+    "variable": "${env:TASKGATE_TEST_SECRET}",
+    "file": "${file:secret.txt}",
+    "keyring": "${keyring:svc/ann}",
+    "command": f"${{command:{sys.executable} secret.py}}",
+}
+
+
+def prepared(folder: Path) -> None:
+    (folder / "secret.txt").write_text(SECRETS["file"] + "\n")
+    (folder / "secret.txt").chmod(0o644)
+    (folder / "secret.py").write_text(f"print({SECRETS['command']!r})")
+
+
+@pytest.fixture(autouse=True)
+def references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    package = tmp_path / "site"
+    package.mkdir()
+    (package / "keyring.py").write_text(f"def get_password(service, user): return {SECRETS['keyring']!r}")
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.delitem(sys.modules, "keyring", raising=False)
+    monkeypatch.setenv("TASKGATE_TEST_SECRET", SECRETS["variable"])
+    monkeypatch.setenv("TASKGATE_STATE_DIR", str(tmp_path / "state"))
+    yield
+    sys.modules.pop("keyring", None)
+
+
+def configuration() -> dict[str, Any]:
+    """Every kind of reference in many places, of which some are not secret by their names."""
+    every = list(REFERENCES.values())
+    servers = {
+        kind: {"url": f"http://127.0.0.1:9/{reference}", "headers": {"X": reference}, "display_name": reference}
+        for kind, reference in REFERENCES.items()
+    }
+    programs = {
+        f"{kind}-program": {"command": f"./none-{reference}", "args": [reference], "env": {"A": reference}}
+        for kind, reference in REFERENCES.items()
+    }
+    channels = [{"type": "webhook", "url": f"https://u:{one}@example.test/{one}", "secret": one} for one in every]
+    return {
+        **TOKENS,
+        "secrets": {"allow_command": True},
+        "servers": {**servers, **programs},
+        "allowed_hosts": every,
+        "people": {"ann": every},
+        "governance": {"rules": [{"match": "x", "action": "deny", "reason": one} for one in every]},
+        "approval": {"ops": {"channels": channels}},
+    }
+
+
+def assert_hidden(said: str) -> None:
+    around = [
+        said[max(0, at - 60) : at + 40]
+        for secret in SECRETS.values()
+        for at in [m.start() for m in re.finditer(re.escape(secret[:24]), said)]
+    ]
+    assert around == []
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(build_app(), list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.output + result.stderr
+
+
+def test_check_and_doctor_say_nothing_of_them(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps(configuration()))
+    assert set(SECRETS.values()) <= set(load(file).root.allowed_hosts)
+    checked = run("check", "-c", str(file))
+    assert "can be read by every user" in checked
+    assert "The configuration is in order: 8 server(s)." in checked
+    for said in (checked, run("doctor", "-c", str(file)), run("doctor", "-c", str(file), "--json")):
+        assert_hidden(said)
+    assert_hidden(repr(load(file)))
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
+def test_mistakes_say_nothing_of_them(tmp_path: Path, reference: str) -> None:
+    prepared(tmp_path)
+    wrong = {
+        "secrets": {"allow_command": True},
+        "cedar": {"policies": [f"./{reference}.cedar"], "entities": reference},
+        "scopes": {"default": {"default_servers": [reference], "profile": reference}},
+        "governance": {"rules": [{"match": f"{reference}[", "server": reference, "action": reference}]},
+        "tokens": [{"id": reference, "sha256": reference}],
+        "listen": {"port": reference},
+        "store": {"url": reference},
+    }
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps(wrong))
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert len(caught.value.problems) >= 5
+    assert_hidden(str(caught.value))
+    assert_hidden(run("check", "-c", str(file)))
+
+
+@seam
+async def test_the_console_and_its_api_show_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared(tmp_path)
+    env = {"TASKGATE_TEST_SECRET": SECRETS["variable"]}
+    async with Gateway(configuration(), {"bank": bank()}, folder=tmp_path, env=env) as gate:
+        _, system = await page(gate, "/system")
+        assert HIDDEN in system
+        replies = [await gate.operator("GET", f"/api/v1/{path}") for path in PATHS]
+        shown = [system, (await page(gate, "/rules"))[1], (await page(gate, "/servers"))[1]]
+        assert_hidden("\n".join([*shown, *(reply.body.decode() for reply in replies)]))
+        gate.config_file.write_text(gate.config_file.read_text() + "\nnonsense: 1\n")
+        assert_hidden((await gate.operator("POST", "/api/v1/system/reload", {})).body.decode())
+    logged = capsys.readouterr().err
+    assert "can be read by every user" in logged
+    assert_hidden(logged)
+
+
+def test_log_lines_hide_them_however_deep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared(tmp_path)
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps(configuration()))
+    secret, log = SECRETS["file"], Log()
+    log.hide(load(file).secret_values.text)
+    log.warning("x", a=secret, b=[f"x{secret}"], c={"d": (secret,)}, e=ValueError(secret), f=5, g=None)
+    log.error("y", exc_info=ValueError(secret))
+    lines = capsys.readouterr().err
+    assert_hidden(lines)
+    first = json.loads(lines.splitlines()[0])
+    assert (first["a"], first["b"], first["c"]) == (HIDDEN, [f"x{HIDDEN}"], {"d": [HIDDEN]})
+    assert (first["e"], first["f"], first["g"]) == (HIDDEN, 5, None)
