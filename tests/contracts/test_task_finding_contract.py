@@ -159,3 +159,15 @@ async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: Stor
     assert await found(text=second.id[8:].lower()) == [second.id]
     page = await store.find_tasks(TaskFilter(), limit=2)
     assert [task.id for task in (await store.find_tasks(TaskFilter(), after=page.after)).tasks] == every[2:]
+
+
+async def test_tasks_of_a_tenant_are_found_by_the_beginning_of_the_principals_name(store: Store) -> None:
+    own = await accepted(store, principal="acme/erin")
+    await accepted(store, principal="acmes/erin")
+    await accepted(store, principal="https://acme/#erin")
+
+    async def found(**wanted: Any) -> list[str]:
+        return [task.id for task in (await store.find_tasks(TaskFilter(**wanted))).tasks]
+
+    assert await found(tenant="acme") == await found(tenant="acme", principal="acme/erin") == [own.id]
+    assert await found(tenant="acm") == await found(tenant="acme", principal="acmes/erin") == []

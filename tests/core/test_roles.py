@@ -116,3 +116,28 @@ def test_a_workflow_may_ask_for_a_fresh_login_to_approve_but_not_to_deny() -> No
         assert refused.why is Refusal.LOGIN_TOO_OLD
     assert isinstance(vote(Verdict.APPROVE, 40), Changed)
     assert isinstance(vote(Verdict.DENY, None), Changed)
+
+
+@pytest.mark.parametrize(
+    ("who", "identities", "principal", "reached"),
+    [
+        ("ann", (), "acme/agent", True),
+        ("https://login.test#1", (), "acme/agent", True),
+        ("acme/ann", (), "acme/agent", True),
+        ("acme/ann", (), "globex/agent", False),
+        ("acme/ann", (), "agent", False),
+        ("acme/ann", (), "acmes/agent", False),
+        ("slack:U1", ("slack:U1", "acme/ann"), "globex/agent", False),
+        ("slack:U1", ("slack:U1", "acme/ann"), "acme/agent", True),
+    ],
+)
+def test_people_reach_their_own_tenant_and_those_of_none_everybody(
+    who: str, identities: tuple[str, ...], principal: str, reached: bool
+) -> None:
+    viewer = Approver(who, frozenset({"viewer"}), identities=frozenset(identities))
+    assert viewer.reaches(principal) is viewer.may_see_of(principal) is reached
+
+
+def test_without_a_role_only_what_is_ones_own_is_seen() -> None:
+    assert Approver("acme/ann").may_see_of("acme/ann")
+    assert not Approver("acme/ann").may_see_of("acme/agent")

@@ -14,6 +14,7 @@ from typing import Final
 
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.ports.upstream_credentials import AccountConnector, ConnectRequest, LoginRefused
@@ -27,13 +28,17 @@ _PUBLIC: Final = ((b"access-control-allow-origin", b"*"),)
 _LONGEST_NAME: Final = 400
 _WHOSE: Final = closed_object(principal=TEXT)
 _NO_ACCOUNTS: Final = problem(404, "There is no such server, or it has no accounts.")
+_NOT_OURS: Final = problem(
+    404, "There is no such principal in your tenant; the shared account is the gateway's operator's."
+)
 _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>{head}
 <link rel="stylesheet" href="/static/style.css"></head><body><main><h1>{title}</h1>{body}</main></body></html>"""
 
 
 class AccountPages:
-    def __init__(self, accounts: AccountConnector, is_https: Callable[[], bool]) -> None:
+    def __init__(self, accounts: AccountConnector, records: Records, is_https: Callable[[], bool]) -> None:
         self._accounts = accounts
+        self._records = records
         self._is_https = is_https
 
     async def answer(self, request: WebRequest, who: Approver | None) -> Answer | None:
@@ -51,7 +56,7 @@ class AccountPages:
 
     async def _connect(self, request: WebRequest, who: Approver | None, ticket: str) -> Answer:
         asked = await self._accounts.asked(ticket)
-        if asked is None:
+        if asked is None or (who is not None and not who.reaches(asked.principal)):
             return _message(404, "Nothing to connect", "This page is too old, or was never given out.")
         if who is not None and not who.may(Permission.ACT) and who.id != asked.principal:
             return _message(403, "Not for you", "This page is meant for somebody else. Log out here, or ask them.")
@@ -100,7 +105,7 @@ class AccountPages:
 
     async def _list(self, visit: Visit) -> Answer:
         server = visit.values["name"]
-        listed = await self._accounts.accounts(server)
+        listed = await self._records.accounts(visit.who, server)
         return _NO_ACCOUNTS if listed is None else json_answer({"server": server, "accounts": listed})
 
     async def _hand_out(self, visit: Visit) -> Answer:
@@ -109,10 +114,15 @@ class AccountPages:
             return _NO_ACCOUNTS
         if not isinstance(principal, str) or len(principal) > _LONGEST_NAME:
             return problem(400, '"principal" must be a name.')
+        if not visit.who.reaches(principal):
+            return _NOT_OURS
         return json_answer({"url": await self._accounts.page(visit.values["name"], principal, None)}, 201)
 
     async def _disconnect(self, visit: Visit) -> Answer:
-        done = await self._accounts.disconnect(visit.values["name"], visit.request.query.get("principal", ""))
+        principal = visit.request.query.get("principal", "")
+        if not visit.who.reaches(principal):
+            return _NOT_OURS
+        done = await self._accounts.disconnect(visit.values["name"], principal)
         return json_answer({"disconnected": done})
 
 

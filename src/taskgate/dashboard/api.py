@@ -37,6 +37,7 @@ from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer,
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
 from taskgate.ports.approval_channel import CallbackChannel
+from taskgate.ports.store_answers import TaskFilter
 
 VERSION: Final = "v1"
 """The API whose shapes are a promise; what stands beside it without a version came before it."""
@@ -65,12 +66,12 @@ class Api:
         self._gateway = gateway
         self._inbox = inbox
         self._login = login
-        self._store = inbox.store
-        self.tasks = TasksApi(gateway)
-        self.now = NowApi(gateway)
-        self.calls = ConsoleCalls(gateway)
-        scopes = ScopesApi(gateway)
-        self.questions = QuestionsApi(gateway)
+        self._records = inbox.records
+        self.tasks = TasksApi(gateway, inbox.records)
+        self.now = NowApi(gateway, inbox.records)
+        self.calls = ConsoleCalls(gateway, inbox.records)
+        scopes = ScopesApi(gateway, inbox.records)
+        self.questions = QuestionsApi(gateway, inbox.records)
         self.table = RouteTable(
             [
                 *self._routes(),
@@ -141,6 +142,7 @@ class Api:
     async def _list(self, visit: Visit) -> Answer:
         request = visit.request
         rows, after = await self._inbox.rows(
+            visit.who,
             everything=request.query.get("all") in ("1", "true"),
             after=request.query.get("after"),
             limit=limit_of(request),
@@ -148,7 +150,7 @@ class Api:
         return json_answer(rows, headers=((b"x-next-after", after.encode("ascii")),) if after is not None else ())
 
     async def _inbox_rows(self, visit: Visit) -> Answer:
-        rows, _ = await self._inbox.rows(everything=False, after=None, limit=limit_of(visit.request))
+        rows, _ = await self._inbox.rows(visit.who, everything=False, after=None, limit=limit_of(visit.request))
         questions = [question_row(waiting) for waiting in self.questions.asked_of(visit.who)]
         return json_answer({"approvals": rows if visit.who.may(Permission.SEE) else [], "questions": questions})
 
@@ -193,15 +195,19 @@ class Api:
 
     async def _grants(self, visit: Visit) -> Answer:
         everything = visit.request.query.get("all") in ("1", "true")
-        return json_answer([grant_row(grant) for grant in await self._store.grants(all_of_them=everything)])
+        return json_answer(
+            [grant_row(grant) for grant in await self._records.grants(visit.who, all_of_them=everything)]
+        )
 
     async def _revoke(self, visit: Visit) -> Answer:
-        grant = await self._inbox.approvals.grants.revoke(visit.who, visit.values["id"])
+        grant = await self._records.revoke_grant(visit.who, visit.values["id"])
         return json_answer(grant_row(grant)) if grant is not None else problem(404, "There is no such grant.")
 
     async def _tasks(self, visit: Visit) -> Answer:
         request = visit.request
-        page = await self._store.page(None, after=request.query.get("after"), limit=limit_of(request))
+        page = await self._records.tasks(
+            visit.who, TaskFilter(), only=None, after=request.query.get("after"), limit=limit_of(request)
+        )
         headers = ((b"x-next-after", page.after.encode("ascii")),) if page.after is not None else ()
         return json_answer([task_row(task) for task in page.tasks], headers=headers)
 

@@ -18,6 +18,7 @@ from taskgate.dashboard.rows import grant_row, vote_row
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
+from taskgate.ports.approval_channel import UNKNOWN_APPROVAL
 
 FIRST_LOOK: Final = 20_000
 """So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""
@@ -48,7 +49,9 @@ class ApprovalPages:
 
     async def _list(self, visit: Visit) -> Answer:
         everything = visit.asked("all") == "1"
-        rows, more = await self._inbox.rows(everything=everything, after=_cursor(visit.asked("after")), limit=PAGE)
+        rows, more = await self._inbox.rows(
+            visit.who, everything=everything, after=_cursor(visit.asked("after")), limit=PAGE
+        )
         return await self._frame.page(
             visit,
             "approvals",
@@ -122,6 +125,8 @@ class ApprovalPages:
             return await self._show(visit, problem.message, 400)
         if ruling.refusal == Refusal.LOGIN_TOO_OLD.value:
             return redirect(f"/login?fresh=1&next=/approvals/{quote(approval_id, safe='')}")
+        if ruling.refusal == UNKNOWN_APPROVAL:
+            return await self._show(visit)
         if ruling.refusal:
             return await self._show(visit, ruling.text, 409)
         back = form.get("back")
@@ -134,11 +139,11 @@ class ApprovalPages:
         return GrantWish(longest, exact_arguments=word == "exact", whole_scope=word == "scope")
 
     async def _grants(self, visit: Visit) -> Answer:
-        rows = [_visible(grant_row(grant)) for grant in await self._inbox.store.grants()]
+        rows = [_visible(grant_row(grant)) for grant in await self._inbox.records.grants(visit.who)]
         return await self._frame.page(visit, "grants", "grants.html", rows=rows)
 
     async def _revoke(self, visit: Visit) -> Answer:
-        await self._inbox.approvals.grants.revoke(visit.who, visit.values["id"])
+        await self._inbox.records.revoke_grant(visit.who, visit.values["id"])
         return redirect("/grants")
 
     async def _definitions(self, visit: Visit, note: str | None = None) -> Answer:
@@ -162,7 +167,7 @@ class ApprovalPages:
     def _timed(self, row: Mapping[str, Any]) -> dict[str, Any]:
         from datetime import datetime
 
-        now = self._inbox.store.now_ms() / 1000
+        now = self._inbox.records.now_ms() / 1000
         asked = datetime.fromisoformat(row["asked_at"]).timestamp()
         until = datetime.fromisoformat(row["expires_at"]).timestamp()
         return {**row, "asked_ago": f"{span(now - asked)} ago", "left": f"{span(until - now)} left"}

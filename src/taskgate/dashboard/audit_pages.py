@@ -13,7 +13,9 @@ import msgspec
 from taskgate import __version__, clock
 from taskgate.core.audit import Row, Whole, export_line, verify
 from taskgate.core.audit_search import AuditFilter, cef_line
+from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get, page_route
 from taskgate.dashboard.rules_pages import since_ms
 from taskgate.dashboard.web import Answer, json_answer, limit_of
@@ -43,7 +45,8 @@ _EXPORT: Final = {"format": "jsonl (default) or cef", "after": "rows after this 
 
 
 class Audit:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
+        self._records = records
         self._store = gateway.tasks.store
 
     async def found(self, visit: Visit) -> tuple[list[Row], int | None]:
@@ -53,14 +56,14 @@ class Audit:
         event, caller, server, tool, decision, text = (visit.asked(name) or "" for name in _WORDS)
         wanted = AuditFilter(event, caller, server, tool, decision, text, first)
         end = _number(visit.asked("before"), self._store.audit_head()[0] + 1)
-        return await self._scan(wanted, end, limit_of(visit.request))
+        return await self._scan(visit.who, wanted, end, limit_of(visit.request))
 
-    async def _scan(self, wanted: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
+    async def _scan(self, who: Approver, wanted: AuditFilter, end: int, limit: int) -> tuple[list[Row], int | None]:
         rows: list[Row] = []
         stop = max(1, end - SCANNED)
         while end > stop:
             begin = max(stop, end - _SLICE)
-            page = await self._store.audit_rows(begin - 1, end - begin)
+            page, _ = await self._records.audit_rows(who, begin - 1, end - begin)
             for row in reversed([row for row in page if row.number < end]):
                 if wanted.matches(row.entry):
                     rows.append(row)
@@ -100,10 +103,11 @@ class Audit:
         if form not in ("jsonl", "cef"):
             raise ValueError("format is jsonl or cef")
         limit = _number(visit.asked("limit"), EXPORTED)
-        rows = await self._store.audit_rows(_number(visit.asked("after"), 0), min(max(1, limit), EXPORTED))
+        after = _number(visit.asked("after"), 0)
+        rows, last = await self._records.audit_rows(visit.who, after, min(max(1, limit), EXPORTED))
         body = b"".join(cef_line(row, __version__) if form == "cef" else export_line(row) for row in rows)
         name = f'attachment; filename="taskgate-audit.{form}"'.encode()
-        more = ((b"x-next-after", b"%d" % rows[-1].number),) if rows else ()
+        more = ((b"x-next-after", b"%d" % last),) if last > after else ()
         kind = "text/plain; charset=utf-8" if form == "cef" else "application/x-ndjson"
         return Answer(200, body, kind, ((b"content-disposition", name), *more))
 

@@ -19,6 +19,7 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.roles import Permission
 from taskgate.core.meta import META
 from taskgate.core.wire import Kind, Message, Raw
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
@@ -55,8 +56,9 @@ class Outcome:
 class ConsoleCalls:
     """Requests that the console makes on behalf of the person who looks at it."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
         self._gateway = gateway
+        self._records = records
         self._running: set[asyncio.Task[None]] = set()
 
     def routes(self) -> tuple[Route, ...]:
@@ -71,9 +73,9 @@ class ConsoleCalls:
             post("/tools/call", Permission.ACT, self._call, "Call a tool as yourself in a scope.", _CALL),
         )
 
-    def scope_of(self, asked: str | None) -> str:
+    def scope_of(self, who: Approver, asked: str | None) -> str:
         scope = asked or self._gateway.default_scope
-        if not self._gateway.has_scope(scope):
+        if not self._records.has_scope(who, scope):
             raise ValueError(f"there is no scope {scope[:80]!r}")
         return scope
 
@@ -125,7 +127,7 @@ class ConsoleCalls:
         return await self.ask(who, scope, "tools/call", {"name": tool, "arguments": dict(arguments)})
 
     async def _tools(self, visit: Visit) -> Answer:
-        scope = self.scope_of(visit.asked("scope"))
+        scope = self.scope_of(visit.who, visit.asked("scope"))
         return json_answer({"scope": scope, "tools": await self.tools(visit.who, scope)})
 
     async def _call(self, visit: Visit) -> Answer:
@@ -135,7 +137,7 @@ class ConsoleCalls:
             return problem(400, 'Say "tool", and perhaps "arguments" (an object) and "scope".')
         if scope is not None and type(scope) is not str:
             return problem(400, '"scope" must be a string.')
-        reply = await self.call(visit.who, self.scope_of(scope), tool, arguments)
+        reply = await self.call(visit.who, self.scope_of(visit.who, scope), tool, arguments)
         return json_answer(
             {**{key: reply[key] for key in ("result", "error") if key in reply}, "task_id": task_of(reply)}
         )

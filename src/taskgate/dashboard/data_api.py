@@ -17,7 +17,6 @@ from taskgate.core.errors import CallerError
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.outcome_text import iso
-from taskgate.dashboard.people_api import reaches
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row, task_row
 from taskgate.dashboard.web import Answer, json_answer
@@ -189,7 +188,7 @@ class DataApi:
 
 
 def _principal(visit: Visit, name: object) -> str:
-    if type(name) is not str or not name or name == ANONYMOUS or not reaches(visit.who, name):
+    if type(name) is not str or not name or name == ANONYMOUS or not visit.who.reaches(name):
         raise ValueError(_NOBODY)
     return name
 

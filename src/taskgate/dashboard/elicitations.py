@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
 from taskgate.core.identity.roles import Permission
 from taskgate.core.peer_url import UnsafeUrl, check_peer_url
 from taskgate.core.questions import ELICIT
+from taskgate.dashboard.questions_api import may_answer
 from taskgate.dashboard.web import Answer, WebRequest
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.elicitation_pages import Page
@@ -32,7 +32,7 @@ class Elicitations:
 
     async def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
         page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
-        if page is not None:
+        if page is not None and who.reaches(page.principal):
             return self._own(request, who, page, word)
         waiting = self._waiting(page_id, who)
         if waiting is not None:
@@ -44,9 +44,8 @@ class Elicitations:
             waiting = self._gateway.activity.inbox.find_any(question_id)
         except CallerError:
             return None
-        mine = waiting.caller == who.id and who.id != ANONYMOUS
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
-        return waiting if is_url and (mine or who.may(Permission.ACT)) else None
+        return waiting if is_url and may_answer(who, waiting) else None
 
     def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):

@@ -8,13 +8,13 @@ from typing import Any, Final
 from taskgate.core.governance import approval as rules
 from taskgate.core.governance.approval import Approver, Refusal, Verdict
 from taskgate.core.governance.card import Card
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.rows import approval_row
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling
 from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
-from taskgate.ports.store import Store
 
 STATUS_OF: Final = {
     "": 200,
@@ -40,24 +40,24 @@ class Shown:
 
 
 class Inbox:
-    def __init__(self, approvals: Approvals, store: Store) -> None:
+    def __init__(self, approvals: Approvals, records: Records) -> None:
         self.approvals = approvals
-        self.store = store
+        self.records = records
 
     async def rows(
-        self, *, everything: bool, after: str | None, limit: int = PAGE
+        self, who: Approver, *, everything: bool, after: str | None, limit: int = PAGE
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Open ones, oldest first; with `everything` the decided ones too."""
-        page = await self.store.held_page(open_only=not everything, after=after, limit=limit)
+        page = await self.records.held_page(who, open_only=not everything, after=after, limit=limit)
         return [self._row(held) for held in page.held], page.after
 
     def _row(self, held: HeldCall) -> dict[str, Any]:
         workflow = self.approvals.workflow(held.approval.workflow)
-        now = rules.as_of(held.approval, workflow, self.store.now_ms())
+        now = rules.as_of(held.approval, workflow, self.records.now_ms())
         return approval_row(held, now, workflow, self.approvals.page_url(now.id))
 
     async def shown(self, approval_id: str, who: Approver) -> Shown | None:
-        held = await self.store.held(approval_id)
+        held = await self.records.held(who, approval_id)
         if held is None:
             return None
         may = self.approvals.may_decide(held, who)

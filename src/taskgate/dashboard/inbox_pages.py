@@ -94,7 +94,7 @@ class InboxPages:
     async def _approvals(self, visit: Visit) -> tuple[list[dict[str, Any]], bool]:
         if not visit.who.may(Permission.SEE):
             return [], False
-        page = await self._inbox.store.held_page(open_only=True, after=None, limit=PAGE)
+        page = await self._inbox.records.held_page(visit.who, limit=PAGE)
         groups: dict[tuple[str, ...], Held] = {}
         for held in page.held:
             key = sameness(held) if self.may_go_together(held) else (held.approval.id,)
@@ -112,15 +112,15 @@ class InboxPages:
             "hidden": len(shown.card.hidden),
             "deceptive": bool(shown.card.deceptive),
             "may_decide": shown.may_decide and visit.who.may(Permission.DECIDE),
-            "next": await self._next(group.first),
+            "next": await self._next(visit, group.first),
             "ids": group.ids,
         }
 
-    async def _next(self, held: HeldCall) -> str:
+    async def _next(self, visit: Visit, held: HeldCall) -> str:
         """What a yes leads to."""
         if held.task_id is None:
             return "Runs at once: its caller waits."
-        task = await self._inbox.store.get(held.task_id)
+        task = await self._inbox.records.task(visit.who, held.task_id)
         if task is None or self._inbox.approvals.runs_at_once(task):
             return "Runs at once."
         asked = self._gateway.tasks.methods.polled_ago_s(task.id)
@@ -179,12 +179,12 @@ class InboxPages:
         form = visit.request.form()
         ids = form.get("ids", "").split(",")[:MOST_TOGETHER]
         verdict = Verdict.APPROVE if form.get("verdict") == "approve" else Verdict.DENY
-        first = await self._inbox.store.held(ids[0])
+        first = await self._inbox.records.held(visit.who, ids[0])
         if first is None or not self.may_go_together(first):
             return await self._list(visit, "These cannot be decided together. Look at each.", 409)
         refused = 0
         for approval_id in ids:
-            held = await self._inbox.store.held(approval_id)
+            held = await self._inbox.records.held(visit.who, approval_id)
             if held is None or sameness(held) != sameness(first):
                 refused += 1
                 continue

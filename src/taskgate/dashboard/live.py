@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.governance.approval import Approver
 from taskgate.gateway.events.events import (
     ApprovalOpened,
     ApprovalOver,
@@ -53,9 +54,9 @@ class LiveUpdates:
         self._closing = False
         events.subscribe(TaskChanged, lambda event: self.changed("tasks", event.task.principal))
         events.subscribe(TaskExpired, lambda event: self.changed("tasks", event.task.principal))
-        events.subscribe(ProgressMade, lambda _: self.changed("tasks"))
-        events.subscribe(ApprovalOpened, lambda _: self.changed("inbox"))
-        events.subscribe(ApprovalOver, lambda _: self.changed("inbox"))
+        events.subscribe(ProgressMade, lambda event: self.changed("tasks", event.principal))
+        events.subscribe(ApprovalOpened, lambda event: self.changed("inbox", event.approval.binding.principal))
+        events.subscribe(ApprovalOver, lambda event: self.changed("inbox", event.principal))
         events.subscribe(QuestionsChanged, lambda event: self.changed("inbox", event.caller))
         events.subscribe(DefinitionChanged, lambda _: self.changed("definitions"))
         events.subscribe(ListsChanged, lambda _: self.changed("servers"))
@@ -93,8 +94,8 @@ class LiveUpdates:
         self._closing = True
         self._wake()
 
-    async def stream(self, last_id: str | None, only: str | None, still_may: StillMay) -> AsyncIterator[bytes]:
-        """The frames of one open page. `only` is whose changes it hears of; None hears of everybody's."""
+    async def stream(self, last_id: str | None, who: Approver, still_may: StillMay) -> AsyncIterator[bytes]:
+        """The frames of one open page: changes of what this person may see, and of what is nobody's."""
         self._open += 1
         try:
             seen = self._number
@@ -109,15 +110,15 @@ class LiveUpdates:
                 if not woken:
                     yield b":ping\n\n"
                 elif self._number != seen:
-                    topics = TOPICS if self._number != seen + 1 else self._heard(only)
+                    topics = TOPICS if self._number != seen + 1 else self._heard(who)
                     seen = self._number
                     if topics:
                         yield self._frame(seen, sorted(topics))
         finally:
             self._open -= 1
 
-    def _heard(self, only: str | None) -> set[str]:
-        return {topic for topic, whose in self._last if only is None or whose in (EVERYBODY, only)}
+    def _heard(self, who: Approver) -> set[str]:
+        return {topic for topic, whose in self._last if whose == EVERYBODY or who.may_see_of(whose)}
 
     def _frame(self, number: int, topics: list[str]) -> bytes:
         data = msgspec.json.encode({"topics": topics})

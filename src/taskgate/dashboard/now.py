@@ -14,6 +14,7 @@ from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get
 from taskgate.dashboard.tasks_api import operator_row
 from taskgate.dashboard.web import Answer, json_answer
@@ -31,9 +32,9 @@ SLICES: Final = 30
 class NowApi:
     """What is going on, as JSON, for the page and for scripts."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
         self._gateway = gateway
-        self._store = gateway.tasks.store
+        self._records = records
 
     def routes(self) -> tuple[Route, ...]:
         return (
@@ -41,17 +42,17 @@ class NowApi:
         )
 
     async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:
-        running = await self._store.find_tasks(TaskFilter(principal=visit.only, states=OPEN))
-        since = self._store.now_ms() - JUST_MS
-        failed = await self._store.find_tasks(
-            TaskFilter(principal=visit.only, states=ENDED_BADLY, since_ms=since), limit=10
+        running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
+        since = self._records.now_ms() - JUST_MS
+        failed = await self._records.tasks(
+            visit.who, TaskFilter(states=ENDED_BADLY, since_ms=since), only=visit.only, limit=10
         )
         return running.tasks, failed.tasks
 
     def traffic(self, who: Approver) -> list[dict[str, Any]]:
         if not who.may(Permission.SEE):
             return []
-        return traffic(self._gateway.waterfall.latest(), sorted(self._gateway.context.upstreams), clock.wall())
+        return traffic(self._records.spans(who), sorted(self._gateway.context.upstreams), clock.wall())
 
     async def _now(self, visit: Visit) -> Answer:
         running, failed = await self.open_and_failed(visit)

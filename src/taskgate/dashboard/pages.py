@@ -29,7 +29,7 @@ class Pages:
         approvals = ApprovalPages(gateway, inbox, self.frame)
         tasks = TaskPages(gateway, self.frame, api.tasks, api.now, api.questions, inbox)
         asked = InboxPages(gateway, self.frame, inbox, api.questions)
-        tried = TryPages(gateway, self.frame, api.calls)
+        tried = TryPages(inbox.records, self.frame, api.calls)
         self.table = RouteTable(
             [
                 *self._elicitation_routes(),
@@ -54,7 +54,7 @@ class Pages:
     async def _waiting(self, who: Approver) -> int:
         """How much waits in this person's inbox."""
         questions = len(self._api.questions.asked_of(who))
-        return questions + (await self._inbox.store.pending_count() if who.may(Permission.SEE) else 0)
+        return questions + (await self._inbox.records.pending_count(who) if who.may(Permission.SEE) else 0)
 
     def _elicitation_routes(self) -> tuple[Route, ...]:
         return (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.identity import tenant_of
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.outcome_text import iso
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
@@ -33,13 +31,13 @@ class PeopleApi:
     async def _tokens(self, visit: Visit) -> Answer:
         """Those of the configuration, and the issuers' subjects whose credentials were revoked."""
         who = visit.who
-        tokens = [token for token in self._gateway.context.plan.governing.tokens if reaches(who, token.principal)]
+        tokens = [token for token in self._gateway.context.plan.governing.tokens if who.reaches(token.principal)]
         rows = [_row(token, self._people.revoked.get(token.sha256)) for token in tokens]
         known = {token.sha256 for token in tokens}
         recalled = [
             {"id": name, "principal": name, "roles": [], "expires_at": None, **_revocation(revoked)}
             for name, revoked in self._people.revoked.items()
-            if name not in known and "#" in name and reaches(who, name)
+            if name not in known and "#" in name and who.reaches(name)
         ]
         return json_answer({"tokens": rows + recalled})
 
@@ -49,20 +47,14 @@ class PeopleApi:
         if set(said) - {"name", "reason"} or type(name) is not str or type(reason) is not str or not name:
             raise ValueError('say "name", the id of a token or the name of a principal, and perhaps "reason"')
         tokens = self._gateway.context.plan.governing.tokens
-        found = [token for token in tokens if name in (token.id, token.principal) and reaches(who, token.principal)]
+        found = [token for token in tokens if name in (token.id, token.principal) and who.reaches(token.principal)]
         for token in found:
             await self._people.revoke(token.sha256, token.principal, who.id, reason[:LONGEST_REASON])
         if not found:
-            if "#" not in name or not reaches(who, name):
+            if "#" not in name or not who.reaches(name):
                 return problem(404, "There is no such token. `taskgate tokens list` names them.")
             await self._people.revoke(name, name, who.id, reason[:LONGEST_REASON])
         return json_answer({"revoked": [token.principal for token in found] or [name], "by": who.id})
-
-
-def reaches(who: Approver, principal: str) -> bool:
-    """Somebody of a tenant has nothing to do with the principals of others."""
-    own = tenant_of(who.id)
-    return not own or own == tenant_of(principal)
 
 
 def _row(token: KnownToken, revoked: Revoked | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
@@ -30,8 +31,9 @@ def question_row(waiting: Waiting) -> dict[str, Any]:
 
 
 class QuestionsApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
         self._gateway = gateway
+        self._records = records
         self._inbox = gateway.activity.inbox
 
     def routes(self) -> tuple[Route, ...]:
@@ -50,7 +52,7 @@ class QuestionsApi:
 
     def asked_of(self, who: Approver) -> list[Waiting]:
         """What this person may see, oldest first."""
-        return [waiting for waiting in self._inbox.all() if who.may(Permission.SEE) or may_answer(who, waiting)]
+        return [waiting for waiting in self._inbox.all() if who.may_see_of(waiting.caller)]
 
     def find(self, who: Approver, question_id: str) -> Waiting | None:
         """The question; one that is somebody else's looks like one that is gone."""
@@ -98,11 +100,12 @@ class QuestionsApi:
         asked = visit.request.query.get("limit", str(MOST_SPANS))
         if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= MOST_SPANS:
             raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
-        return json_answer([span.shown() for span in self._gateway.waterfall.latest(int(asked))])
+        return json_answer([span.shown() for span in self._records.spans(visit.who)[-int(asked) :]])
 
 
 def may_answer(who: Approver, waiting: Waiting) -> bool:
-    return who.may(Permission.ACT) or (waiting.caller == who.id and who.id != ANONYMOUS)
+    mine = waiting.caller == who.id and who.id != ANONYMOUS
+    return who.reaches(waiting.caller) and (mine or who.may(Permission.ACT))
 
 
 def server_rows(gateway: Gateway) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.governance.approval import State
+from taskgate.core.governance.approval import Approver, State
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.governance.rehearse import Rehearsal, Suggestion, ToolHistory, rehearse, suggest
@@ -20,6 +20,7 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks.state import ToolClass
 from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, form_route, get, page_route, post
 from taskgate.dashboard.web import Answer, json_answer, limit_of
 from taskgate.gateway.gateway import Gateway
@@ -51,9 +52,10 @@ def since_ms(text: str | None, now_ms: int) -> int:
 class Rules:
     """What the page and the API both need."""
 
-    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
+    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
-        self.store = gateway.tasks.store
+        self._store = gateway.tasks.store
+        self.records = records
         self.configuration = configuration
 
     @property
@@ -64,13 +66,13 @@ class Rules:
     def is_recording(self) -> bool:
         return self.plan.governing.record is not None
 
-    async def in_force(self) -> list[dict[str, Any]]:
+    async def in_force(self, who: Approver) -> list[dict[str, Any]]:
         """The rules in order, with how many of the latest recorded calls each decided."""
-        last = await self.store.last_recorded_call()
+        last = await self._store.last_recorded_call()
         hits: Counter[str] = Counter()
         page = RecordedPage((), max(0, last - HITS_FROM))
         while page.after is not None:
-            page = await self.store.recorded_calls(0, page.after, _PAGE)
+            page = await self.records.recorded_calls(who, 0, page.after, _PAGE)
             hits.update(call.rule for call in page.calls)
             await clock.sleep(0)
         hide = self.configuration.hidden
@@ -79,14 +81,14 @@ class Rules:
             for row in self.plan.gates.rules.described()
         ]
 
-    async def rehearsed(self, governance: str, since: str | None) -> Rehearsal:
-        return await self._rehearsed(self.configuration.plan_with(governance), since)
+    async def rehearsed(self, who: Approver, governance: str, since: str | None) -> Rehearsal:
+        return await self._rehearsed(who, self.configuration.plan_with(governance), since)
 
-    async def _rehearsed(self, plan: Plan, since: str | None) -> Rehearsal:
+    async def _rehearsed(self, who: Approver, plan: Plan, since: str | None) -> Rehearsal:
         book, found = rule_book(plan), Rehearsal()
-        first, after = since_ms(since, self.store.now_ms()), 0
+        first, after = since_ms(since, self.records.now_ms()), 0
         while True:
-            page = await self.store.recorded_calls(first, after, _PAGE)
+            page = await self.records.recorded_calls(who, first, after, _PAGE)
             rehearse(book, page.calls, found)
             if page.after is None:
                 return found
@@ -94,16 +96,16 @@ class Rules:
             # Whoever calls meanwhile has its turn.
             await clock.sleep(0)
 
-    async def suggestions(self) -> tuple[Suggestion, ...]:
-        histories = await self._decided()
-        now = self.store.now_ms()
-        used = summed(await self.store.usage(days_before(now, DAYS), day_of(now)), ("server", "tool"))
+    async def suggestions(self, who: Approver) -> tuple[Suggestion, ...]:
+        histories = await self._decided(who)
+        now = self.records.now_ms()
+        used = summed(await self.records.usage(who, days_before(now, DAYS), day_of(now)), ("server", "tool"))
         ran = {(row.server, row.tool): row.calls for row in used}
         found = [self._history(*tool, histories.get(tool, Counter()), ran.get(tool, 0)) for tool in {*histories, *ran}]
         return suggest(sorted(found, key=lambda history: (history.server, history.tool)))
 
-    async def _decided(self) -> dict[tuple[str, str], Counter[State]]:
-        page = await self.store.held_page(open_only=False, after=None, limit=_APPROVALS)
+    async def _decided(self, who: Approver) -> dict[tuple[str, str], Counter[State]]:
+        page = await self.records.held_page(who, open_only=False, limit=_APPROVALS)
         found: dict[tuple[str, str], Counter[State]] = {}
         for held in page.held:
             binding = held.approval.binding
@@ -134,7 +136,7 @@ class Rules:
 class RulesApi:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._store = rules.store
+        self._records = rules.records
 
     def routes(self) -> tuple[Route, ...]:
         see, body = Permission.SEE, closed_object(("governance",), governance=TEXT, since=TEXT)
@@ -152,18 +154,18 @@ class RulesApi:
             ),
         )
 
-    async def _list(self, _visit: Visit) -> Answer:
-        return json_answer({"recording": self._rules.is_recording, "rules": await self._rules.in_force()})
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer({"recording": self._rules.is_recording, "rules": await self._rules.in_force(visit.who)})
 
-    async def _suggestions(self, _visit: Visit) -> Answer:
-        return json_answer([suggestion_row(one) for one in await self._rules.suggestions()])
+    async def _suggestions(self, visit: Visit) -> Answer:
+        return json_answer([suggestion_row(one) for one in await self._rules.suggestions(visit.who)])
 
     async def _recorded(self, visit: Visit) -> Answer:
-        first = since_ms(visit.asked("since"), self._store.now_ms())
+        first = since_ms(visit.asked("since"), self._records.now_ms())
         after = visit.asked("after") or "0"
         if not (after.isascii() and after.isdigit()) or len(after) > 15:
             raise ValueError("after is the number that the last page gave as next")
-        page = await self._store.recorded_calls(first, int(after), limit_of(visit.request))
+        page = await self._records.recorded_calls(visit.who, first, int(after), limit_of(visit.request))
         return json_answer({"calls": page.calls, "next": page.after, "recording": self._rules.is_recording})
 
     async def _rehearse(self, visit: Visit) -> Answer:
@@ -171,7 +173,7 @@ class RulesApi:
         governance, since = said.get("governance"), said.get("since")
         if set(said) - {"governance", "since"} or type(governance) is not str or type(since) not in (str, type(None)):
             raise ValueError('the body holds "governance", the section as YAML text, and perhaps "since", such as 7d')
-        return json_answer((await self._rules.rehearsed(governance, since)).rows())
+        return json_answer((await self._rules.rehearsed(visit.who, governance, since)).rows())
 
 
 class RulesPages:
@@ -192,7 +194,7 @@ class RulesPages:
         form = visit.request.form()
         text, since = form.get("governance", ""), form.get("since", "").strip() or f"{DAYS}d"
         try:
-            found = (await self._rules.rehearsed(text, since)).rows()
+            found = (await self._rules.rehearsed(visit.who, text, since)).rows()
         except ValueError as error:
             return await self._page(visit, text, since, None, str(error))
         return await self._page(visit, text, since, found, None)
@@ -204,8 +206,8 @@ class RulesPages:
             visit,
             "rules",
             "rules.html",
-            rules=await self._rules.in_force(),
-            suggestions=[suggestion_row(one) for one in await self._rules.suggestions()],
+            rules=await self._rules.in_force(visit.who),
+            suggestions=[suggestion_row(one) for one in await self._rules.suggestions(visit.who)],
             recording=self._rules.is_recording,
             may_rehearse=visit.who.may(Permission.ACT),
             governance=text,

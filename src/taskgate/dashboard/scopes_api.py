@@ -10,6 +10,7 @@ from taskgate.core.scoping.request import NO_WISH
 from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.task_config import TaskConfigError
 from taskgate.core.tasks.outcome_text import iso
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
@@ -22,8 +23,9 @@ _KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
 
 
 class ScopesApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
         self._gateway = gateway
+        self._records = records
         self._temporary = gateway.temporary_scopes
 
     def routes(self) -> tuple[Route, ...]:
@@ -41,12 +43,14 @@ class ScopesApi:
             ),
         )
 
-    async def _list(self, _visit: Visit) -> Answer:
-        return json_answer({"scopes": [self._row(name) for name in self._gateway.context.plan.scopes]})
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer({"scopes": [self._row(name) for name in self._records.scopes(visit.who)]})
 
     async def _show(self, visit: Visit) -> Answer:
         name = visit.values["name"]
-        return json_answer(self._row(name)) if self._gateway.has_scope(name) else problem(404, _NO_SUCH_SCOPE)
+        return (
+            json_answer(self._row(name)) if self._records.has_scope(visit.who, name) else problem(404, _NO_SUCH_SCOPE)
+        )
 
     async def _delete(self, visit: Visit) -> Answer:
         return await self._end(visit.values["name"], visit.who)
@@ -69,6 +73,8 @@ class ScopesApi:
         return json_answer({**row, "url": self._url(handed.scope.name), "token": handed.token}, 201)
 
     async def _end(self, name: str, who: Approver) -> Answer:
+        if not self._records.has_scope(who, name):
+            return problem(404, _NO_SUCH_SCOPE)
         if await self._temporary.end(name, who.id):
             return json_answer({"scope": name, "ended_by": who.id})
         if self._gateway.has_scope(name):

@@ -12,9 +12,11 @@ from urllib.parse import quote
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
+from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.questions_api import server_rows
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect
 from taskgate.gateway.gateway import Gateway
@@ -28,13 +30,14 @@ _NO_SUCH_SERVER: Final = "There is no such server."
 
 
 class Servers:
-    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
+    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
+        self._records = records
         self._configuration = configuration
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, who: Approver) -> list[dict[str, Any]]:
         """Every server with how quickly it answered lately, and whether it is drained."""
-        took = self._latencies()
+        took = self._latencies(who)
         drained = self._gateway.reload.drained
         return [
             {**self._hidden(row), "drained": row["name"] in drained, **_latency(took.get(row["name"], ()))}
@@ -46,15 +49,15 @@ class Servers:
         hide, error = self._configuration.hidden, row["last_error"]
         return {**row, "last_error": error and hide(error), "stderr": [hide(line) for line in row["stderr"]]}
 
-    def _latencies(self) -> dict[str, list[float]]:
+    def _latencies(self, who: Approver) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
-        for span in self._gateway.waterfall.latest():
+        for span in self._records.spans(who):
             if span.server and span.end:
                 found.setdefault(span.server, []).append((span.end - span.start) * 1000)
         return found
 
-    async def one(self, name: str) -> dict[str, Any] | None:
-        row = next((row for row in self.rows() if row["name"] == name), None)
+    async def one(self, who: Approver, name: str) -> dict[str, Any] | None:
+        row = next((row for row in self.rows(who) if row["name"] == name), None)
         if row is None:
             return None
         context = self._gateway.context
@@ -71,7 +74,7 @@ class Servers:
                 "waiting": line.waiting if line is not None else None,
             },
             "tools": self._tools(name),
-            "accounts": await self._gateway.accounts.accounts(name),
+            "accounts": await self._records.accounts(who, name),
         }
 
     def _lists(self, name: str) -> dict[str, Any]:
@@ -125,11 +128,11 @@ class Servers:
             post("/servers/{name}/enable", act, self._enable, "Undo drain.", none),
         )
 
-    async def _list(self, _visit: Visit) -> Answer:
-        return json_answer(self.rows())
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer(self.rows(visit.who))
 
     async def _show(self, visit: Visit) -> Answer:
-        row = await self.one(visit.values["name"])
+        row = await self.one(visit.who, visit.values["name"])
         return json_answer(row) if row is not None else problem(404, _NO_SUCH_SERVER)
 
     async def _reconnect(self, visit: Visit) -> Answer:
@@ -165,7 +168,7 @@ class ServersPages:
         )
 
     async def _list(self, visit: Visit) -> Answer:
-        rows = [{**row, "address": f"/servers/{quote(row['name'], safe='')}"} for row in self._servers.rows()]
+        rows = [{**row, "address": f"/servers/{quote(row['name'], safe='')}"} for row in self._servers.rows(visit.who)]
         return await self._frame.page(visit, "servers", "servers.html", rows=rows)
 
     async def _show(self, visit: Visit) -> Answer:
@@ -173,7 +176,7 @@ class ServersPages:
 
     async def _page(self, visit: Visit, done: str | None, wrong: str | None) -> Answer:
         name = visit.values["name"]
-        row = await self._servers.one(name)
+        row = await self._servers.one(visit.who, name)
         if row is None:
             return self._frame.message(
                 visit.request, visit.who, 404, "No such server", "It is not configured any more."

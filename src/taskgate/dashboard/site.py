@@ -24,6 +24,7 @@ from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.live import LiveUpdates
 from taskgate.dashboard.login import LOGIN_COOKIE, Fits, Login, Passphrase
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Visit, get
 from taskgate.dashboard.steering import Steering
 from taskgate.dashboard.web import (
@@ -76,11 +77,12 @@ class Dashboard:
         self._by_bearer = by_bearer
         self.login = Login(secret, self._named, self._is_https, gateway.tasks.store)
         self._provider = provider
-        self._inbox = Inbox(gateway.approvals, gateway.tasks.store)
+        records = Records(gateway)
+        self._inbox = Inbox(gateway.approvals, records)
         self._passphrase = Passphrase(fits)
         self.live = LiveUpdates(gateway.events)
-        self._steering = Steering(gateway, configuration)
-        self.accounts = AccountPages(gateway.accounts, self._is_https)
+        self._steering = Steering(gateway, records, configuration)
+        self.accounts = AccountPages(gateway.accounts, records, self._is_https)
         events = get("/events", None, self._events, "Which kinds of things change, as they do.", stream=True)
         more = (events, *self._steering.routes(), *self.accounts.routes())
         self.api = Api(gateway, self._inbox, self.login, self._passphrase, more)
@@ -161,7 +163,7 @@ class Dashboard:
         last_id = visit.request.headers.get(b"last-event-id", b"").decode("latin-1") or None
         if self.live.is_full:
             return problem(503, "Too many pages are open at this gateway.")
-        return EventAnswer(self.live.stream(last_id, visit.only, still_may))
+        return EventAnswer(self.live.stream(last_id, visit.who, still_may))
 
     async def _answer_page(self, request: WebRequest) -> Answer | EventAnswer:
         path, pages = request.path, self._pages

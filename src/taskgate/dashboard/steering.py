@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from taskgate.dashboard.audit_pages import Audit, AuditPages
 from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route
 from taskgate.dashboard.rules_pages import Rules, RulesApi, RulesPages
 from taskgate.dashboard.servers_pages import Servers, ServersPages
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Steering:
-    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
-        self._rules = Rules(gateway, configuration)
-        self._usage = Usage(gateway)
-        self._servers = Servers(gateway, configuration)
-        self._audit = Audit(gateway)
-        self._system = System(gateway, configuration)
+    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
+        self._rules = Rules(gateway, records, configuration)
+        self._usage = Usage(records)
+        self._servers = Servers(gateway, records, configuration)
+        self._audit = Audit(gateway, records)
+        self._system = System(gateway, records, configuration)
 
     def routes(self) -> tuple[Route, ...]:
         """Of the API."""

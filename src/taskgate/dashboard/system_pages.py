@@ -13,11 +13,14 @@ from taskgate.core.activity.diagrams import Span, svg
 from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import STATELESS_AUDIENCE, EntryKind
+from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.decision import Denied
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.identity.roles import Permission
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.request import NO_WISH
 from taskgate.dashboard.configuration import Configuration
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, closed_object, form_route, get, page_route, post
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect
 from taskgate.gateway.gateway import Gateway
@@ -33,8 +36,9 @@ _FILTERS: Final = ("server", "caller", "name", "state")
 
 
 class System:
-    def __init__(self, gateway: Gateway, configuration: Configuration) -> None:
+    def __init__(self, gateway: Gateway, records: Records, configuration: Configuration) -> None:
         self._gateway = gateway
+        self._records = records
         self._store = gateway.tasks.store
         self.configuration = configuration
 
@@ -94,13 +98,13 @@ class System:
         return json_answer({"reloaded": True}) if wrong is None else problem(409, wrong)
 
     async def _scope(self, visit: Visit) -> Answer:
-        found = await self.scope(visit.values["name"])
+        found = await self.scope(visit.who, visit.values["name"])
         return json_answer(found) if found is not None else problem(404, "There is no such scope.")
 
-    async def scope(self, name: str) -> dict[str, Any] | None:
+    async def scope(self, who: Approver, name: str) -> dict[str, Any] | None:
         """What it sees, how large that is in a list, and why it does not see the rest."""
         plan = self._gateway.context.plan
-        if name not in plan.scopes:
+        if name not in plan.scopes or not self._records.has_scope(who, name):
             return None
         view = await self._gateway.context.views.view(plan, Caller(scope=name), NO_WISH)
         size = sum(len(entry) for entry in view.listing(EntryKind.TOOL, STATELESS_AUDIENCE))
@@ -124,15 +128,15 @@ class System:
             "left_out": left_out,
         }
 
-    async def scopes(self) -> list[dict[str, Any]]:
-        names = list(self._gateway.context.plan.scopes)
-        return [found for name in names if (found := await self.scope(name)) is not None]
+    async def scopes(self, who: Approver) -> list[dict[str, Any]]:
+        names = self._records.scopes(who)
+        return [found for name in names if (found := await self.scope(who, name)) is not None]
 
     def spans(self, visit: Visit) -> list[Span]:
         """The latest, of the last minutes if asked, that fit what was asked for, with the calls that they caused."""
         wanted = {name: value for name in _FILTERS if (value := visit.asked(name)) is not None}
         first = clock.wall() - 60 * _minutes(visit.asked("minutes"))
-        recent = [span for span in self._gateway.waterfall.latest() if (span.end or clock.wall()) >= first]
+        recent = [span for span in self._records.spans(visit.who) if (span.end or clock.wall()) >= first]
         if not wanted:
             return recent
         hits = {
@@ -168,7 +172,7 @@ class SystemPages:
             note=note,
             note_kind=note_kind,
             row=self._system.row(),
-            text=shown.text[:TEXT_SHOWN] if visit.who.may(Permission.ACT) else None,
+            text=shown.text[:TEXT_SHOWN] if visit.who.may(Permission.ACT) and not tenant_of(visit.who.id) else None,
             left_out=max(0, len(shown.text) - TEXT_SHOWN),
             may_reload=visit.who.may(Permission.CONFIGURE),
         )
@@ -178,12 +182,14 @@ class SystemPages:
         return redirect("/system?done=reload") if wrong is None else await self._show(visit, wrong, "bad")
 
     async def _scopes(self, visit: Visit) -> Answer:
-        rows = [{**row, "page": f"/scopes/{quote(row['scope'], safe='')}"} for row in await self._system.scopes()]
+        rows = [
+            {**row, "page": f"/scopes/{quote(row['scope'], safe='')}"} for row in await self._system.scopes(visit.who)
+        ]
         return await self._frame.page(visit, "scopes", "scopes.html", rows=rows)
 
     async def _scope(self, visit: Visit) -> Answer:
         name = visit.values["name"]
-        row = await self._system.scope(name)
+        row = await self._system.scope(visit.who, name)
         if row is None:
             return self._frame.message(visit.request, visit.who, 404, "No such scope", "It is not there any more.")
         return await self._frame.page(

@@ -62,7 +62,7 @@ class TaskPages:
     async def _now(self, visit: Visit) -> Answer:
         running, failed = await self._now_api.open_and_failed(visit)
         servers = self._now_api.traffic(visit.who)
-        empty = not running and not (await self._store.find_tasks(TaskFilter(), limit=1)).tasks
+        empty = not running and not (await self._inbox.records.tasks(visit.who, TaskFilter(), only=None, limit=1)).tasks
         return await self._frame.page(
             visit,
             "now",

@@ -18,6 +18,7 @@ from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
@@ -43,8 +44,9 @@ FILTERS: Final = {
 
 
 class TasksApi:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
         self._gateway = gateway
+        self._records = records
         self._store = gateway.tasks.store
 
     def routes(self) -> tuple[Route, ...]:
@@ -57,17 +59,13 @@ class TasksApi:
 
     async def find(self, visit: Visit, task_id: str) -> Task | None:
         """The task, if this person may see it; somebody else's looks like one that does not exist."""
-        task = await self._find(task_id)
-        return task if task is not None and visit.only in (None, task.principal) else None
+        return await self._records.task(visit.who, task_id)
 
     async def page(self, visit: Visit, limit: int) -> TaskPage:
         """The tasks that fit what the address asks for, of those that this person may see. Raises ValueError."""
-        caller = visit.asked("caller")
-        if visit.only is not None and caller not in (None, visit.only):
-            return TaskPage((), None)
         now = self._store.now_ms()
         wanted = TaskFilter(
-            principal=visit.only or caller,
+            principal=visit.asked("caller"),
             server=visit.asked("server"),
             scope=visit.asked("scope"),
             tool=visit.asked("tool"),
@@ -76,7 +74,7 @@ class TasksApi:
             since_ms=_moment("since", visit.asked("since"), now),
             until_ms=_moment("until", visit.asked("until"), now),
         )
-        return await self._store.find_tasks(wanted, after=visit.asked("after"), limit=limit)
+        return await self._records.tasks(visit.who, wanted, only=visit.only, after=visit.asked("after"), limit=limit)
 
     async def _page(self, visit: Visit) -> Answer:
         page = await self.page(visit, limit_of(visit.request))

@@ -9,9 +9,9 @@ from taskgate.dashboard.console_calls import ConsoleCalls, shown_reply, task_of
 from taskgate.dashboard.forms import WHOLE, BadForm, filled_in, form_of
 from taskgate.dashboard.frame import Frame, clear
 from taskgate.dashboard.inbox_pages import form_values
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import Answer, redirect
-from taskgate.gateway.gateway import Gateway
 
 LONGEST_TEXT: Final = 300
 _LIKE: Final = {"fast": ("list_files", "read_file"), "slow": ("slow_report",), "dangerous": ("delete_file",)}
@@ -19,8 +19,8 @@ _LIKE: Final = {"fast": ("list_files", "read_file"), "slow": ("slow_report",), "
 
 
 class TryPages:
-    def __init__(self, gateway: Gateway, frame: Frame, calls: ConsoleCalls) -> None:
-        self._gateway = gateway
+    def __init__(self, records: Records, frame: Frame, calls: ConsoleCalls) -> None:
+        self._records = records
         self._frame = frame
         self._calls = calls
 
@@ -29,7 +29,7 @@ class TryPages:
 
     async def _show(self, visit: Visit) -> Answer:
         try:
-            scope = self._calls.scope_of(visit.asked("scope"))
+            scope = self._calls.scope_of(visit.who, visit.asked("scope"))
         except ValueError as problem:
             return self._frame.message(visit.request, visit.who, 404, "No such scope", clear(problem))
         tools = await self._calls.tools(visit.who, scope)
@@ -56,7 +56,7 @@ class TryPages:
             note=note,
             note_kind="bad",
             scope=scope,
-            scopes=sorted(self._gateway.context.plan.scopes),
+            scopes=sorted(self._records.scopes(visit.who)),
             tools=[(tool["name"], _text(tool)) for tool in tools],
             tool={"name": tool["name"], "text": _text(tool)} if tool is not None else None,
             form=form_of(tool.get("inputSchema")) if tool is not None else None,
@@ -67,7 +67,10 @@ class TryPages:
 
     async def _call(self, visit: Visit) -> Answer:
         sent = form_values(visit)
-        scope = self._calls.scope_of(sent.get("scope", [""])[0])
+        try:
+            scope = self._calls.scope_of(visit.who, sent.get("scope", [""])[0])
+        except ValueError as problem:
+            return self._frame.message(visit.request, visit.who, 404, "No such scope", clear(problem))
         tools = await self._calls.tools(visit.who, scope)
         wanted = sent.get("tool", [""])[0]
         tool = next((tool for tool in tools if tool["name"] == wanted), None)

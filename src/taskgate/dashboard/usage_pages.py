@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 from taskgate.core.identity.roles import Permission
 from taskgate.core.usage import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, get, page_route
 from taskgate.dashboard.web import Answer, json_answer
-from taskgate.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
     from taskgate.dashboard.frame import Frame
@@ -25,18 +25,16 @@ _CHOICES: Final = ("principal,server,tool", "principal", "tenant", "server", "to
 
 
 class Usage:
-    def __init__(self, gateway: Gateway) -> None:
-        self._store = gateway.tasks.store
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     async def rows(self, visit: Visit) -> tuple[list[UsageRow], int, str]:
         """What was asked for; who may not see everybody's usage sees their own."""
         days = _days(visit.asked("days"))
         by = visit.asked("by") or _CHOICES[0]
-        now = self._store.now_ms()
-        rows = await self._store.usage(days_before(now, days), day_of(now))
-        only = visit.only
-        mine = rows if only is None else tuple(row for row in rows if row.principal == only)
-        return summed(mine, tuple(part.strip() for part in by.split(","))), days, by
+        now = self._records.now_ms()
+        rows = await self._records.usage(visit.who, days_before(now, days), day_of(now))
+        return summed(rows, tuple(part.strip() for part in by.split(","))), days, by
 
     def routes(self) -> tuple[Route, ...]:
         return (get("/usage", None, self._json, "Who used what, added up.", answer=ROWS, query=_QUERY),)

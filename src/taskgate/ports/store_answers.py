@@ -130,6 +130,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     arguments and result, in any case. Times are of creation."""
 
     principal: str | None = None
+    tenant: str | None = None
     server: str | None = None
     scope: str | None = None
     tool: str | None = None

@@ -336,6 +336,15 @@ def test_a_grant_for_the_whole_scope_covers_others_but_never_the_granter() -> No
     assert not covers(grant, WORKFLOW, replace(BINDING, principal="ann"), PEOPLE, 1_300)
 
 
+def test_a_grant_for_the_whole_scope_stays_within_the_tenant() -> None:
+    approved = replace(APPROVED, binding=replace(BINDING, principal="acme/agent"))
+    grant = grant_from(approved, "gr_1", 1_200, whole_scope=True)
+    assert grant.tenant == "acme"
+    assert covers(grant, WORKFLOW, replace(BINDING, principal="acme/other"), PEOPLE, 1_300)
+    for principal in ("other", "globex/agent", "acmes/agent"):
+        assert not covers(grant, WORKFLOW, replace(BINDING, principal=principal), PEOPLE, 1_300)
+
+
 def test_a_grant_ends_when_revoked_or_when_its_givers_lose_their_role() -> None:
     grant = grant_from(APPROVED, "gr_1", 1_200)
     assert not covers(revoke(grant, "bob", 1_250), WORKFLOW, BINDING, PEOPLE, 1_300)

@@ -1,9 +1,8 @@
 """A held call waiting for people: the value, who may decide, and how each event changes it.
 
-`apply` is a pure compare-and-set: it takes the approval as it is stored and one event, and gives either the next
-value or a refusal. A store applies it inside a transaction, so of two hundred racing votes exactly one ends the
-approval. Silence ends in a denial, one denial outweighs any number of approvals, and an approval is spent by the one
-dispatch it was given for. Re-checking before dispatch is in `recheck`, standing permissions are in `grants`.
+`apply` is a pure compare-and-set: it takes the approval as it is stored and one event, and gives the next value or a refusal.
+A store applies it in a transaction, so of many racing votes exactly one ends the approval. Silence ends in a denial, one denial
+outweighs any number of approvals, and an approval is spent by one dispatch. See also `recheck` and `grants`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from enum import StrEnum
 from typing import TypeAlias, assert_never
 
 from taskgate.core.caller import ANONYMOUS, OPERATOR
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.identity.roles import Permission, Role, allows, groups_in
 from taskgate.core.patterns import Glob, PatternKind
 
@@ -71,6 +71,15 @@ class Approver:
         """Whether this person is known by that name, too."""
         return principal == self.id or principal in self.identities
 
+    def reaches(self, principal: str) -> bool:
+        """Whether this principal is of the same tenant. Who belongs to no tenant under any name reaches everybody."""
+        own = {tenant_of(name) for name in (self.id, *self.identities)} - {""}
+        return not own or tenant_of(principal) in own
+
+    def may_see_of(self, principal: str) -> bool:
+        """Whether what is this principal's may be shown to this person: within the tenant, by role or as their own."""
+        return self.reaches(principal) and (principal == self.id or self.may(Permission.SEE))
+
     def logged_in_since(self, max_age_s: int, now_ms: int) -> bool:
         """Whether they proved who they are on our pages within that time."""
         return self.authenticated_at is not None and now_ms - self.authenticated_at * 1000 <= max_age_s * 1000
@@ -83,9 +92,8 @@ class Approver:
     def is_second_person(self, requester: str) -> bool:
         """Whether this is somebody other than whoever asked for the call. The one place that says so.
 
-        The operator's own login always is. A credential that may call is never a second person for its own calls, nor for
-        anonymous ones: whoever holds it could have left it out. The operator's token is not handed to agents, so it counts
-        for anonymous calls.
+        The operator's own login always is. A credential that may call is never one for its own calls, nor for anonymous ones:
+        it could have been left out. The operator's token is not handed to agents, so it counts for anonymous calls.
         """
         if requester != self.id and self.is_also(requester):
             return False

@@ -1,7 +1,7 @@
 """Standing permissions: "approve this tool, or exactly these arguments, for this scope for an hour".
 
 A grant is born from an approval that people really gave, is bound to the tool's definition, and covers only callers
-of the same scope (and, unless said otherwise, the same principal). It never widens: a denied tool stays denied, and a
+of the same scope and tenant (and, unless said otherwise, the same principal). It never widens: a denied tool stays denied, and a
 workflow that the grant was not given under is asked as usual.
 """
 
@@ -19,6 +19,7 @@ from taskgate.core.governance.approval import (
     Workflow,
     count_people,
 )
+from taskgate.core.identity.identity import tenant_of
 
 MAX_GRANT_MS = 24 * 3_600_000
 DEFAULT_GRANT_MS = 3_600_000
@@ -46,6 +47,8 @@ class Grant:
     approval_id: str
     revoked_at_ms: int | None = None
     revoked_by: str = ""
+    tenant: str = ""
+    """Of whoever the approved call was from: the whole scope means those of the same tenant."""
 
 
 def grant_from(
@@ -80,6 +83,7 @@ def grant_from(
         until_ms=now_ms + for_ms,
         granted_by=people,
         approval_id=approval.id,
+        tenant=tenant_of(bound.principal),
     )
 
 
@@ -90,11 +94,15 @@ def covers(grant: Grant, workflow: Workflow, wanted: Binding, approvers: Mapping
         and grant.granted_at_ms <= now_ms < grant.until_ms
         and grant.workflow == workflow.name
         and (grant.server, grant.tool, grant.scope) == (wanted.server, wanted.tool, wanted.scope)
-        and grant.principal in (None, wanted.principal)
+        and _is_for(grant, wanted.principal)
         and grant.arguments_digest in (None, wanted.arguments_digest)
         and grant.definition_digest == wanted.definition_digest
         and _people_still_count(grant, workflow, wanted, approvers)
     )
+
+
+def _is_for(grant: Grant, principal: str) -> bool:
+    return grant.tenant == tenant_of(principal) if grant.principal is None else grant.principal == principal
 
 
 def covering(

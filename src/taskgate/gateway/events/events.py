@@ -65,6 +65,7 @@ class ProgressMade(Event):
     """A server reported progress of the call that a task runs."""
 
     task_id: str
+    principal: str
     noted: Noted
 
 
@@ -119,9 +120,10 @@ class ApprovalOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOver(Event):
-    """An approval is decided, expired or no longer needed."""
+    """An approval is decided, expired or no longer needed. The principal is empty where another gateway moved it."""
 
     approval_id: str
+    principal: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from taskgate.core.governance.card import Card, card
 from taskgate.core.governance.decision import NeedsApproval
 from taskgate.core.governance.pipeline import Gates, Profile, workflow_named
 from taskgate.core.governance.recheck import REQUEST_DRIFT
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.tasks import ids
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RunOn, Task
@@ -65,6 +66,8 @@ def warn_of_loose_ends(gates: Gates, audit: AuditLog) -> None:
 
 PREFIX: Final = "ap_"
 PAGE: Final = 200
+LOOKED_BACK: Final = 20
+"""So many approved calls of other tenants are passed over in search of the tenant's own last one."""
 MADE_AT_ONCE: Final = 16_384
 """Bytes of arguments of which a card is made on the loop; of more beside it."""
 
@@ -176,14 +179,14 @@ class Approvals:
     ) -> Ruling:
         """One person's yes or no. The store decides between racing ones."""
         held = await self._store.held(approval_id)
-        if held is None:
+        who = self._plan.value.governing.person(who)
+        if held is None or not who.reaches(held.approval.binding.principal):
             return Ruling("There is no such approval.", UNKNOWN_APPROVAL)
         if digest is not None and digest != held.approval.binding.arguments_digest:
             return Ruling("The arguments are not the ones you were shown. Look again.", OTHER_ARGUMENTS, held)
         if grant is not None and verdict is Verdict.APPROVE:
             self.grants.check(grant)
         workflow = self.workflow(held.approval.workflow)
-        who = self._plan.value.governing.person(who)
         event = Voted(who, verdict, 0, reason, channel)
         answer = await self._store.change_held(approval_id, workflow, event)
         if not isinstance(answer, Decided):
@@ -257,7 +260,7 @@ class Approvals:
             return
         if after.state is not before.state:
             self._metrics.approvals.add(after.state.value)
-            self._wake(after.id)
+            self._wake(after.id, after.binding.principal)
         if answer.change is not None:
             self._records.moved(answer.change.task)
             self._start_if_wanted(answer.change.task)
@@ -265,7 +268,7 @@ class Approvals:
 
     def changed_elsewhere(self, approval_id: str) -> None:
         """Another gateway on this store moved an approval: whoever waits here looks again."""
-        self._wake(approval_id)
+        self._wake(approval_id, "")
         self.announcer.changed(approval_id)
 
     def task_changed_elsewhere(self, task: Task) -> None:
@@ -287,7 +290,7 @@ class Approvals:
     def _task_changed(self, event: TaskChanged) -> None:
         task = event.task
         if task.approval_id is not None and task.state.is_terminal:
-            self._wake(task.approval_id)
+            self._wake(task.approval_id, task.principal)
             self.announcer.changed(task.approval_id)
 
     # Waiting
@@ -311,8 +314,8 @@ class Approvals:
                 self._waiting.pop(approval_id, None)
         return await self._store.held(approval_id)
 
-    def _wake(self, approval_id: str) -> None:
-        self._events.publish(ApprovalOver(approval_id))
+    def _wake(self, approval_id: str, principal: str) -> None:
+        self._events.publish(ApprovalOver(approval_id, principal))
         for future in self._waiting.get(approval_id, ()):
             if not future.done():
                 future.set_result(None)
@@ -328,9 +331,8 @@ class Approvals:
         return await self.card(held) if held is not None else None
 
     async def card(self, held: HeldCall) -> Card:
-        """Everything an approver sees, with what differs from the last approved call of the same tool."""
-        bound = held.approval.binding
-        before = await self._store.last_approved(bound.server, bound.tool, before=held.approval.id)
+        """Everything an approver sees, with what differs from the tenant's last approved call of the same tool."""
+        before = await self._last_approved(held)
         workflow = self.workflow(held.approval.workflow)
         approval = rules.as_of(held.approval, workflow, self._store.now_ms())
         redaction, url = self._plan.value.governing.redaction(workflow.name), self.page_url(held.approval.id)
@@ -341,6 +343,15 @@ class Approvals:
 
         size = len(held.arguments) + (len(before.arguments) if before is not None else 0)
         return made() if size <= MADE_AT_ONCE else await asyncio.to_thread(made)
+
+    async def _last_approved(self, held: HeldCall) -> HeldCall | None:
+        bound, before = held.approval.binding, held.approval.id
+        for _ in range(LOOKED_BACK):
+            last = await self._store.last_approved(bound.server, bound.tool, before=before)
+            if last is None or tenant_of(last.approval.binding.principal) == tenant_of(bound.principal):
+                return last
+            before = last.approval.id
+        return None
 
     def page_url(self, approval_id: str) -> str:
         return self._address.approval(approval_id)

@@ -318,7 +318,7 @@ class Attempts:
         noted = progress_note(method, raw)
         if noted is not None:
             self._records.store.note(task.id, noted)
-            self._events.publish(ProgressMade(task.id, noted))
+            self._events.publish(ProgressMade(task.id, task.principal, noted))
         elif method == "notifications/message" and raw is not None:
             self._events.publish(TaskLogged(task.id, raw))
         elif method == COMPLETE:

@@ -318,6 +318,7 @@ class _StandIn:
         self._questions = parts.questions
         self._events = parts.events
         self._task_id = task.id
+        self._principal = task.principal
         self._request = request
         self._sends = TaskSends(parts.records, parts.recheck, task, params)
 
@@ -325,7 +326,7 @@ class _StandIn:
         noted = progress_note(method, params)
         if noted is not None:
             self._records.store.note(self._task_id, noted)
-            self._events.publish(ProgressMade(self._task_id, noted))
+            self._events.publish(ProgressMade(self._task_id, self._principal, noted))
 
     async def ask(self, question: Question) -> Answer:
         return await self._questions.ask(self._task_id, question, self._request.delivery.asked_state)

@@ -71,6 +71,7 @@ class Reader:
             before=min(after or "~", _first_id(wanted.until_ms) if wanted.until_ms is not None else "~"),
             first=_first_id(wanted.since_ms or 0),
             principal=wanted.principal,
+            tenant=wanted.tenant,
             server=wanted.server,
             scope=wanted.scope,
             tool=wanted.tool,

@@ -67,6 +67,7 @@ WHERE id >= :first AND id < :before
   AND (:states::text IS NULL OR strpos(:states, ',' || state || ',') > 0)
   AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
   AND (:principal::text IS NULL OR principal = :principal)
+  AND (:tenant::text IS NULL OR strpos(principal, :tenant || '/') = 1)
   AND (:scope::text IS NULL OR convert_from(doc, 'UTF8')::json ->> 'scope' = :scope)
   AND (:tool::text IS NULL OR strpos(convert_from(doc, 'UTF8')::json ->> 'wire_name', :tool) > 0)
   AND (:text::text IS NULL OR strpos(lower(convert_from(doc, 'UTF8')), :text) > 0)

@@ -67,6 +67,7 @@ WHERE id >= :first AND id < :before
   AND (:states IS NULL OR instr(:states, ',' || state || ',') > 0)
   AND (keep_until_ms IS NULL OR keep_until_ms > :now_ms)
   AND (:principal IS NULL OR json_extract(CAST(doc AS TEXT), '$.principal') = :principal)
+  AND (:tenant IS NULL OR instr(json_extract(CAST(doc AS TEXT), '$.principal'), :tenant || '/') = 1)
   AND (:scope IS NULL OR json_extract(CAST(doc AS TEXT), '$.scope') = :scope)
   AND (:tool IS NULL OR instr(json_extract(CAST(doc AS TEXT), '$.wire_name'), :tool) > 0)
   AND (:text IS NULL OR instr(lower(CAST(doc AS TEXT)), :text) > 0)

@@ -1,0 +1,109 @@
+"""What belongs to principals, as somebody may see it: the one way in which the console and the API read it.
+
+Every reader takes who asks. People of a tenant see what is of their tenant and nothing else; to them what is another's does not
+exist, so a section cannot forget to ask. What belongs to nobody (servers, rules, the system) is not read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from taskgate.core.activity.diagrams import Span
+from taskgate.core.audit import Row
+from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.grants import Grant
+from taskgate.core.identity.identity import principal_name, tenant_of
+from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import Task
+from taskgate.core.usage import UsageRow
+from taskgate.gateway.gateway import Gateway
+from taskgate.ports.approval_store import HeldCall, HeldPage
+from taskgate.ports.store import RecordedPage
+from taskgate.ports.store_answers import TaskFilter, TaskPage
+
+MOST_PAGES: Final = 20
+"""So many pages of everybody's are looked through for one page of a tenant's; the next page goes on from there."""
+
+
+class Records:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._store = gateway.tasks.store
+
+    def now_ms(self) -> int:
+        return self._store.now_ms()
+
+    async def task(self, who: Approver, task_id: str) -> Task | None:
+        task = await self._store.get(task_id) if ids.is_task_id(task_id) else None
+        return task if task is not None and who.may_see_of(task.principal) else None
+
+    async def tasks(
+        self, who: Approver, wanted: TaskFilter, *, only: str | None, after: str | None = None, limit: int = 50
+    ) -> TaskPage:
+        """`only` is whose tasks they may see at most, or None for everybody's of their tenant."""
+        if only is not None and wanted.principal not in (None, only):
+            return TaskPage((), None)
+        within = msgspec.structs.replace(wanted, principal=only or wanted.principal, tenant=tenant_of(who.id) or None)
+        return await self._store.find_tasks(within, after=after, limit=limit)
+
+    async def held(self, who: Approver, approval_id: str) -> HeldCall | None:
+        held = await self._store.held(approval_id)
+        return held if held is not None and who.reaches(held.approval.binding.principal) else None
+
+    async def held_page(
+        self, who: Approver, *, open_only: bool = True, after: str | None = None, limit: int = 50
+    ) -> HeldPage:
+        found: list[HeldCall] = []
+        for _ in range(MOST_PAGES):
+            page = await self._store.held_page(open_only=open_only, after=after, limit=limit - len(found))
+            found += [held for held in page.held if who.reaches(held.approval.binding.principal)]
+            after = page.after
+            if after is None or len(found) >= limit:
+                break
+        return HeldPage(tuple(found), after)
+
+    async def pending_count(self, who: Approver) -> int:
+        """How many approvals wait, for people of a tenant up to a thousand."""
+        if not tenant_of(who.id):
+            return await self._store.pending_count()
+        return len((await self.held_page(who, limit=1_000)).held)
+
+    async def grants(self, who: Approver, *, all_of_them: bool = False) -> list[Grant]:
+        every = await self._store.grants(all_of_them=all_of_them)
+        return [grant for grant in every if who.reaches(grant.principal or principal_name(grant.tenant, ""))]
+
+    async def revoke_grant(self, who: Approver, grant_id: str) -> Grant | None:
+        if not any(grant.id == grant_id for grant in await self.grants(who, all_of_them=True)):
+            return None
+        return await self._gateway.approvals.grants.revoke(who, grant_id)
+
+    async def usage(self, who: Approver, first: str, last: str) -> tuple[UsageRow, ...]:
+        return tuple(row for row in await self._store.usage(first, last) if who.may_see_of(row.principal))
+
+    async def audit_rows(self, who: Approver, after: int, limit: int) -> tuple[list[Row], int]:
+        """Rows of so many that follow, and the number of the last that was looked at."""
+        rows = await self._store.audit_rows(after, limit)
+        return [row for row in rows if who.reaches(row.entry.principal)], rows[-1].number if rows else after
+
+    async def recorded_calls(self, who: Approver, since_ms: int, after: int, limit: int) -> RecordedPage:
+        page = await self._store.recorded_calls(since_ms, after, limit)
+        return RecordedPage(tuple(call for call in page.calls if who.reaches(call.principal)), page.after)
+
+    def spans(self, who: Approver) -> Sequence[Span]:
+        return [span for span in self._gateway.waterfall.latest() if who.reaches(span.caller)]
+
+    async def accounts(self, who: Approver, server: str) -> list[dict[str, Any]] | None:
+        """Accounts at a server; the one that all share is no tenant's."""
+        listed = await self._gateway.accounts.accounts(server)
+        return None if listed is None else [row for row in listed if who.reaches(row["principal"] or "")]
+
+    def has_scope(self, who: Approver, name: str) -> bool:
+        """Scopes of the configuration are everybody's; one that was handed over is of the tenant of who did."""
+        handed = self._gateway.temporary_scopes.find(name)
+        return self._gateway.has_scope(name) and (handed is None or who.reaches(handed.created_by))
+
+    def scopes(self, who: Approver) -> list[str]:
+        return [name for name in self._gateway.context.plan.scopes if self.has_scope(who, name)]
