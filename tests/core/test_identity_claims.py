@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from taskgate.core.caller import CredentialFacts
 from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in, words_in
 from taskgate.core.identity.identity import Identity, Requirement, claim_at, principal_name, tenant_of
 
@@ -34,6 +35,8 @@ def test_facts_are_read_from_where_the_issuer_puts_them() -> None:
     assert (found.tenant, found.client_id, found.authenticated_at) == ("acme", "agent", 5)
     assert found.oauth_scopes == {"read", "write"}
     assert found.audiences == {"gate"}
+    assert found.facts == CredentialFacts(frozenset({"read", "write"}), "agent", 5)
+    assert Identity("ann", frozenset({"approver"})).facts is None, "no issuer said anything about a token of our own"
     assert not found.anonymous
     assert not found.is_operator
 

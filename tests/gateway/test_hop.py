@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.caller import Caller
+from taskgate.core.caller import Caller, CredentialFacts
 from taskgate.inbound.http.hop import (
     HOP,
     MOST_NUMBERS,
@@ -17,7 +17,8 @@ from taskgate.inbound.http.hop import (
 )
 
 KEY = hop_key(b"the secret of a store")
-CALLER = Caller("ann", frozenset({"approver", "caller"}), "work", "", "10.1.2.3")
+FACTS = CredentialFacts(frozenset({"read", "write"}), "agent", 5)
+CALLER = Caller("ann", frozenset({"approver", "caller"}), "work", "", "10.1.2.3", FACTS)
 HEADERS = [(b"accept", b"application/json"), (b"mcp-session-id", b"s1")]
 BODY = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 

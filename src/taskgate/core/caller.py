@@ -17,6 +17,16 @@ ANONYMOUS_LIMIT: Final = "address:"
 
 
 @dataclass(frozen=True, slots=True)
+class CredentialFacts:
+    """What an issuer's token said about its holder, for policies to judge by. Kept with a task, which is judged again later."""
+
+    oauth_scopes: frozenset[str] = frozenset()
+    client_id: str = ""
+    authenticated_at: int | None = None
+    """In seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """A principal with its roles, working in one scope."""
 
@@ -27,6 +37,8 @@ class Caller:
     """Where its client stands on this machine, if that matters to servers; empty for everybody who is not behind a bridge."""
     address: str = ""
     """Of callers without an identity: where they come from, as far as limits tell them apart."""
+    facts: CredentialFacts | None = None
+    """None for whoever has no token of an issuer."""
 
     @property
     def anonymous(self) -> bool:

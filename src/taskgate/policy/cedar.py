@@ -25,6 +25,7 @@ import cedarpy
 
 from taskgate.core.governance.digest import digest
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
+from taskgate.core.identity.identity import tenant_of
 from taskgate.core.patterns import PatternKind
 from taskgate.policy import cedar_checks as checks
 from taskgate.policy.cedar_source import PolicyFile, Statement, statements
@@ -165,6 +166,7 @@ class CedarEngine:
             "tool": request.name,
             "scope": request.scope,
             "policy_id": request.policy_id,
+            "caller": _caller(request),
             "time": {
                 "hour": request.time.hour,
                 "day_of_week": request.time.day_of_week,
@@ -271,6 +273,21 @@ def _read_by_any(policies: Iterable[Mapping[str, Any]]) -> frozenset[str] | None
             return None
         read |= own
     return read
+
+
+def _caller(request: PolicyRequest) -> dict[str, Any]:
+    """What is known about the caller. What is not known is left out, so a policy that reads it without `has` rejects."""
+    caller: dict[str, Any] = {"principal": request.principal, "groups": sorted(request.roles), "token_scopes": []}
+    if tenant := tenant_of(request.principal):
+        caller["tenant"] = tenant
+    if (facts := request.facts) is not None:
+        caller["token_scopes"] = sorted(facts.oauth_scopes)
+        if facts.client_id:
+            caller["client_id"] = facts.client_id
+        if facts.authenticated_at is not None:
+            # The issuer's clock may be ahead of ours.
+            caller["authentication_age"] = max(0, request.time.timestamp - facts.authenticated_at)
+    return caller
 
 
 def _resource_uid(request: PolicyRequest) -> dict[str, str]:

@@ -17,7 +17,8 @@ CALLER, ROLE, ACTION = "Taskgate::Caller", "Taskgate::Role", "Taskgate::Action"
 TOOL, RESOURCE, PROMPT = "Taskgate::Tool", "Taskgate::Resource", "Taskgate::Prompt"
 FORWARD, APPROVE = "Forward", "Approve"
 ENTITY_TYPES = frozenset({CALLER, ROLE, ACTION, TOOL, RESOURCE, PROMPT})
-CONTEXT = frozenset({"arguments", "server", "tool", "scope", "policy_id", "time"})
+CONTEXT = frozenset({"arguments", "server", "tool", "scope", "policy_id", "time", "caller"})
+CALLER_FACTS = frozenset({"principal", "groups", "tenant", "client_id", "token_scopes", "authentication_age"})
 TIME = frozenset({"hour", "day_of_week", "timestamp"})
 RESOURCE_ATTRIBUTES = frozenset({"server", "name", "tags"})
 APPROVAL_ANNOTATION = "approval"
@@ -143,6 +144,8 @@ def _attribute_problems(node: Mapping[str, Any], more_attributes: bool) -> Itera
             yield f"context has no {name!r}; it has {', '.join(sorted(CONTEXT))}"
         elif base == ("context", "time") and name not in TIME:
             yield f"context.time has no {name!r}; it has {', '.join(sorted(TIME))}"
+        elif base == ("context", "caller") and name not in CALLER_FACTS:
+            yield f"context.caller has no {name!r}; it has {', '.join(sorted(CALLER_FACTS))}"
         elif base == ("resource",) and name not in RESOURCE_ATTRIBUTES and not more_attributes:
             yield f"resource has no {name!r}; it has {', '.join(sorted(RESOURCE_ATTRIBUTES))}"
         elif base == ("principal",) and not more_attributes:

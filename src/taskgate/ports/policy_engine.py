@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from taskgate.core.caller import CredentialFacts
 from taskgate.core.governance.pipeline import PolicyAnswer
 from taskgate.core.patterns import PatternKind
 
@@ -48,6 +49,8 @@ class PolicyRequest:
     time: PolicyTime
     tags: frozenset[str] = frozenset()
     kind: PatternKind = PatternKind.TOOL
+    facts: CredentialFacts | None = None
+    """What the caller's token says; None where it has none of an issuer."""
 
 
 class PolicyEngine(Protocol):

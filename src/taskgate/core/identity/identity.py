@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgate.core.caller import ANONYMOUS
+from taskgate.core.caller import ANONYMOUS, CredentialFacts
 from taskgate.core.identity.roles import Permission, allows
 
 TENANT_MARK: Final = "/"
@@ -34,6 +34,13 @@ class Identity:
     @property
     def anonymous(self) -> bool:
         return self.principal == ANONYMOUS
+
+    @property
+    def facts(self) -> CredentialFacts | None:
+        """For policies, beside the roles; None for a credential that no issuer made."""
+        if not self.claims:
+            return None
+        return CredentialFacts(self.oauth_scopes, self.client_id, self.authenticated_at)
 
     @property
     def is_operator(self) -> bool:

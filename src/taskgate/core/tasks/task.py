@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from taskgate.core.caller import ConversationKey
+from taskgate.core.caller import ConversationKey, CredentialFacts
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks.state import TaskState, ToolClass
@@ -86,6 +86,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     # Under which name limits are kept: the principal, or for anonymous callers their address; empty means the same as `caller`.
     limited_as: str = ""
     scope: str
+    # What its caller's token said; None for callers without a token of an issuer, and for tasks of older versions.
+    facts: CredentialFacts | None = None
     # Where its client stands, if it matters to the server: only there may it run, also after a restart.
     place: str = ""
     server: str

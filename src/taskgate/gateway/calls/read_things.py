@@ -58,6 +58,7 @@ async def agreed(context: Context, request: Request, kind: PatternKind, server: 
         bytes(arguments) if arguments is not None and kind is PatternKind.PROMPT else wire.encode({"name": name}),
         kind=kind,
         scope_revision=context.views.subset(context.plan, caller.scope, request.narrowing).revision,
+        facts=caller.facts,
     )
     await context.held_readings.permit(request, asked, decision, shown)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgate import clock
+from taskgate.core.caller import CredentialFacts
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Binding
 from taskgate.core.governance.confusable_names import imitated_property
@@ -41,6 +42,7 @@ class Asked:
     kind: PatternKind = PatternKind.TOOL
     input_schema: Mapping[str, Any] = field(default_factory=dict)
     scope_revision: str = ""
+    facts: CredentialFacts | None = None
 
 
 def evaluate(plan: Plan, asked: Asked, decision: Decision, grants: Iterable[Grant], now_ms: int) -> Settled:
@@ -126,6 +128,7 @@ def _policy_answer(plan: Plan, asked: Asked, decision: NeedsPolicy, at_s: int) -
             PolicyTime.at(at_s),
             record.tags if record is not None else frozenset(),
             asked.kind,
+            asked.facts,
         )
     )
 

@@ -127,4 +127,5 @@ def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
         PatternKind.TOOL,
         schema_of(entry),
         tool.revision,
+        caller.facts,
     )

@@ -79,6 +79,7 @@ class PreSendRecheck:
             task.tool,
             task.arguments,
             self.definition(task.server, task.tool),
+            facts=task.facts,
         )
         decision = self.evaluated(plan, asked, now_ms)
         if approval is None or approval.state is State.USED:

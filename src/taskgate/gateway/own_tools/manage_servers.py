@@ -88,7 +88,9 @@ async def _agreed(context: Context, request: Request, tool: str) -> None:
     if type(decision) is Forward and decision.note is None:
         return
     caller = request.caller
-    asked = Asked(caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, _arguments(request))
+    asked = Asked(
+        caller.principal, caller.roles, caller.scope, OWN_SERVER, tool, _arguments(request), facts=caller.facts
+    )
     await context.held_readings.permit(request, asked, decision, tool)
 
 

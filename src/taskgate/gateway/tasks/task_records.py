@@ -189,6 +189,7 @@ class TaskRecords:
             conversation=request.conversation_key.name,
             limited_as=request.caller.limit_key,
             scope=request.caller.scope,
+            facts=request.caller.facts,
             place=request.caller.place,
             server=call.server,
             tool=call.tool,

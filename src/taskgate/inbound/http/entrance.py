@@ -211,7 +211,7 @@ _STATEFUL = frozenset(revision.encode("ascii") for revision in STATEFUL_REVISION
 
 @lru_cache(maxsize=4096)
 def _caller(identity: Identity, scope: str, address: str) -> Caller:
-    return Caller(identity.principal, identity.roles, scope, address=address)
+    return Caller(identity.principal, identity.roles, scope, address=address, facts=identity.facts)
 
 
 def retry_after(reply: CallerReply) -> Headers:

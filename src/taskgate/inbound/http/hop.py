@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.caller import Caller
+from taskgate.core.caller import Caller, CredentialFacts
 from taskgate.inbound.http.asgi import Headers
 
 HOP: Final = b"taskgate-hop"
@@ -58,6 +58,7 @@ class _Named(msgspec.Struct, array_like=True):
     scope: str
     place: str
     address: str
+    facts: CredentialFacts | None = None
 
 
 class HopRefused(Exception):
@@ -138,7 +139,7 @@ def _signature(key: bytes, claims: bytes, method: bytes, url: bytes, headers: He
 
 @lru_cache(maxsize=4096)
 def _said(caller: Caller) -> str:
-    named = _Named(caller.principal, sorted(caller.roles), caller.scope, caller.place, caller.address)
+    named = _Named(caller.principal, sorted(caller.roles), caller.scope, caller.place, caller.address, caller.facts)
     return base64.urlsafe_b64encode(msgspec.json.encode(named)).decode("ascii")
 
 
@@ -148,4 +149,4 @@ def _caller(said: bytes) -> Caller:
         named = msgspec.json.decode(base64.urlsafe_b64decode(said), type=_Named)
     except (binascii.Error, msgspec.DecodeError) as error:
         raise HopRefused("its caller cannot be read") from error
-    return Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address)
+    return Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
