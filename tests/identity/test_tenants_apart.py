@@ -222,6 +222,23 @@ async def test_no_route_of_the_api_shows_or_touches_what_is_another_tenants() ->
             assert await state(gate) == before
 
 
+@seam
+async def test_what_is_shown_of_ones_own_is_not_taken_from_another_tenants() -> None:
+    """The difference to the last approved call of a tool, above all: the other tenant's was the last."""
+    async with an_issuer() as served:
+        issuer = LoginIssuer(served)
+        servers = {"shop": shop(), "notes": Notes(issuer).upstream()}
+        async with Gateway(two_tenants(issuer), servers) as gate:
+            own = await seeded(gate, issuer)
+            (held,) = (await as_boss(gate, OTHER, "GET", "/api/v1/approvals")).json()
+            boss = await Person(gate).log_in(secret(OTHER, "boss"))
+            for path in (f"approvals/{held['id']}", f"tasks/{held['task_id']}"):
+                shown = await as_boss(gate, OTHER, "GET", f"/api/v1/{path}")
+                assert shown.status == 200
+                assert unmarked(shown.body.decode(), own, held["id"])
+                assert unmarked(await boss.text(f"/{path}"), own, held["id"])
+
+
 async def faults_of_route(gate: Gateway, route: Route, value: str, own: Seeded) -> Any:
     for address, other in zip(addresses(route, value), addresses(route, lookalike(value)), strict=True):
         if route.stream and "{" not in route.path:
