@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from tests.harness.commands import command
+from tests.middle.test_console_rules_and_usage import page
 from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.config.load import ConfigError
+from taskgate.core.errors import GatewayFault
 
 TOKEN = "{}-token-0123456789abcdef"
 ARGUMENT, RESULT, ANSWER = "argumentmarker7391", "resultmarker5528", "answermarker1846"
@@ -105,6 +110,38 @@ async def test_after_an_erase_no_byte_of_what_was_said_is_in_the_files() -> None
         code, out, _ = await command("audit", "verify", "-c", str(gate.config_file), "--json", env=env)
         assert code == 0, out
         await gate.start()
+
+
+@seam
+async def test_with_a_key_no_byte_of_what_was_said_is_ever_in_the_files() -> None:
+    key = "0123456789abcdef0123456789abcdef"
+    async with Gateway({}, {"notes": server()}) as gate:
+        await gate.stop()
+        sealed = {**CONFIG, "store": {"url": f"sqlite:///{gate.state}/taskgate.db", "key": "${env:STORE_KEY}"}}
+        gate.write(sealed)
+        with pytest.raises(ConfigError):
+            await gate.start()
+        (gate.folder / "store.key").write_text(key)
+        gate.write({**sealed, "store": {**sealed["store"], "key": f"${{file:{gate.folder}/store.key}}"}})
+        await gate.start()
+        task_id = await painted(gate, "ann")
+        caller = await gate.caller("2025", token=TOKEN.format("ann"), capabilities={"tasks": {}})
+        await caller.call("notes__long", {"what": ARGUMENT}, task={"ttl": 600_000})
+        await gate.advance(20)
+        assert list(gate.state.rglob("*.results/*"))
+        assert found_in(gate.state) == set()
+        _, shown = await page(gate, "/system")
+        assert ("taskgate.db" in shown, key in shown) == (True, False)
+        gate.crash()
+        assert found_in(gate.state) == set()
+        (gate.folder / "store.key").write_text("f" * 32)
+        with pytest.raises(GatewayFault, match="Nothing was changed"):
+            await gate.start()
+        (gate.folder / "store.key").write_text(key)
+        await gate.start()
+        (task,) = [row for row in await exported(gate, "ann") if row.get("id") == task_id]
+        assert task["arguments"] == {"what": ARGUMENT}
+        assert RESULT in json.dumps(task["result"])
 
 
 @seam

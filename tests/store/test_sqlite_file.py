@@ -27,6 +27,7 @@ from taskgate.ports.store_answers import Change, Ownership
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.store.operations import rows, tasks
 from taskgate.store.operations.transaction import KeptEvents
+from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
 from taskgate.store.sqlite.connection import SQL, SqliteTransaction, connect_reader, connect_writer, migrate, migrations
 from taskgate.store.sqlite.store import open_store
@@ -263,7 +264,7 @@ def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(
         nonlocal steps
         steps = 0
         for _ in range(number):
-            transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents())
+            transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
             call = a_call(limited_as="address:10.0.0.1")
             binding = Binding("carol", "reports", "build", call.digest, "", "1", 0, scope="default")
             asked = (f"ap_{call.id}", Workflow("ops"), "r", binding, "address:10.0.0.1", call.wire_name, call.arguments)

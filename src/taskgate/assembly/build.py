@@ -24,6 +24,7 @@ from taskgate.assembly.stores import claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
+from taskgate.config.switches import keys_of
 from taskgate.core.activity.events import EventKind
 from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import GatewayFault, TaskgateError
@@ -339,7 +340,7 @@ def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
     """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
     keys, url, anchored, internal = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None, None
     if url is None:
-        store: Store = open_store(claimed_store_path(loaded))
+        store: Store = open_store(claimed_store_path(loaded), keys=keys_of(loaded.root.store))
     else:
         token, secret = shared_store.agreed_secrets(url, loaded.state_dir, keys.operator_token, keys.secret)
         internal = shared_store.bound_for_others(loaded)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from taskgate import __version__
 from taskgate.assembly.stores import check_store, store_path
 from taskgate.config.load import LoadedConfig
+from taskgate.config.switches import keys_of
 from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.http.internal import InternalSocket, bind_internal
@@ -56,6 +57,7 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None)
         version=__version__,
         configuration=configuration_digest(loaded),
         internal=internal.address if internal is not None else "",
+        keys=keys_of(loaded.root.store),
     )
     return opened
 

@@ -346,6 +346,7 @@ def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
     from taskgate.assembly.stores import store_path
     from taskgate.store.operations.reader import Reader
     from taskgate.store.operations.transaction import KeptEvents
+    from taskgate.store.sealing import Sealing
     from taskgate.store.sqlite.connection import connect_reader
     from taskgate.store.sqlite.engine import statements_of
 
@@ -354,7 +355,7 @@ def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
         say.note(f"There is no database at {path}; has the gateway been started with this configuration?")
         raise typer.Exit(ExitCode.NOT_FOUND)
     connection = connect_reader(path)
-    reader = Reader(statements_of(connection), KeptEvents())
+    reader = Reader(statements_of(connection), KeptEvents(), Sealing(()))
     try:
         while rows := reader.audit_rows(after, _PAGE):
             yield from rows

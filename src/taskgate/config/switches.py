@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from taskgate.config.words import Duration, HeaderMap, HttpUrl, Section, Whole, Words
+
+SHORTEST_KEY: Final = 32
 
 
 def _store_url(text: str) -> str:
@@ -60,6 +62,18 @@ class ListenTls(Section):
         return self
 
 
+def _one_or_more(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _store_keys(keys: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+    if any(len(key) < SHORTEST_KEY for key in keys):
+        raise ValueError(
+            f"a key must have {SHORTEST_KEY} characters or more, such as what `openssl rand -base64 32` prints"
+        )
+    return keys
+
+
 class Listen(Section):
     """Where the gateway listens."""
 
@@ -94,10 +108,21 @@ class Store(Section):
     url: Annotated[str, AfterValidator(_store_url)] = Field(
         description="sqlite:///PATH (relative to this file) or postgresql://...", repr=False
     )
+    key: Annotated[tuple[SecretStr, ...], BeforeValidator(_one_or_more), AfterValidator(_store_keys)] = Field(
+        default=(),
+        repr=False,
+        description="Encrypts arguments, results, questions and answers: 32 characters or more, by reference; of a list the first "
+        "encrypts and all decrypt.",
+    )
     unsafe_degraded_passthrough: bool = Field(
         default=False,
         description="PostgreSQL: let plain calls go on although grants, pins and scopes were not confirmed for 5 seconds.",
     )
+
+
+def keys_of(store: Store | None) -> tuple[str, ...]:
+    """What encrypts the rows of the configured store; nothing by default."""
+    return tuple(key.get_secret_value() for key in store.key) if store is not None else ()
 
 
 class Secrets(Section):

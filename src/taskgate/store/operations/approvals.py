@@ -35,17 +35,17 @@ def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> Hel
 
 
 def put_new(tx: Transaction, held: HeldCall) -> None:
-    tx.run("insert_approval", **rows.approval_columns(held))
+    tx.run("insert_approval", **rows.approval_columns(tx.sealing, held))
 
 
 def find(tx: Transaction, approval_id: str) -> HeldCall | None:
     row = tx.run("find_approval", id=approval_id).fetchone()
-    return None if row is None else rows.held_from(*row)
+    return None if row is None else rows.held_from(tx.sealing, *row)
 
 
 def put(tx: Transaction, held: HeldCall) -> None:
     tx.announce(APPROVALS, held.approval.id)
-    columns = rows.approval_columns(held)
+    columns = rows.approval_columns(tx.sealing, held)
     wanted = ("id", "state", "due_ms", "decided_ms", "doc")
     tx.run("update_approval", **{name: columns[name] for name in wanted})
 

@@ -19,12 +19,14 @@ from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.operations import rows
 from taskgate.store.operations.transaction import KeptEvents, Statements
+from taskgate.store.sealing import Sealing
 
 
 class Reader:
     """Questions to the database. Every method is quick and does not change anything."""
 
-    def __init__(self, run: Statements, kept_events: KeptEvents) -> None:
+    def __init__(self, run: Statements, kept_events: KeptEvents, sealing: Sealing) -> None:
+        self._sealing = sealing
         self._run = run
         self._kept_events = kept_events
 
@@ -32,7 +34,7 @@ class Reader:
         row = self._run("find_task", id=task_id).fetchone()
         if row is None:
             return None
-        task = rows.task_from(*row)
+        task = rows.task_from(self._sealing, *row)
         return None if expiry.is_gone(task, now_ms) and not also_gone else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
@@ -40,7 +42,7 @@ class Reader:
         row = self._run("find_outcome", task_id=task_id).fetchone()
         if row is None or (row[2] is not None and row[2] <= now_ms):
             return None
-        return row[0], row[1]
+        return None if row[0] is None else self._sealing.open(row[0], task_id), row[1]
 
     def page(
         self,
@@ -61,7 +63,7 @@ class Reader:
             found = self._run("page_of_all_tasks", **values).fetchall()
         else:
             found = self._run("page_of_tasks", caller=caller, **values).fetchall()
-        tasks = tuple(rows.task_from(*row) for row in found[:limit])
+        tasks = tuple(rows.task_from(self._sealing, *row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
     def find_tasks(self, wanted: TaskFilter, after: str | None, limit: int, now_ms: int) -> TaskPage:
@@ -80,7 +82,7 @@ class Reader:
             now_ms=now_ms,
             limit=limit + 1,
         ).fetchall()
-        tasks = tuple(rows.task_from(*row) for row in found[:limit])
+        tasks = tuple(rows.task_from(self._sealing, *row) for row in found[:limit])
         return TaskPage(tasks, tasks[-1].id if len(found) > limit else None)
 
     def task_of_key(self, principal: str, key: str, after_ms: int) -> str | None:
@@ -94,11 +96,11 @@ class Reader:
 
     def questions(self, task_id: str, *, answered: bool) -> tuple[TaskQuestion, ...]:
         found = self._run("questions_of_task", task_id=task_id, state="answered" if answered else "open")
-        return tuple(TaskQuestion(*row) for row in found)
+        return tuple(rows.question_from(self._sealing, task_id, *row) for row in found)
 
     def open_questions(self, caller: str | None, limit: int) -> tuple[tuple[str, TaskQuestion], ...]:
         found = self._run("open_questions", caller=caller, limit=limit)
-        return tuple((row[0], TaskQuestion(*row[1:])) for row in found)
+        return tuple((row[0], rows.question_from(self._sealing, *row)) for row in found)
 
     def due(self, now_ms: int, limit: int) -> Due:
         asked = ("due_approvals", "due_executions", "due_holds")
@@ -106,7 +108,7 @@ class Reader:
 
     def claimed(self, ours: Ownership, after: str, limit: int) -> tuple[Task, ...]:
         found = self._run("claimed_tasks", after=after, limit=limit, owner=ours.owner, fence=ours.fence)
-        return tuple(rows.task_from(*row) for row in found)
+        return tuple(rows.task_from(self._sealing, *row) for row in found)
 
     def is_current(self, ours: Ownership) -> bool:
         """Whether no other owner has taken over the store since we opened it."""
@@ -118,13 +120,13 @@ class Reader:
 
     def held(self, approval_id: str) -> HeldCall | None:
         row = self._run("find_approval", id=approval_id).fetchone()
-        return None if row is None else rows.held_from(*row)
+        return None if row is None else rows.held_from(self._sealing, *row)
 
     def held_page(self, *, open_only: bool, after: str | None, limit: int) -> HeldPage:
         query = "page_of_open_approvals" if open_only else "page_of_approvals"
         asked_ms, last = _held_cursor(after)
         found = self._run(query, asked_ms=asked_ms, id=last, limit=limit + 1).fetchall()
-        held = tuple(rows.held_from(*row) for row in found[:limit])
+        held = tuple(rows.held_from(self._sealing, *row) for row in found[:limit])
         more = len(found) > limit
         return HeldPage(held, f"{held[-1].approval.asked_at_ms}:{held[-1].approval.id}" if more else None)
 
@@ -135,7 +137,7 @@ class Reader:
 
     def last_approved(self, server: str, tool: str, before: str | None) -> HeldCall | None:
         row = self._run("last_given_approval", server=server, tool=tool, before=before).fetchone()
-        return None if row is None else rows.held_from(*row)
+        return None if row is None else rows.held_from(self._sealing, *row)
 
     def grants(self, now_ms: int, *, all_of_them: bool) -> tuple[Grant, ...]:
         found = self._run("all_grants") if all_of_them else self._run("live_grants", now_ms=now_ms)

@@ -18,6 +18,7 @@ from taskgate.core.tasks.task import Attempt, Task
 from taskgate.ports.approval_store import HeldCall, StoredPin
 from taskgate.ports.event_outbox import StoredEvent
 from taskgate.ports.store_answers import TaskQuestion
+from taskgate.store.sealing import Sealing
 
 _encode: Final = msgspec.json.Encoder().encode
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
@@ -58,8 +59,12 @@ def task_columns(task: Task) -> dict[str, Any]:
     }
 
 
-def task_from(doc: bytes, owner: str, fence: int, arguments: bytes = b"", params_rest: bytes = b"") -> Task:
-    return replace(_read_task(doc), owner=owner, fence=fence, arguments=arguments, params_rest=params_rest)
+def task_from(
+    sealing: Sealing, doc: bytes, owner: str, fence: int, arguments: bytes = b"", params_rest: bytes = b""
+) -> Task:
+    task = _read_task(doc)
+    call, rest = sealing.open(arguments, task.id), sealing.open(params_rest, task.id)
+    return replace(task, owner=owner, fence=fence, arguments=call, params_rest=rest)
 
 
 def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
@@ -74,20 +79,26 @@ def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def question_columns(task_id: str, question: TaskQuestion, now_ms: int) -> dict[str, Any]:
+def question_from(sealing: Sealing, task_id: str, *row: Any) -> TaskQuestion:
+    question = TaskQuestion(*row)
+    answer = None if question.answer is None else sealing.open(question.answer, task_id)
+    return replace(question, request=sealing.open(question.request, task_id), answer=answer)
+
+
+def question_columns(sealing: Sealing, task_id: str, question: TaskQuestion, now_ms: int) -> dict[str, Any]:
     return {
         "task_id": task_id,
         "key": question.key,
         "server": question.server,
         "method": question.method,
-        "request": question.request,
+        "request": sealing.seal(question.request, task_id),
         "asked_ms": now_ms,
         "expires_ms": question.expires_ms,
         "shown_as": question.shown_as,
     }
 
 
-def approval_columns(held: HeldCall) -> dict[str, Any]:
+def approval_columns(sealing: Sealing, held: HeldCall) -> dict[str, Any]:
     approval = held.approval
     due = {State.OPEN: approval.binding.expires_at_ms, State.APPROVED: approval.valid_until_ms}
     return {
@@ -102,13 +113,16 @@ def approval_columns(held: HeldCall) -> dict[str, Any]:
         "due_ms": due.get(approval.state),
         "decided_ms": approval.decided_at_ms,
         "wire_name": held.wire_name,
-        "arguments": held.arguments,
+        "arguments": sealing.seal(held.arguments, approval.id),
         "doc": _encode(approval),
     }
 
 
-def held_from(doc: bytes, caller: str, wire_name: str, arguments: bytes, task_id: str | None) -> HeldCall:
-    return HeldCall(_read_approval(doc), caller, wire_name, arguments, task_id)
+def held_from(
+    sealing: Sealing, doc: bytes, caller: str, wire_name: str, arguments: bytes, task_id: str | None
+) -> HeldCall:
+    approval = _read_approval(doc)
+    return HeldCall(approval, caller, wire_name, sealing.open(arguments, approval.id), task_id)
 
 
 def event_columns(event: StoredEvent) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from taskgate.store.operations.transaction import Transaction
 
 def load(tx: Transaction, task_id: str) -> Task | None:
     row = tx.run("find_task", id=task_id).fetchone()
-    return None if row is None else rows.task_from(*row)
+    return None if row is None else rows.task_from(tx.sealing, *row)
 
 
 def load_ours(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
@@ -40,7 +40,8 @@ def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEven
     """Write a new task and tell of it; None if its id is taken."""
     if not tx.changes_one("insert_task", **rows.task_columns(task)):
         return None
-    tx.run("insert_call", task_id=task.id, arguments=task.arguments, params_rest=task.params_rest)
+    call, rest = tx.sealing.seal(task.arguments, task.id), tx.sealing.seal(task.params_rest, task.id)
+    tx.run("insert_call", task_id=task.id, arguments=call, params_rest=rest)
     if task.last_attempt is not None:
         tx.run("put_attempt", **rows.attempt_columns(task.id, task.last_attempt))
     return _tell(tx, None, task, audit)
@@ -53,6 +54,7 @@ def move(
     tx.announce(TASKS, after.id)
     if after.outcome is not None and before.outcome is None:
         body = None if spill is not None else after.outcome.body
+        body = None if body is None else tx.sealing.seal(body, after.id)
         tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)
     if not tx.changes_one("update_task", **rows.task_columns(after)):
         raise RuntimeError(f"task {after.id} changed under our hands")

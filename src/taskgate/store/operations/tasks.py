@@ -175,7 +175,7 @@ def advance(
     if spill is not None and after.outcome is not None:
         after = replace(after, outcome=replace(after.outcome, spill=spill))
     for question in questions:
-        tx.run("insert_question", **rows.question_columns(task_id, question, tx.now_ms))
+        tx.run("insert_question", **rows.question_columns(tx.sealing, task_id, question, tx.now_ms))
     if isinstance(event, InputSettled):
         _settle(tx, task_id, event.keys, answers or {})
     if after.state.is_terminal and after.approval_id is not None:
@@ -186,7 +186,7 @@ def advance(
 def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping[str, bytes]) -> None:
     for key in keys:
         if key in answers:
-            tx.run("answer_question", task_id=task_id, key=key, answer=answers[key])
+            tx.run("answer_question", task_id=task_id, key=key, answer=tx.sealing.seal(answers[key], task_id))
         else:
             tx.run("withdraw_question", task_id=task_id, key=key)
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
 from taskgate.ports.store_answers import Ownership
+from taskgate.store.sealing import Sealing
 
 
 class Locks(NamedTuple):
@@ -69,11 +70,12 @@ class Statements(Protocol):
 class Transaction(ABC):
     """What an operation may do. Lives only inside one BEGIN and COMMIT."""
 
-    __slots__ = ("_revisions", "_stale", "audit_head", "kept_events", "now_ms", "ownership")
+    __slots__ = ("_revisions", "_stale", "audit_head", "kept_events", "now_ms", "ownership", "sealing")
     is_shared: ClassVar[bool]
     """Whether other gateways write to the same database."""
 
-    def __init__(self, now_ms: int, ownership: Ownership, kept_events: KeptEvents) -> None:
+    def __init__(self, now_ms: int, ownership: Ownership, kept_events: KeptEvents, sealing: Sealing) -> None:
+        self.sealing = sealing
         self.now_ms = now_ms
         self.ownership = ownership
         self.kept_events = kept_events

@@ -16,6 +16,7 @@ from taskgate.store.postgres.connection import Connection, connect
 from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.transaction import PostgresTransaction, waited
+from taskgate.store.sealing import Sealing
 
 MAX_REPEATS: Final = 5
 _TELL: Final = b"SELECT pg_notify(%s, %s)"
@@ -48,9 +49,11 @@ class Committer:
         kept_events: KeptEvents,
         presence: Presence,
         clock: Callable[[], int] | None,
+        sealing: Sealing,
     ) -> None:
         """`clock` takes the place of the database's, for tests."""
         self._url = url
+        self._sealing = sealing
         self._kept_events = kept_events
         self._presence = presence
         self._clock = clock
@@ -154,7 +157,9 @@ class Committer:
         self._xid, database_ms = row
         now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
         dead_ms = now_ms - LEASE_MS if self._presence.may_judge else -1
-        tx = PostgresTransaction(connection, now_ms, self._presence.ownership, self._kept_events, dead_ms)
+        tx = PostgresTransaction(
+            connection, now_ms, self._presence.ownership, self._kept_events, dead_ms, self._sealing
+        )
         tx.audit_head = self.audit_head
         return tx
 

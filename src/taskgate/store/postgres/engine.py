@@ -16,6 +16,7 @@ from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.postgres.writer import Writer
+from taskgate.store.sealing import Sealing
 
 T = TypeVar("T")
 
@@ -30,7 +31,9 @@ class PostgresEngine:
         readers: Readers,
         presence: Presence,
         wakeups: Wakeups,
+        sealing: Sealing,
     ) -> None:
+        self.sealing = sealing
         self.kept_events = kept_events
         self.presence = presence
         self.wakeups = wakeups

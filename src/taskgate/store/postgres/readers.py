@@ -15,6 +15,7 @@ from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.transaction import KeptEvents
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
+from taskgate.store.sealing import Sealing
 
 T = TypeVar("T")
 
@@ -23,7 +24,8 @@ READ_WITHIN_S: Final = 15.0
 
 
 class Readers:
-    def __init__(self, url: str, kept_events: KeptEvents, chain: str) -> None:
+    def __init__(self, url: str, kept_events: KeptEvents, chain: str, sealing: Sealing) -> None:
+        self._sealing = sealing
         self._url = url
         self._kept_events = kept_events
         self._chain = chain
@@ -32,7 +34,9 @@ class Readers:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="taskgate-store-reads")
 
     async def read(self, ask: Callable[[Reader], T]) -> T:
-        return await self.on_connection(lambda connection: ask(Reader(self._statements(connection), self._kept_events)))
+        return await self.on_connection(
+            lambda connection: ask(Reader(self._statements(connection), self._kept_events, self._sealing))
+        )
 
     async def on_connection(self, ask: Callable[[Connection], T]) -> T:
         """Raises GatewayFault if the database cannot be asked."""

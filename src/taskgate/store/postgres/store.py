@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psycopg
 
@@ -22,6 +22,7 @@ from taskgate.store.postgres.servers import ServerView
 from taskgate.store.postgres.sessions import SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
+from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
 from taskgate.store.views.scopes import ScopeView
@@ -99,16 +100,21 @@ def open_store(
     configuration: str = "",
     internal: str = "",
     clock: Callable[[], int] | None = None,
+    keys: Sequence[str] = (),
 ) -> PostgresStore:
     """Open the store, and bring its schema up to date. Blocks; call it on the event loop's thread before serving.
 
-    Raises GatewayFault. `clock` takes the place of the database's, for tests.
+    Raises GatewayFault. `clock` takes the place of the database's, for tests. `keys` encrypt what is written, see `store.sealing`;
+    a store that needs one is not opened without it.
     """
-    name = owner or new_owner()
+    name, sealing = owner or new_owner(), Sealing(keys)
     try:
         with connect(url, "taskgate start") as connection:
             check(look(connection))
+            _check_keys(connection, sealing, url)
             migrate(connection)
+            if sealing.used is not None:
+                connection.execute(SQL["keep"], {"name": sealing.used, "value": b""})
             now = clock() if clock is not None else _database_now(connection)
             row = connection.execute(SQL["take_fence"], {"owner": name, "now_ms": now}).fetchone()
             assert row is not None
@@ -120,17 +126,30 @@ def open_store(
     except psycopg.Error as error:
         raise refused(f"{shown_url(url)}: {reason(error)}.") from error
     kept = KeptEvents()
-    committer = Committer(url, kept, presence, clock)
+    committer = Committer(url, kept, presence, clock, sealing)
     committer.audit_head = head
     engine = PostgresEngine(
         kept,
         committer,
-        Readers(url, kept, name),
+        Readers(url, kept, name, sealing),
         presence,
         wakeups,
+        sealing,
     )
     engine.writer.start()
     return PostgresStore(engine)
+
+
+def _check_keys(connection: Connection, sealing: Sealing, url: str) -> None:
+    """Raises GatewayFault if rows need a key that was not given. Changes nothing."""
+    row = connection.execute("SELECT to_regclass('keepsakes') IS NOT NULL").fetchone()
+    if row is None or not row[0]:
+        return
+    kept = connection.execute("SELECT name FROM keepsakes WHERE starts_with(name, %s)", [KEEPSAKE]).fetchall()
+    for prefix in sealing.missing(name for (name,) in kept):
+        found = connection.execute(SQL["needs_key"], {"prefix": prefix, "length": len(prefix)}).fetchone()
+        if found is not None and found[0]:
+            raise key_needed(shown_url(url))
 
 
 def _database_now(connection: Connection) -> int:

@@ -13,6 +13,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.statements import SQL
+from taskgate.store.sealing import Sealing
 
 
 class Mistaken(Exception):
@@ -63,9 +64,10 @@ class PostgresTransaction(Transaction):
         ownership: Ownership,
         kept_events: KeptEvents,
         dead_ms: int,
+        sealing: Sealing,
     ) -> None:
         """`dead_ms`: whose lease was last renewed before this time is dead."""
-        super().__init__(now_ms, ownership, kept_events)
+        super().__init__(now_ms, ownership, kept_events, sealing)
         self._connection = connection
         self.dead_ms = dead_ms
         self.announced: dict[str, set[str]] = {}

@@ -15,6 +15,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.named_queries import read_migrations, read_queries
 from taskgate.store.operations.transaction import KeptEvents, Transaction
+from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed
 
 SQL: Final = read_queries(__package__)
 
@@ -108,14 +109,29 @@ def rewrite_file(connection: sqlite3.Connection, pause: threading.Event) -> str 
     return "somebody else reads the file"
 
 
+def check_keys(connection: sqlite3.Connection, sealing: Sealing, path: Path) -> None:
+    """Raises GatewayFault if rows need a key that was not given. Changes nothing, also where the schema is an older one."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'keepsakes'").fetchone():
+        return
+    kept = connection.execute("SELECT name FROM keepsakes WHERE instr(name, ?) = 1", (KEEPSAKE,)).fetchall()
+    for prefix in sealing.missing(name for (name,) in kept):
+        if connection.execute(SQL["needs_key"], {"prefix": prefix, "length": len(prefix)}).fetchone()[0]:
+            raise key_needed(str(path))
+
+
 class SqliteTransaction(Transaction):
     __slots__ = ("_connection",)
     is_shared = False
 
     def __init__(
-        self, connection: sqlite3.Connection, now_ms: int, ownership: Ownership, kept_events: KeptEvents
+        self,
+        connection: sqlite3.Connection,
+        now_ms: int,
+        ownership: Ownership,
+        kept_events: KeptEvents,
+        sealing: Sealing,
     ) -> None:
-        super().__init__(now_ms, ownership, kept_events)
+        super().__init__(now_ms, ownership, kept_events, sealing)
         self._connection = connection
 
     def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:

@@ -17,6 +17,7 @@ from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import DeferredWrite, Operation, TakeBack
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.transaction import KeptEvents, Locks
+from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import SQL
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.spill_files import SpillFiles
@@ -61,12 +62,14 @@ class SqliteEngine:
         ownership: Ownership,
         kept_events: KeptEvents,
         last_known: LastKnown,
+        sealing: Sealing,
     ) -> None:
+        self.sealing = sealing
         self.writer = writer
         self.ownership = ownership
         self.kept_events = kept_events
         self.last_known = last_known
-        self.reader = Reader(statements_of(reading), kept_events)
+        self.reader = Reader(statements_of(reading), kept_events, sealing)
         self.large_results = ResultFiles(spill_files, self.reader)
         self._reading = reading
         self._clock = clock

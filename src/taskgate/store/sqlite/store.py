@@ -8,7 +8,7 @@ ends.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskgate import clock
@@ -16,10 +16,12 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.operations.transaction import KeptEvents, Transaction
+from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import (
     SQL,
     SYNCHRONOUS,
+    check_keys,
     connect_reader,
     connect_writer,
     migrate,
@@ -123,17 +125,22 @@ def open_store(
     clock: Callable[[], int] = system_clock,
     locked: bool = True,
     synchronous: str = SYNCHRONOUS,
+    keys: Sequence[str] = (),
 ) -> SqliteStore:
     """Open or create the store in this file.
 
     Blocks for some milliseconds; call it before serving. `locked=False` and another `synchronous` exist only to let tests show
-    that fencing and syncing are needed.
+    that fencing and syncing are needed. `keys` encrypt what is written, see `store.sealing`; a store that needs one is not opened
+    without it.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    sealing = Sealing(keys)
     lock = FileLock(path) if locked else None
     try:
-        writing, checkpointing, reading = _connect_all(path, synchronous)
+        writing, checkpointing, reading = _connect_all(path, synchronous, sealing)
         fence = writing.execute(SQL["take_fence"], {"owner": owner, "now_ms": clock()}).fetchone()[0]
+        if sealing.used is not None:
+            writing.execute(SQL["keep"], {"name": sealing.used, "value": b""})
         never_wait(writing)
         last = writing.execute(SQL["last_audit"]).fetchone()
         last_known = LastKnown(path, last[0] if last is not None else 0)
@@ -146,16 +153,19 @@ def open_store(
     ownership = Ownership(owner, fence)
     kept = KeptEvents()
     checkpointer = Checkpointer(checkpointing, path.with_name(path.name + "-wal"))
-    writer = Writer(writing, checkpointer, clock, ownership, kept, last_known)
-    engine = SqliteEngine(writer, reading, SpillFiles(path), clock, ownership, kept, last_known)
+    writer = Writer(writing, checkpointer, clock, ownership, kept, last_known, sealing)
+    engine = SqliteEngine(writer, reading, SpillFiles(path), clock, ownership, kept, last_known, sealing)
     writer.start()
     return SqliteStore(engine, lock)
 
 
-def _connect_all(path: Path, synchronous: str) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
+def _connect_all(
+    path: Path, synchronous: str, sealing: Sealing
+) -> tuple[sqlite3.Connection, sqlite3.Connection, sqlite3.Connection]:
     """The connections that write, checkpoint and read."""
     writing = connect_writer(path, synchronous=synchronous)
     try:
+        check_keys(writing, sealing, path)
         start_log_over(writing)
         migrate(writing)
         return writing, connect_writer(path, synchronous=synchronous), connect_reader(path)

@@ -32,6 +32,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
 from taskgate.store.operations.transaction import KeptEvents, Transaction
+from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
 from taskgate.store.sqlite.connection import SqliteTransaction, rewrite_file
 from taskgate.store.sqlite.last_known import LastKnown
@@ -71,7 +72,9 @@ class Writer:
         ownership: Ownership,
         kept_events: KeptEvents,
         last_known: LastKnown,
+        sealing: Sealing,
     ) -> None:
+        self._sealing = sealing
         self._last_known = last_known
         self._present: Transaction | None = None
         self._connection = connection
@@ -250,7 +253,9 @@ class Writer:
             self._to_commit.put(batch)
 
     def _transaction(self) -> Transaction:
-        transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._kept_events)
+        transaction = SqliteTransaction(
+            self._connection, self._clock(), self._ownership, self._kept_events, self._sealing
+        )
         if self._trouble is not None:
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
         self._present = transaction
@@ -341,7 +346,9 @@ class Writer:
         try:
             if refused is not None:
                 raise refused
-            transaction = SqliteTransaction(self._connection, self._clock(), self._ownership, self._kept_events)
+            transaction = SqliteTransaction(
+                self._connection, self._clock(), self._ownership, self._kept_events, self._sealing
+            )
             transaction.run("touch_owner", owner=self._ownership.owner, now_ms=transaction.now_ms)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -11,6 +11,7 @@ from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.batch import DeferredWrite, Operation, TakeBack
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.transaction import NO_LOCKS, KeptEvents, Locks, Transaction
+from taskgate.store.sealing import Sealing
 
 T = TypeVar("T")
 
@@ -42,6 +43,9 @@ class Engine(Protocol):
 
     @property
     def large_results(self) -> LargeResults: ...
+
+    @property
+    def sealing(self) -> Sealing: ...
 
     def now_ms(self) -> int: ...
 

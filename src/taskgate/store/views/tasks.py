@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -128,7 +129,8 @@ class TaskView(StoreView):
         """Large result bytes are durable before the transaction that names them begins."""
         if not isinstance(event, ResultCame) or len(event.body) <= LARGE_RESULT:
             return None
-        return await self._engine.large_results.write(task_id, event.body)
+        sealed = await asyncio.to_thread(self._engine.sealing.seal, event.body, task_id)
+        return await self._engine.large_results.write(task_id, sealed)
 
     def note(self, task_id: str, noted: Noted) -> None:
         before = self._notes.peek(task_id) or noted
@@ -157,7 +159,9 @@ class TaskView(StoreView):
         if found is None:
             return None
         body, spill = found
-        return body if spill is None else await self._engine.large_results.read(spill)
+        if spill is None:
+            return body
+        return await asyncio.to_thread(self._engine.sealing.open, await self._engine.large_results.read(spill), task_id)
 
     async def page(
         self,

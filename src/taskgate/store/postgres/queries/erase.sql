@@ -42,3 +42,10 @@ DELETE FROM identity_records WHERE principal = :principal AND kind <> :kept;
 
 -- name: identity_records_of
 SELECT kind, name, principal, expires_ms, body FROM identity_records WHERE principal = :principal ORDER BY kind, name;
+
+-- name: needs_key
+-- Results beside the rows are not looked into: while there are any, they may need it.
+SELECT EXISTS (SELECT 1 FROM task_calls WHERE substring(arguments FROM 1 FOR :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM task_outcomes WHERE spill IS NOT NULL OR substring(body FROM 1 FOR :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM questions WHERE substring(request FROM 1 FOR :length) = :prefix OR substring(answer FROM 1 FOR :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM approvals WHERE substring(arguments FROM 1 FOR :length) = :prefix);

@@ -1,0 +1,85 @@
+"""Arguments, results, questions and answers encrypted at rest, where `store.key` is given.
+
+AES-256-GCM with a random nonce; the id of the task or approval is bound to each value, so that nobody who can write rows can give
+one task the bytes of another. A sealed value begins with a mark and the id of its key; everything that was ever written plainly is
+JSON and does not begin so, which is why both can stand side by side. The first key seals, all of them open.
+
+The store remembers the ids of keys that were used. A start without one of them is refused for as long as rows need it, and changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from taskgate.core.errors import GatewayFault
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MARK: Final = b"tg-sealed-1:"
+KEEPSAKE: Final = "store_key:"
+"""How the names of the keepsakes begin that say which keys were used."""
+_PURPOSE: Final = b"taskgate values at rest, version 1"
+_ID_BYTES: Final = 4
+_NONCE_BYTES: Final = 12
+_BODY: Final = len(MARK) + _ID_BYTES
+
+
+class Sealing:
+    """Without keys everything stays as it is."""
+
+    __slots__ = ("_ciphers", "_first")
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._ciphers: dict[bytes, AESGCM] = {}
+        for key in keys:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            derived = hashlib.blake2b(key.encode(), digest_size=32, person=b"taskgate-rows").digest()
+            self._ciphers[hashlib.blake2b(_PURPOSE, key=derived, digest_size=_ID_BYTES).digest()] = AESGCM(derived)
+        self._first = next(iter(self._ciphers), None)
+
+    @property
+    def used(self) -> str | None:
+        """The keepsake of the key that seals."""
+        return KEEPSAKE + self._first.hex() if self._first is not None else None
+
+    def missing(self, keepsakes: Iterable[str]) -> list[bytes]:
+        """How values begin that were sealed with keys that were not given."""
+        ids = (bytes.fromhex(name.removeprefix(KEEPSAKE)) for name in keepsakes)
+        return [MARK + known for known in ids if known not in self._ciphers]
+
+    def seal(self, value: bytes, name: str) -> bytes:
+        if self._first is None:
+            return value
+        nonce = os.urandom(_NONCE_BYTES)
+        return MARK + self._first + nonce + self._ciphers[self._first].encrypt(nonce, value, name.encode())
+
+    def open(self, value: bytes, name: str) -> bytes:
+        """The value of the row with this id. Raises GatewayFault if it cannot be had."""
+        if not value.startswith(MARK):
+            return value
+        from cryptography.exceptions import InvalidTag
+
+        cipher = self._ciphers.get(value[len(MARK) : _BODY])
+        if cipher is None:
+            raise GatewayFault(
+                "store_unavailable", f"What is kept of {name} needs a key that `store.key` does not name."
+            )
+        nonce, body = value[_BODY : _BODY + _NONCE_BYTES], value[_BODY + _NONCE_BYTES :]
+        try:
+            return cipher.decrypt(nonce, body, name.encode())
+        except (InvalidTag, ValueError):
+            raise GatewayFault("store_unavailable", f"What is kept of {name} was changed in the store.") from None
+
+
+def key_needed(what: str) -> GatewayFault:
+    return GatewayFault(
+        "store_unavailable",
+        f"The store {what} holds values that were encrypted with a key that `store.key` does not name. Nothing was changed. "
+        "Name that key, too: the first one encrypts, all of them decrypt.",
+    )

@@ -1,0 +1,152 @@
+"""Encryption at rest: what every store must do with a key, with another one, and without. Each test runs on each adapter."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest, a_call, asking
+from task_steps import dispatched
+
+from taskgate.core.errors import GatewayFault
+from taskgate.core.tasks import transition as h
+from taskgate.ports.approval_store import HeldCall
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import Change, KeyTaken, SameCall, TaskFilter, TaskQuestion
+from taskgate.store.sealing import MARK, Sealing
+
+OLD, NEW, WRONG = "old-key-" + "0" * 32, "new-key-" + "1" * 32, "wrong-key-" + "2" * 32
+MARKER = "marker" + secrets.token_hex(8)
+SAID = b'{"what":"' + MARKER.encode() + b'"}'
+LARGE = b'{"text":"' + (MARKER.encode() + b" ") * 100_000 + b'"}'
+
+
+def opened(adapter: StoreUnderTest, *keys: str) -> Store:
+    if isinstance(adapter, SqliteUnderTest):
+        from taskgate.store.sqlite.store import open_store as open_file
+
+        return open_file(adapter.path, owner="first", clock=adapter.clock, keys=keys)
+    assert isinstance(adapter, PostgresUnderTest)
+    from taskgate.store.postgres.store import open_store
+
+    return open_store(adapter.url, owner="first", clock=adapter.clock, keys=keys)
+
+
+async def everything(store: Store, body: bytes = SAID) -> tuple[str, str]:
+    """A task with arguments, a question, an answer and a result, and a held call."""
+    task = await dispatched(store, arguments=SAID, params_rest=SAID)
+    await store.advance(task.id, h.InputAsked(("k",)), questions=[TaskQuestion("k", "reports", "elicit", SAID)])
+    await store.advance(task.id, h.InputSettled(("k",)), answers={"k": SAID})
+    assert isinstance(await store.advance(task.id, h.ResultCame(body)), Change)
+    held = await store.hold(asking(a_call(arguments=SAID)))
+    assert isinstance(held, HeldCall)
+    return task.id, held.approval.id
+
+
+async def check(store: Store, ids: tuple[str, str], body: bytes = SAID) -> None:
+    task = await store.get(ids[0])
+    assert task is not None
+    assert (task.arguments, task.params_rest) == (SAID, SAID)
+    assert await store.result_bytes(ids[0]) == body
+    (question,) = await store.questions(ids[0], answered=True)
+    assert (question.request, question.answer) == (SAID, SAID)
+    held = await store.held(ids[1])
+    assert held is not None
+    assert held.arguments == SAID
+
+
+def all_bytes(adapter: StoreUnderTest) -> bytes:
+    if isinstance(adapter, SqliteUnderTest):
+        return b"".join(path.read_bytes() for path in adapter.path.parent.rglob("*") if path.is_file())
+    assert isinstance(adapter, PostgresUnderTest)
+    import psycopg
+
+    columns = ("task_calls", "task_outcomes", "questions", "approvals", "events", "tasks", "audit", "result_chunks")
+    with psycopg.connect(adapter.url) as connection:
+        found: list[Any] = [connection.execute(f"SELECT * FROM {name}").fetchall() for name in columns]
+    return b"".join(
+        value if type(value) is bytes else str(value).encode() for rows in found for row in rows for value in row
+    )
+
+
+async def test_rows_are_sealed_and_read_back(adapter: StoreUnderTest) -> None:
+    store = opened(adapter, NEW)
+    short, large = await everything(store), await everything(store, LARGE)
+    assert MARKER.encode() not in all_bytes(adapter)
+    await check(store, short)
+    await check(store, large, LARGE)
+    listed = (await store.page("carol", arguments_up_to=10_000)).tasks
+    assert {task.arguments for task in listed} == {SAID}
+    assert len((await store.find_tasks(TaskFilter(text="reports__build"))).tasks) == 2
+    await store.close()
+    assert MARKER.encode() not in all_bytes(adapter)
+    again = opened(adapter, NEW)
+    await check(again, large, LARGE)
+    await again.close()
+
+
+async def test_plain_rows_of_before_are_read_and_keys_are_rotated(adapter: StoreUnderTest) -> None:
+    plain = opened(adapter)
+    made = [await everything(plain)]
+    assert MARKER.encode() in all_bytes(adapter)
+    await plain.close()
+    for keys in ((), (OLD,), (NEW, OLD)):
+        store = opened(adapter, *keys)
+        made.append(await everything(store))
+        for ids in made:
+            await check(store, ids)
+        await store.close()
+
+
+@pytest.mark.parametrize("keys", [(), (WRONG,)], ids=["none", "wrong"])
+async def test_a_store_does_not_open_without_the_key_of_its_rows(
+    adapter: StoreUnderTest, keys: tuple[str, ...]
+) -> None:
+    store = opened(adapter, OLD)
+    ids = await everything(store)
+    await store.close()
+    before = all_bytes(adapter)
+    with pytest.raises(GatewayFault, match=r"`store\.key` does not name\. Nothing was changed"):
+        opened(adapter, *keys)
+    assert all_bytes(adapter) == before
+    again = opened(adapter, OLD)
+    await check(again, ids)
+    await again.close()
+
+
+async def test_a_key_that_no_row_needs_any_more_may_go(adapter: StoreUnderTest) -> None:
+    await opened(adapter, OLD).close()
+    store = opened(adapter, NEW)
+    await check(store, await everything(store))
+    await store.close()
+
+
+async def test_idempotency_keys_work_on_sealed_calls(adapter: StoreUnderTest) -> None:
+    store = opened(adapter, NEW)
+    first = await store.accept(a_call(arguments=SAID), key="once")
+    assert isinstance(first, Change)
+    again = await store.accept(a_call(arguments=SAID), key="once")
+    assert isinstance(again, SameCall)
+    assert again.task.arguments == SAID
+    assert isinstance(await store.accept(a_call(arguments=b"{}", digest="sha256:other"), key="once"), KeyTaken)
+    await store.close()
+
+
+def test_a_value_is_bound_to_its_row_and_cannot_be_changed() -> None:
+    sealing = Sealing((NEW,))
+    sealed = sealing.seal(SAID, "tg_1")
+    assert sealed.startswith(MARK)
+    assert sealed != sealing.seal(SAID, "tg_1")
+    assert sealing.open(sealed, "tg_1") == Sealing((OLD, NEW)).open(sealed, "tg_1") == SAID
+    broken: list[Callable[[], bytes]] = [
+        lambda: sealing.open(sealed, "tg_2"),
+        lambda: sealing.open(sealed[:-1] + bytes([sealed[-1] ^ 1]), "tg_1"),
+        lambda: sealing.open(sealed[:20], "tg_1"),
+        lambda: Sealing((OLD,)).open(sealed, "tg_1"),
+        lambda: Sealing(()).open(sealed, "tg_1"),
+    ]
+    for attempt in broken:
+        with pytest.raises(GatewayFault):
+            attempt()
