@@ -121,7 +121,6 @@ _SAMPLES = {
 """,
     "store": """# store:
 #   url: "sqlite:///./taskgate.db"
-#   key: "${file:./store.key}"
 """,
     "tokens": """# tokens:
 #   - {id: agent, sha256: "<64 hex digits from: taskgate token new agent>"}
