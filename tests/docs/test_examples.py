@@ -41,7 +41,11 @@ class _AnyVariable(dict[str, str]):
     """An environment in which every variable is set."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        return os.environ.get(name, default) if name.startswith("TASKGATE_") else "a-value-for-tests"
+        return (
+            os.environ.get(name, default)
+            if name.startswith("TASKGATE_")
+            else "a-value-for-tests-that-is-long-enough-to-be-a-key"
+        )
 
 
 @pytest.fixture(scope="module")
