@@ -1,4 +1,5 @@
-"""The coverage we hold: every line and branch of `core/`, and 85% of everything. Run after `coverage combine`."""
+"""The coverage we hold. Run after `coverage combine`, with `core` after the tests of core/ (every line and branch of it, by its own
+tests) and with `overall` after all of them (85% of everything)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 OVERALL = 85.0
 CORE = "src/taskgate/core/"
@@ -17,16 +19,25 @@ def main() -> int:
         report = Path(folder) / "coverage.json"
         subprocess.run([sys.executable, "-m", "coverage", "json", "--quiet", "-o", str(report)], check=True)
         data = json.loads(report.read_text())
-    overall = data["totals"]["percent_covered"]
+    return core(data) if sys.argv[1:] == ["core"] else overall(data)
+
+
+def core(data: dict[str, Any]) -> int:
     gaps = [
         f"  {name}: lines {file['missing_lines']} branches {file.get('missing_branches', [])}"
         for name, file in sorted(data["files"].items())
         if CORE in name and (file["missing_lines"] or file.get("missing_branches"))
     ]
-    print(f"coverage: {overall:.1f}% overall (at least {OVERALL}%); {len(gaps)} file(s) of core/ have gaps (none may):")
+    print(f"coverage of core/ by its own tests: {len(gaps)} file(s) have gaps (none may):")
     for gap in gaps:
         print(gap)
-    return 0 if overall >= OVERALL and not gaps else 1
+    return 1 if gaps else 0
+
+
+def overall(data: dict[str, Any]) -> int:
+    percent = data["totals"]["percent_covered"]
+    print(f"coverage: {percent:.1f}% overall (at least {OVERALL}%)")
+    return 0 if percent >= OVERALL else 1
 
 
 if __name__ == "__main__":

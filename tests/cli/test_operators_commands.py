@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -69,10 +70,11 @@ async def test_usage_is_printed_as_a_table_as_lines_and_as_csv(gateway: Gateway)
 async def test_a_persons_data_are_exported_and_erased_after_a_yes(gateway: Gateway) -> None:
     await run(gateway, "call", "demo__read_file", '{"path": "notes.txt"}')
     mine = ("--principal", "operator")
-    kinds = {
-        json.loads(line)["kind"] for line in (await until(gateway, "data", "export", *mine, "--json")).splitlines()
-    }
-    assert kinds & {"recorded_call", "usage"}
+    kinds: set[str] = set()
+    async with asyncio.timeout(120):
+        while "usage" not in kinds:
+            exported = await until(gateway, "data", "export", *mine, "--json")
+            kinds = {json.loads(line)["kind"] for line in exported.splitlines()}
     code, _, err = await run(gateway, "data", "erase", *mine)
     assert (code, "--yes" in err) == (2, True)
     code, out, err = await run(gateway, "data", "erase", *mine, "--yes", "--json")
