@@ -13,13 +13,16 @@ import asyncio
 import json
 import random
 import sys
+import tempfile
 import time
 from collections import Counter, deque
+from pathlib import Path
 from typing import Any
 
 import uvloop
 from tests.benchmarks.measure import processor_seconds
 from tests.benchmarks.one_reply_server import compact
+from tests.benchmarks.store import control_inserts, load
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import free_port, listening, running
 
@@ -207,6 +210,9 @@ def settings(port: int) -> dict[str, Any]:
 
 
 async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
+    print(load())
+    with tempfile.TemporaryDirectory() as folder:
+        control_inserts(Path(folder))
     first = Line(gateway.port)
     await first.open()
     lines = [first]
@@ -222,7 +228,7 @@ async def measure_gateway(gateway: Gateway, tasks: int, seconds: float) -> None:
     for name, rate in (("at the promised load", RATE), ("at four times that load", OVERLOAD)):
         mix, before = mix.again(), processor_seconds(gateway.pid)
         reached = await mix.run(rate, seconds)
-        report(f"{name} ({rate}/s offered)", mix, reached)
+        report(f"{name} ({rate}/s offered, {load()})", mix, reached)
         spent = (processor_seconds(gateway.pid) - before) / sum(mix.outcomes.values())
         print(
             f"  the gateway spent {spent * 1000:.2f} ms of processor time on a request: {1 / spent:.0f}/s on one core"

@@ -11,6 +11,7 @@ import asyncio
 import os
 import resource
 import secrets
+import sqlite3
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ from taskgate.core.tasks.recovery import next_action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Change
+from taskgate.store.sqlite.connection import SYNCHRONOUS
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 CONCURRENT = 64
@@ -71,6 +73,27 @@ def control(folder: Path, count: int = 1000) -> None:
         times.append(time.perf_counter() - at)
     os.close(fd)
     report("control: 4 KiB append + fdatasync", times, time.perf_counter() - started, "-")
+
+
+def control_inserts(folder: Path, count: int = 1000) -> None:
+    """A row of a task's size in each transaction of a bare SQLite file, synced as the store does."""
+    connection = sqlite3.connect(folder / "control.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
+    connection.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+    times = []
+    started = time.perf_counter()
+    for number in range(count):
+        at = time.perf_counter()
+        connection.execute("INSERT INTO rows VALUES (?, ?)", (number, b"x" * 1200))
+        times.append(time.perf_counter() - at)
+    report("control: bare SQLite insert, synced", times, time.perf_counter() - started, "-")
+    connection.close()
+
+
+def load() -> str:
+    """How busy the machine is: times mean little beside others who want its cores."""
+    return f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 async def measure(count: int, concurrent: int, one: Callable[[int], Awaitable[None]]) -> tuple[list[float], float]:
@@ -166,7 +189,9 @@ async def mixed(store: SqliteStore, made: list[str]) -> None:
 
 
 async def main(count: int, folder: Path) -> None:
+    print(load())
     control(folder)
+    control_inserts(folder)
     path = folder / "store.db"
     store = open_store(path)
     made = await fill(store, count)

@@ -21,6 +21,7 @@ from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
 from taskgate.store.batch import DeferredWrite
+from taskgate.store.operations.transaction import Transaction
 from taskgate.store.sqlite import checkpointer, writer
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
@@ -75,6 +76,53 @@ class SlowDisk:
         self.reached.set()
         self.go_on.wait(DEADLINE_S)
         return self._commit()
+
+
+class Commits:
+    """Counts how often the disk is waited for."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.count = 0
+        self._commit = store.engine.writer._commit
+        store.engine.writer._commit = self._counted  # type: ignore[method-assign]
+
+    def _counted(self) -> str | None:
+        self.count += 1
+        return self._commit()
+
+
+async def turns_until(done: asyncio.Event) -> int:
+    """How often others had their turn on the loop meanwhile."""
+    turns = 0
+    while not done.is_set():
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_waits_together_shares_one_sync_and_holds_nobody_else_up(tmp_path: Path, fails: bool) -> None:
+    """However slow the machine is: a batch that took only what fits into one turn would sync after every few writes."""
+    store, done = open_store(tmp_path / "store.db"), asyncio.Event()
+    commits, others = Commits(store), asyncio.create_task(turns_until(done))
+
+    def slowly(number: int) -> Callable[[Transaction], int]:
+        def write(_tx: Transaction) -> int:
+            time.sleep(0.002)
+            if fails and number == 20:
+                raise ValueError(number)
+            return number
+
+        return write
+
+    answers = await asyncio.gather(*(store.engine.writer.write(slowly(n)) for n in range(40)), return_exceptions=True)
+    store.engine.writer.defer(DeferredWrite(lambda tx: None, done.set))
+    async with asyncio.timeout(DEADLINE_S):
+        assert await others >= 40
+    assert [str(answer) for answer in answers] == [str(number) for number in range(40)]
+    assert isinstance(answers[20], ValueError) == fails
+    assert commits.count == 2 + fails, "all that waited, those behind the failure, and the write that nobody waits for"
+    await store.close()
 
 
 FULL_DISK = """

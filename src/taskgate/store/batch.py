@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from taskgate.core.errors import GatewayFault
 from taskgate.store.operations.transaction import NO_LOCKS, Locks, Transaction
 
 T = TypeVar("T")
@@ -62,3 +63,9 @@ class Batch(NamedTuple):
 
     waiting: list[Waiting]
     deferred: list[DeferredWrite]
+
+
+def unavailable(why: str) -> GatewayFault:
+    return GatewayFault(
+        "store_unavailable", f"The store cannot be written to: {why}. Nothing was accepted; try again later."
+    )

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
+from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting, unavailable
 from taskgate.store.operations.transaction import Locks
 from taskgate.store.postgres.commit import Committer, Lost
 from taskgate.store.postgres.connection import reason
@@ -212,9 +212,3 @@ class Writer:
             self._go_on()
         elif self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-
-
-def unavailable(why: str) -> GatewayFault:
-    return GatewayFault(
-        "store_unavailable", f"The store cannot be written to: {why}. Nothing was accepted; try again later."
-    )

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import DeferredWrite, Operation, TakeBack
+from taskgate.store.batch import DeferredWrite, Operation, TakeBack, unavailable
 from taskgate.store.operations.reader import Reader
 from taskgate.store.operations.transaction import KeptEvents, Locks
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.connection import SQL
 from taskgate.store.sqlite.last_known import LastKnown
 from taskgate.store.sqlite.spill_files import SpillFiles
-from taskgate.store.sqlite.writer import Writer, unavailable
+from taskgate.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 

@@ -3,7 +3,9 @@
 An operation is a function of a `Transaction`. Operations run on the event loop, a few tens of microseconds each;
 only the COMMIT, which waits for the disk, runs in a thread. (Running the operations there too would hand the
 interpreter's lock back and forth for every statement, and a busy loop starves such a thread for seconds.) While one
-commit is on its way, the next batch gathers. Another process may hold the database's lock (a backup, a shell): the loop
+commit is on its way, the next batch gathers. A batch takes what waits in slices of a few milliseconds with a turn of the
+loop between them: how many share a sync must not depend on how long the loop may be held, or a slow disk on a busy
+machine would take less work a second than it is offered. Another process may hold the database's lock (a backup, a shell): the loop
 never waits for it; the thread does, for a while, and hands the begun transaction back to the loop.
 
 Whoever waits is answered after the COMMIT, never before: what was answered is on the disk. If one operation fails,
@@ -11,9 +13,8 @@ the batch is done again with each in its own savepoint, so it takes nothing back
 therefore run twice and must not touch anything outside. If the disk refuses, everybody in that commit gets
 `store_unavailable`, and the writer keeps trying with a small write until the disk takes it again. A commit that was
 refused is buried first, because after a failed sync all of it may stand in the log; one that comes when nobody waits
-for it any more is taken back. *Ride-alongs*
-(progress, cursors, audit of plain calls) wait for nobody: they go with the next commit, or after a moment with one
-of their own.
+for it any more is taken back. *Ride-alongs* (progress, cursors, audit of plain calls) wait for nobody: they go with the
+next commit, or after a moment with one of their own.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ import sqlite3
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting
+from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting, unavailable
 from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite.checkpointer import Checkpointer
@@ -39,8 +41,8 @@ from taskgate.store.sqlite.last_known import LastKnown
 
 T = TypeVar("T")
 
-MAX_BATCH: Final = 64
-BATCH_BUDGET_S: Final = 0.002
+MAX_BATCH: Final = 256
+SLICE_S: Final = 0.002
 MAX_WAITING: Final = 20_000
 MAX_DEFERRED: Final = 20_000
 RIDE_ALONG_DELAY_S: Final = 0.25
@@ -213,44 +215,52 @@ class Writer:
         """A transaction is open and nobody else's: run what waits in it."""
         batch = Batch([], list(self._deferred))
         self._deferred.clear()
+        self._run_slice(batch, self._together(batch))
+
+    def _run_slice(self, batch: Batch, writes: Iterator[None], *, is_apart: bool = False) -> None:
+        """As many writes as fit; the rest of the batch goes on in the next turn of the loop."""
+        until = clock.monotonic() + SLICE_S
         try:
-            self._run_quickly(batch)
-        except sqlite3.OperationalError as error:
-            self._refuse_all(batch, error)
-        except Exception:  # one of them failed, and the whole transaction with it: find out which
-            self._run_one_by_one(batch)
+            for _ in writes:
+                if clock.monotonic() >= until:
+                    self._bind().call_soon(partial(self._run_slice, batch, writes, is_apart=is_apart))
+                    return
+        except Exception as error:
+            if is_apart or isinstance(error, sqlite3.OperationalError):
+                self._refuse_all(batch, error)
+            else:  # one of them failed, and the whole transaction with it: find out which
+                self._run_slice(batch, self._each_apart(batch), is_apart=True)
         else:
             self._to_commit.put(batch)
 
-    def _refuse_all(self, batch: Batch, error: sqlite3.Error) -> None:
+    def _refuse_all(self, batch: Batch, error: Exception) -> None:
         """Nobody is left waiting for a disk that refuses: all get the same answer now."""
         batch.waiting.extend(self._waiting)
         self._waiting.clear()
         self._over(batch, self._roll_back(error))
 
-    def _run_quickly(self, batch: Batch) -> None:
+    def _together(self, batch: Batch) -> Iterator[None]:
         """Without savepoints: one costs as much as a whole operation."""
         transaction = self._transaction()
-        until = clock.monotonic() + BATCH_BUDGET_S
-        while self._waiting and len(batch.waiting) < MAX_BATCH and clock.monotonic() < until:
+        while self._waiting and len(batch.waiting) < MAX_BATCH:
             batch.waiting.append(self._waiting.popleft())
             batch.waiting[-1].run(transaction)
+            yield
         for write in batch.deferred:
             write.write(transaction)
+            yield
 
-    def _run_one_by_one(self, batch: Batch) -> None:
-        try:
-            self._connection.execute("ROLLBACK")
-            self._connection.execute("BEGIN IMMEDIATE")
-            transaction = self._transaction()
-            for waiting in batch.waiting:
-                waiting.failure = self._in_savepoint(transaction, waiting.run)
-            for write in batch.deferred:
-                self._in_savepoint(transaction, write.write)
-        except sqlite3.Error as error:
-            self._over(batch, self._roll_back(error))
-        else:
-            self._to_commit.put(batch)
+    def _each_apart(self, batch: Batch) -> Iterator[None]:
+        """The same batch once more, each write in a savepoint of its own."""
+        self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN IMMEDIATE")
+        transaction = self._transaction()
+        for waiting in batch.waiting:
+            waiting.failure = self._in_savepoint(transaction, waiting.run)
+            yield
+        for write in batch.deferred:
+            self._in_savepoint(transaction, write.write)
+            yield
 
     def _transaction(self) -> Transaction:
         transaction = SqliteTransaction(
@@ -276,7 +286,7 @@ class Writer:
         self._connection.execute("RELEASE one")
         return failure
 
-    def _roll_back(self, error: sqlite3.Error) -> str:
+    def _roll_back(self, error: Exception) -> str:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         return str(error)
@@ -387,10 +397,4 @@ def not_rewritten(why: str) -> GatewayFault:
     return GatewayFault(
         "store_unavailable",
         f"The rows are deleted, but their bytes are still in the store's file, which cannot be written anew: {why}. Erase again.",
-    )
-
-
-def unavailable(why: str) -> GatewayFault:
-    return GatewayFault(
-        "store_unavailable", f"The store cannot be written to: {why}. Nothing was accepted; try again later."
     )
