@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -12,25 +13,26 @@ from tests.console.stage import PAGES, a_console, settled
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
 
 
+def name_of(page: str) -> str:
+    return re.sub(r"\W+", "-", page).strip("-")
+
+
 async def take(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="console-") as place:
         async with a_console(Path(place)) as console:
             await console.history()
             running = (await console.api("GET", "/api/v1/tasks?state=open"))["tasks"]
-            shown = [*PAGES, f"/tasks/{running[-1]['id']}", "/try?like=dangerous"]
+            (held, *_) = await console.api("GET", "/api/v1/approvals")
+            shown = {page: name_of(page) for page in PAGES}
+            shown |= {f"/tasks/{running[-1]['id']}": "task", f"/approvals/{held['id']}": "approval"}
             for scheme in ("light", "dark"):
                 await console.browser.scheme(scheme)
                 for size, (width, height) in SIZES.items():
                     await console.browser.size(width, height)
-                    for page in shown:
+                    for page, name in shown.items():
                         await console.browser.open(console.base + page)
                         await settled(console.browser)
-                        name = (
-                            "task"
-                            if page.startswith("/tasks/")
-                            else page.strip("/").replace("?like=dangerous", "-form")
-                        )
                         await console.browser.screenshot(folder / f"{name}-{size}-{scheme}.png")
 
 

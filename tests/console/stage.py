@@ -16,7 +16,25 @@ from tests.harness.browser import Browser, a_browser
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 
-PAGES = ("/now", "/tasks", "/inbox", "/servers", "/scopes", "/rules", "/waterfall", "/audit", "/system", "/try")
+PAGES = (
+    "/now",
+    "/tasks",
+    "/inbox",
+    "/servers",
+    "/servers/files",
+    "/scopes",
+    "/scopes/default",
+    "/rules",
+    "/usage",
+    "/waterfall",
+    "/audit",
+    "/system",
+    "/try",
+    "/try?like=dangerous",
+    "/approvals?all=1",
+    "/grants",
+    "/definitions",
+)
 CONFIG: dict[str, Any] = {
     "servers": {
         "files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]},
@@ -26,7 +44,10 @@ CONFIG: dict[str, Any] = {
         {"id": "research-agent", "sha256": hashlib.sha256(b"research-agent-token").hexdigest()},
         {"id": "build-agent", "sha256": hashlib.sha256(b"build-agent-token").hexdigest()},
     ],
-    "governance": {"rules": [{"match": "delete_*", "action": "approve"}, {"match": "write_*", "action": "approve"}]},
+    "governance": {
+        "rules": [{"match": "delete_*", "action": "approve"}, {"match": "write_*", "action": "approve"}],
+        "record": {},
+    },
     "tasks": {"grace_ms": 300, "execute_on": "approval"},
 }
 

@@ -72,5 +72,5 @@ async def test_the_log_is_searched_and_the_configuration_read_again(console: Con
     assert "in force" in await browser.text("main .note")
     await browser.open(console.base + "/audit")
     await browser.type("#find-event", "configuration_reloaded")
-    await browser.click("form.find button")
+    await browser.click("form.filter button")
     assert len(await browser.all("#rows tbody tr")) == 1

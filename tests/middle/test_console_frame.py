@@ -128,3 +128,42 @@ async def test_a_stream_ends_with_the_role_behind_it() -> None:
         await gate.advance(16)
         assert b"event: ended" in stream.reply.body
         assert stream.is_done
+
+
+@seam
+async def test_the_first_change_is_told_at_once_and_many_pages_are_told_of_a_burst_at_a_distance() -> None:
+    """One open page hears of everything within 150 ms; fifty ask for no more pages together than a few would."""
+    for pages, most in ((1, 110), (50, 5)):
+        async with Gateway(TOKENS, {}) as gate:
+            streams = [gate.http("GET", "/api/v1/events", headers=bearer("ann")) for _ in range(pages)]
+            for stream in streams:
+                await stream.head()
+            await gate.advance(60)
+            live = gate.life.dashboard.live
+            live.changed("tasks")
+            await gate.advance(0.06)
+            assert all(len(frames(stream.reply.body)) == 1 for stream in streams)
+            for _ in range(1_000):
+                live.changed("tasks")
+                await gate.advance(0.01)
+            told = {len(frames(stream.reply.body)) for stream in streams}
+            assert len(told) == 1
+            assert pages * max(told) <= 20 * 10 * 1.1 + 2 * pages
+            assert max(told) <= 1 + most * 2
+            live.changed("inbox")
+            await gate.advance(0.05 * pages + 0.06)
+            assert all("inbox" in frames(stream.reply.body)[-1][1] for stream in streams)
+
+
+@seam
+async def test_idle_pages_cost_a_sign_of_life_every_fifteen_seconds_and_nothing_else() -> None:
+    """What 200 open consoles do while nothing happens, counted: under 14 wake-ups a second, each a fraction of a millisecond."""
+    async with Gateway(TOKENS, {}) as gate:
+        streams = [gate.http("GET", "/api/v1/events", headers=bearer("ann")) for _ in range(200)]
+        for stream in streams:
+            await stream.head()
+        await gate.advance(1)
+        before = sum(len(stream.reply.body) for stream in streams)
+        await gate.advance(150)
+        said = sum(len(stream.reply.body) for stream in streams) - before
+        assert said == 200 * 10 * len(b":ping\n\n")

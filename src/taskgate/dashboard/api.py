@@ -71,7 +71,7 @@ class Api:
         self.now = NowApi(gateway, inbox.records)
         self.calls = ConsoleCalls(gateway, inbox.records)
         scopes = ScopesApi(gateway, inbox.records)
-        self.questions = QuestionsApi(gateway, inbox.records)
+        self.questions = QuestionsApi(gateway)
         self.table = RouteTable(
             [
                 *self._routes(),

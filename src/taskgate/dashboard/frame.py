@@ -6,6 +6,7 @@ print nothing or turn text around appear as escapes. Pages work without a script
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -28,7 +28,7 @@ from taskgate.dashboard.web import Answer, WebRequest
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = {"style.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8"}
-_FOREVER: Final = ((b"cache-control", b"public, max-age=31536000, immutable"),)
+_FOREVER: Final = ((b"cache-control", b"public, max-age=31536000, immutable"), (b"vary", b"accept-encoding"))
 
 Count = Callable[[Approver], Awaitable[int]]
 
@@ -149,9 +149,20 @@ def asset_address(name: str) -> str:
     return f"/static/{name}?v={hashlib.sha256(asset(name) or b'').hexdigest()[:12]}"
 
 
-def static_answer(name: str) -> Answer | None:
+@cache
+def _small(name: str) -> bytes:
+    return gzip.compress(asset(name) or b"", mtime=0)
+
+
+def static_answer(name: str, accepted: bytes) -> Answer | None:
+    """Small where the browser takes it so. Pages are never compressed: they hold the token of their forms beside words of an
+    address, and from the length of both together somebody who listens could guess the token (BREACH)."""
     body = asset(name)
-    return Answer(200, body, STATIC[name], _FOREVER) if body is not None else None
+    if body is None:
+        return None
+    if b"gzip" not in accepted:
+        return Answer(200, body, STATIC[name], _FOREVER)
+    return Answer(200, _small(name), STATIC[name], (*_FOREVER, (b"content-encoding", b"gzip")))
 
 
 def _harmless(value: Any) -> Any:
@@ -187,9 +198,3 @@ def span(seconds: float) -> str:
     if seconds < 86_400:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
     return f"{int(seconds // 86_400)} days"
-
-
-def with_query(path: str, asked: Mapping[str, str | None], **changed: str | None) -> str:
-    """An address with these parameters, some of them changed; those without a value are left out."""
-    wanted = {key: value for key, value in {**asked, **changed}.items() if value}
-    return f"{path}?{urlencode(wanted)}" if wanted else path

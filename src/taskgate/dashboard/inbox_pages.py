@@ -26,8 +26,10 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.inbox import Waiting
 from taskgate.ports.approval_store import HeldCall
 
-FIRST_LOOK: Final = 2_000
+FIRST_LOOK: Final = 1_200
 """A call with more characters of arguments is decided on its own page, where all of them are shown."""
+CARDS: Final = 12
+"""So many are on the page; the next ones come up as these are decided, and all of them are in the list of approvals."""
 MOST_TOGETHER: Final = 100
 _DONE: Final = {
     "approved": "Approved.",
@@ -88,7 +90,7 @@ class InboxPages:
             note_kind="bad" if status >= 400 else "",
             approvals=approvals,
             more=more,
-            questions=[self._question(visit, waiting) for waiting in self._questions.asked_of(visit.who)[:PAGE]],
+            questions=[self._question(visit, waiting) for waiting in self._questions.asked_of(visit.who)[:CARDS]],
         )
 
     async def _approvals(self, visit: Visit) -> tuple[list[dict[str, Any]], bool]:
@@ -99,7 +101,8 @@ class InboxPages:
         for held in page.held:
             key = sameness(held) if self.may_go_together(held) else (held.approval.id,)
             groups.setdefault(key, Held(held)).ids.append(held.approval.id)
-        return [await self._card(visit, group) for group in groups.values()], page.after is not None
+        shown = list(groups.values())[:CARDS]
+        return [await self._card(visit, group) for group in shown], len(groups) > CARDS or page.after is not None
 
     async def _card(self, visit: Visit, group: Held) -> dict[str, Any]:
         shown = await self._inbox.shown(group.first.approval.id, visit.who)

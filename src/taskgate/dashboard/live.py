@@ -4,8 +4,9 @@ A frame names topics, never contents: the page then asks for itself again, as th
 nobody what they may not see. Frames are numbered within one run of the gateway. Whoever comes back after a cut with a number of
 an earlier run, or an older one, is told at once that everything may have changed.
 
-Changes are gathered for a moment and sent together, so a burst costs every open page one frame. While nothing happens a
-stream costs a timer every fifteen seconds.
+Changes are gathered for a moment and sent together, so a burst costs every open page one frame. What is the first change for a
+while is told at once; while changes go on, frames keep a distance that grows with the number of open pages, so that all of them
+together ask for about as many pages a second as two or three would. While nothing happens a stream costs a timer every fifteen seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.gateway.events.events import (
     ApprovalOpened,
@@ -33,6 +35,8 @@ from taskgate.gateway.events.events import (
 )
 
 GATHER_S: Final = 0.05
+DISTANCE_S: Final = 0.05
+"""Between two frames, for each open page: twenty pages a second are asked for at most, by however many people."""
 PING_S: Final = 15.0
 MOST_STREAMS: Final = 1_000
 EVERYBODY: Final = ""
@@ -49,6 +53,7 @@ class LiveUpdates:
         self._dirty: set[tuple[str, str]] = set()
         self._last: frozenset[tuple[str, str]] = frozenset()
         self._timer: asyncio.TimerHandle | None = None
+        self._told = -1e9
         self._waiting: set[asyncio.Future[None]] = set()
         self._open = 0
         self._closing = False
@@ -75,10 +80,12 @@ class LiveUpdates:
             return
         self._dirty.add((topic, whose))
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
+            wait = max(GATHER_S, self._told + DISTANCE_S * self._open - clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
+        self._told = clock.monotonic()
         self._number += 1
         self._last, self._dirty = frozenset(self._dirty), set()
         self._wake()

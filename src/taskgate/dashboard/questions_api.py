@@ -12,13 +12,11 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity.roles import Permission
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
-from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.inbox import FORMS, Waiting
 
-MOST_SPANS = 2_000
 _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT
 )
@@ -31,13 +29,11 @@ def question_row(waiting: Waiting) -> dict[str, Any]:
 
 
 class QuestionsApi:
-    def __init__(self, gateway: Gateway, records: Records) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._records = records
         self._inbox = gateway.activity.inbox
 
     def routes(self) -> tuple[Route, ...]:
-        see, latest = Permission.SEE, {"limit": "how many, up to 2000"}
         return (
             get(
                 "/questions",
@@ -47,7 +43,6 @@ class QuestionsApi:
                 answer=ROWS,
             ),
             post("/questions/{id}", None, self._answer, "Answer a question, or refuse to.", _ANSWER),
-            get("/waterfall", see, self._waterfall, "The latest requests and their calls.", answer=ROWS, query=latest),
         )
 
     def asked_of(self, who: Approver) -> list[Waiting]:
@@ -95,12 +90,6 @@ class QuestionsApi:
         else:
             self._inbox.refuse(waiting, said.get("reason"))
         await waiting.kept()
-
-    async def _waterfall(self, visit: Visit) -> Answer:
-        asked = visit.request.query.get("limit", str(MOST_SPANS))
-        if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= MOST_SPANS:
-            raise ValueError(f"limit must be a whole number from 1 to {MOST_SPANS}")
-        return json_answer([span.shown() for span in self._records.spans(visit.who)[-int(asked) :]])
 
 
 def may_answer(who: Approver, waiting: Waiting) -> bool:

@@ -170,7 +170,8 @@ class Dashboard:
         if path.startswith(STATIC):
             from taskgate.dashboard.frame import static_answer
 
-            return static_answer(path.removeprefix(STATIC)) or Answer(404)
+            accepted = request.headers.get(b"accept-encoding", b"")
+            return static_answer(path.removeprefix(STATIC), accepted) or Answer(404)
         cookie = request.cookie(self.login.cookie_name)
         if request.method == "POST" and not self.login.good_form(cookie, request.form().get("form_token")):
             return pages.frame.message(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from taskgate import __version__, clock
-from taskgate.core.activity.diagrams import Span, svg
+from taskgate.core.activity.diagrams import KEPT, Span, Window, in_window, svg
 from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import STATELESS_AUDIENCE, EntryKind
@@ -21,8 +21,8 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.request import NO_WISH
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import Route, Visit, closed_object, form_route, get, page_route, post
-from taskgate.dashboard.web import Answer, json_answer, problem, redirect
+from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
+from taskgate.dashboard.web import Answer, json_answer, problem, redirect, with_query
 from taskgate.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ BYTES_A_TOKEN: Final = 4
 TOOLS_SHOWN: Final = 200
 TEXT_SHOWN: Final = 20_000
 _FILTERS: Final = ("server", "caller", "name", "state")
+_ZOOM: Final = ("trace", "from", "to")
+_SPANS_QUERY: Final = {
+    **{name: f"only requests that have this in the {name} of one of their calls" for name in _FILTERS},
+    "minutes": "only of the last minutes",
+    "trace": "only the request with this id, and its calls",
+    "from": "only what ran after this time, in milliseconds since 1970; together with to",
+    "to": "only what ran before this time",
+    "limit": f"how many, up to {KEPT}",
+}
 
 
 class System:
@@ -88,6 +97,14 @@ class System:
                 closed_object(),
             ),
             get("/scopes/{name}/tools", Permission.ACT, self._scope, "What a scope sees, in bytes, and why not more."),
+            get(
+                "/waterfall",
+                Permission.SEE,
+                self._waterfall,
+                "The latest requests and their calls.",
+                answer=ROWS,
+                query=_SPANS_QUERY,
+            ),
         )
 
     async def _show(self, _visit: Visit) -> Answer:
@@ -100,6 +117,12 @@ class System:
     async def _scope(self, visit: Visit) -> Answer:
         found = await self.scope(visit.who, visit.values["name"])
         return json_answer(found) if found is not None else problem(404, "There is no such scope.")
+
+    async def _waterfall(self, visit: Visit) -> Answer:
+        asked = visit.asked("limit") or str(KEPT)
+        if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not 0 < int(asked) <= KEPT:
+            raise ValueError(f"limit must be a whole number from 1 to {KEPT}")
+        return json_answer([span.shown() for span in self.spans(visit)[-int(asked) :]])
 
     async def scope(self, who: Approver, name: str) -> dict[str, Any] | None:
         """What it sees, how large that is in a list, and why it does not see the rest."""
@@ -133,10 +156,14 @@ class System:
         return [found for name in names if (found := await self.scope(who, name)) is not None]
 
     def spans(self, visit: Visit) -> list[Span]:
-        """The latest, of the last minutes if asked, that fit what was asked for, with the calls that they caused."""
+        """The latest, of a time or the last minutes if asked, that fit what was asked for, with the calls that they caused."""
         wanted = {name: value for name in _FILTERS if (value := visit.asked(name)) is not None}
-        first = clock.wall() - 60 * _minutes(visit.asked("minutes"))
-        recent = [span for span in self._records.spans(visit.who) if (span.end or clock.wall()) >= first]
+        now = clock.wall()
+        window = chosen_window(visit) or Window(now - 60 * _minutes(visit.asked("minutes")), float("inf"))
+        recent = in_window(self._records.spans(visit.who), window, now)
+        trace = visit.asked("trace")
+        if trace is not None:
+            recent = [span for span in recent if trace in (str(span.number), str(span.parent))]
         if not wanted:
             return recent
         hits = {
@@ -210,8 +237,32 @@ class SystemPages:
         except ValueError as error:
             return self._frame.message(visit.request, visit.who, 400, "Cannot be read", str(error))
         asked = {name: visit.asked(name) or "" for name in (*_FILTERS, "minutes")}
-        drawing = svg(spans, clock.wall())
-        return await self._frame.page(visit, "waterfall", "waterfall.html", drawing=drawing, asked=asked)
+        given = {**asked, **{name: visit.asked(name) or "" for name in _ZOOM}}
+        drawing = svg(spans, clock.wall(), chosen_window(visit))
+        return await self._frame.page(
+            visit,
+            "waterfall",
+            "waterfall.html",
+            drawing=drawing,
+            asked=asked,
+            zoomed=any(given[name] for name in _ZOOM),
+            out=with_query("/waterfall", asked),
+            api=with_query("/api/v1/waterfall", given),
+        )
+
+
+def chosen_window(visit: Visit) -> Window | None:
+    """The part of the time axis that somebody chose, in milliseconds since 1970."""
+    begin, end = visit.asked("from"), visit.asked("to")
+    if begin is None and end is None:
+        return None
+    try:
+        window = Window(float(begin or "") / 1000, float(end or "") / 1000)
+    except ValueError:
+        window = Window(0, 0)
+    if not 0 < window.begin < window.end < 1e11:
+        raise ValueError("from and to are times in milliseconds since 1970, from before to")
+    return window
 
 
 def _minutes(asked: str | None) -> float:

@@ -9,14 +9,14 @@ from taskgate.core import wire
 from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.identity.roles import Permission
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
-from taskgate.dashboard.frame import Frame, clear, with_query
+from taskgate.core.tasks.task import AttemptState, Task
+from taskgate.dashboard.frame import Frame, clear
 from taskgate.dashboard.inbox import Inbox
 from taskgate.dashboard.now import NowApi
 from taskgate.dashboard.questions_api import QuestionsApi
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.tasks_api import TasksApi
-from taskgate.dashboard.web import PAGE, Answer, redirect
+from taskgate.dashboard.web import PAGE, Answer, redirect, with_query
 from taskgate.gateway.gateway import Gateway
 from taskgate.ports.store_answers import TaskFilter
 
@@ -27,8 +27,15 @@ _WORDS: Final = {
     TaskState.QUEUED: "waits for its turn",
     TaskState.AWAITING_APPROVAL: "waits for an approval",
     TaskState.APPROVED: "approved; runs when its caller asks again",
-    TaskState.RUNNING: "runs",
+    TaskState.RUNNING: "waits for its server",
     TaskState.INPUT_REQUIRED: "waits for an answer",
+}
+
+
+_ATTEMPTS: Final = {
+    AttemptState.DISPATCHING: "no answer yet",
+    AttemptState.VOID: "it was not executed",
+    AttemptState.ANSWERED: "it answered",
 }
 
 
@@ -141,7 +148,7 @@ class TaskPages:
                 life.append(_step(vote.at_ms, f"{word} by {clear(vote.approver)}", clear(vote.reason)))
         if task.last_attempt is not None:
             number = f"attempt {task.last_attempt.number}, " if task.last_attempt.number > 1 else ""
-            said = f"{number}{task.last_attempt.state.value}"
+            said = f"{number}{_ATTEMPTS[task.last_attempt.state]}"
             life.append(_step(task.last_attempt.sent_at_ms, f"Sent to {clear(task.last_attempt.upstream)}", said))
         for answered, word in ((True, "Question answered"), (False, "Question asked")):
             asked = await self._store.questions(task.id, answered=answered)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 import msgspec
 
@@ -166,3 +166,9 @@ def _first(text: str) -> dict[str, str]:
         }
     except ValueError:
         return {}
+
+
+def with_query(path: str, asked: Mapping[str, str | None], **changed: str | None) -> str:
+    """An address with these parameters, some of them changed; those without a value are left out."""
+    wanted = {key: value for key, value in {**asked, **changed}.items() if value}
+    return f"{path}?{urlencode(wanted)}" if wanted else path

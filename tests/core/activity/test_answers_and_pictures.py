@@ -16,7 +16,7 @@ from taskgate.core.activity.answers import (
     sampling_answer,
     secret_fields,
 )
-from taskgate.core.activity.diagrams import DRAWN, Waterfall, diagrams, svg
+from taskgate.core.activity.diagrams import DRAWN, Waterfall, Window, diagrams, in_window, svg
 from taskgate.core.activity.events import Event, EventKind, pending_on_servers, triggers
 from taskgate.core.catalog.search import RegexFilter
 from taskgate.core.errors import CallerError
@@ -183,6 +183,25 @@ def test_the_waterfall_is_bounded_and_draws_calls_under_their_request() -> None:
     assert call.shown()["parent"] == request.number
     assert "Nothing has been asked" in svg([], 0.0)
     assert DRAWN < 1000
+
+
+def test_a_part_of_the_waterfalls_time_is_drawn_alone() -> None:
+    ring = Waterfall()
+    early = ring.begin("request", "tools/call", "early", "", "ann", 10.0)
+    early.over("ok", 11.0)
+    ring.begin("request", "tools/call", "late", "", "ann", 20.0)
+    whole = svg(ring.latest(), 30.0)
+    assert 'data-begin="10000.0" data-end="30000.0" data-left="330" data-right="1110" data-width="1200"' in whole
+    assert f'<a href="/waterfall?trace={early.number}">' in whole
+    window = Window(10.5, 12.5)
+    shown = in_window(ring.latest(), window, 30.0)
+    assert [span.name for span in shown] == ["early"]
+    part = svg(shown, 30.0, window)
+    assert 'data-begin="10500.0" data-end="12500.0"' in part
+    assert '<rect x="330.0" y="21" width="195.0"' in part
+    assert "1.0 s</text>" in part
+    assert [span.name for span in in_window(ring.latest(), Window(25.0, 26.0), 30.0)] == ["late"]
+    assert "Nothing fits" in svg([], 30.0, window)
 
 
 @pytest.mark.parametrize(("pattern", "text", "matches"), [(None, "x", True), ("^a", "abc", True), ("^a", "cab", False)])

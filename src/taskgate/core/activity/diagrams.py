@@ -133,6 +133,8 @@ DRAWN: Final = 200
 _ROW: Final = 18
 _LABEL: Final = 330
 _WIDTH: Final = 1200
+_RIGHT: Final = 90
+"""Room at the right for how long a bar took."""
 _COLOURS: Final = {
     "running": "#8a8a8a",
     "ok": "#2f7d4f",
@@ -190,22 +192,44 @@ class Waterfall:
         return list(self._ring)[-limit:]
 
 
-def svg(spans: Sequence[Span], now: float) -> str:
-    """One bar for each span on a common time axis; calls stand under the request that caused them."""
+class Window(msgspec.Struct, frozen=True):
+    """The time that a drawing shows, in seconds since 1970."""
+
+    begin: float
+    end: float
+
+
+def in_window(spans: Sequence[Span], window: Window, now: float) -> list[Span]:
+    """Those of which something falls into the window."""
+    return [span for span in spans if span.start <= window.end and (span.end or now) >= window.begin]
+
+
+def svg(spans: Sequence[Span], now: float, window: Window | None = None) -> str:
+    """One bar for each span on a common time axis; calls stand under the request that caused them.
+
+    Each request's name leads to the drawing of it alone. The attributes say which time lies where, so that a page can let people
+    choose a part of it.
+    """
     rows = _nested(spans[-DRAWN:])
     height = _ROW * (len(rows) + 1) + 8
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        'aria-label="The latest requests and their calls" font-size="11">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="group" '
+        'aria-label="The latest requests and their calls" font-size="11"'
     )
     if not rows:
-        return head + f'<text x="8" y="{_ROW}">Nothing has been asked yet.</text></svg>'
-    begin = min(span.start for span, _ in rows)
-    end = max(max(span.end or now for span, _ in rows), begin + 0.001)
-    scale = (_WIDTH - _LABEL - 90) / (end - begin)
-    drawn = [_bar(row, span, depth, begin, scale, now) for row, (span, depth) in enumerate(rows)]
-    axis = f'<text class="dim" x="{_LABEL}" y="12">0 ms</text><text class="dim" x="{_WIDTH - 90}" y="12">'
-    return f"{head}{axis}{_time(end - begin)}</text>{''.join(drawn)}</svg>"
+        return (
+            head
+            + f'><text x="8" y="{_ROW}">{"Nothing fits." if window else "Nothing has been asked yet."}</text></svg>'
+        )
+    shown = window or Window(min(span.start for span, _ in rows), max(span.end or now for span, _ in rows))
+    shown = Window(shown.begin, max(shown.end, shown.begin + 0.001))
+    drawn = [_bar(row, span, depth, shown, now) for row, (span, depth) in enumerate(rows)]
+    where = (
+        f' data-begin="{shown.begin * 1000:.1f}" data-end="{shown.end * 1000:.1f}"'
+        f' data-left="{_LABEL}" data-right="{_WIDTH - _RIGHT}" data-width="{_WIDTH}"'
+    )
+    axis = f'<text class="dim" x="{_LABEL}" y="12">0 ms</text><text class="dim" x="{_WIDTH - _RIGHT}" y="12">'
+    return f"{head}{where}>{axis}{_time(shown.end - shown.begin)}</text>{''.join(drawn)}</svg>"
 
 
 def _nested(spans: Sequence[Span]) -> list[tuple[Span, int]]:
@@ -222,19 +246,22 @@ def _nested(spans: Sequence[Span]) -> list[tuple[Span, int]]:
     return rows
 
 
-def _bar(row: int, span: Span, depth: int, begin: float, scale: float, now: float) -> str:
+def _bar(row: int, span: Span, depth: int, shown: Window, now: float) -> str:
     y = _ROW * (row + 1)
-    x = _LABEL + (span.start - begin) * scale
+    scale = (_WIDTH - _LABEL - _RIGHT) / (shown.end - shown.begin)
+    x = _LABEL + (min(max(span.start, shown.begin), shown.end) - shown.begin) * scale
+    to = _LABEL + (min(max(span.end or now, shown.begin), shown.end) - shown.begin) * scale
     took = (span.end or now) - span.start
     what = f"{span.server}: {span.name or span.method}" if span.server else f"{span.method} {span.name}".strip()
     label = html.escape(visible(what[:48]))
     tip = html.escape(visible(f"{span.kind} {span.method} {span.name} {span.server} ({span.state})"))
     colour = _COLOURS.get(span.state, "#8a8a8a")
+    name = f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'
     return (
-        f'<text x="{8 + depth * 16}" y="{y + 12}">{label}</text>'
-        f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, took * scale):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
+        (name if depth else f'<a href="/waterfall?trace={span.number}">{name}</a>')
+        + f'<rect x="{x:.1f}" y="{y + 3}" width="{max(1.0, to - x):.1f}" height="{_ROW - 6}" rx="2" fill="{colour}">'
         f"<title>{tip}</title></rect>"
-        f'<text class="dim" x="{min(x + took * scale + 4, _WIDTH - 84):.1f}" y="{y + 12}">{_time(took)}</text>'
+        f'<text class="dim" x="{min(to + 4, _WIDTH - _RIGHT + 6):.1f}" y="{y + 12}">{_time(took)}</text>'
     )
 
 

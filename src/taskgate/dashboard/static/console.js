@@ -136,8 +136,20 @@
     }
   };
   let looking = false, again = false, last = 0, over = false;
-  const PAUSE_MS = 700;
-  const asset = document.querySelector("script[src]").getAttribute("src");
+  const PAUSE_MS = 100;
+  const assets = (page) => [...page.querySelectorAll("script[src], link[rel=stylesheet]")].map((one) => one.getAttribute("src") || one.getAttribute("href")).join(" ");
+  const own = assets(document);
+  // A page from before an upgrade loads itself again, unless somebody has written into it, or has just seen that happen.
+  const written = () => [...document.querySelectorAll("input:not([type=hidden]), textarea")].some((field) => field.value !== field.defaultValue);
+  const upgraded = () => {
+    over = true;
+    stop();
+    say("The gateway was upgraded.", { href: location.href, text: "Load this page again" });
+    const before = Number(sessionStorage.getItem("taskgate-loaded-again") || 0);
+    if (written() || Date.now() - before < 60000) return;
+    sessionStorage.setItem("taskgate-loaded-again", String(Date.now()));
+    location.reload();
+  };
   const look = async (now) => {
     if (over) return;
     if (looking) {
@@ -155,8 +167,8 @@
       else if (reply.status === 403) ended(page.querySelector("main p")?.textContent || "You may no longer see this page.");
       else if (reply.status === 404) say("What this page shows is gone.");
       else if (reply.ok) {
-        const theirs = page.querySelector("script[src]")?.getAttribute("src");
-        if (theirs && theirs !== asset) say("The gateway was upgraded.", { href: location.href, text: "Load this page again" });
+        const theirs = assets(page);
+        if (theirs && theirs !== own) upgraded();
         else refresh(page, now);
       }
     } catch {
@@ -263,6 +275,50 @@
     else return;
     event.preventDefault();
   });
+
+  // A part of the time axis of a drawing is chosen by dragging over it.
+  const drawing = document.querySelector(".drawing svg[data-begin]");
+  if (drawing) {
+    const [begin, end, left, right, width] = ["begin", "end", "left", "right", "width"].map((name) => Number(drawing.dataset[name]));
+    const placeOf = (event) => {
+      const box = drawing.getBoundingClientRect();
+      return Math.min(right, Math.max(left, ((event.clientX - box.left) / box.width) * width));
+    };
+    const timeOf = (place) => (begin + ((place - left) / (right - left)) * (end - begin)).toFixed(1);
+    let from = null, band = null;
+    const drop = () => {
+      band?.remove();
+      from = band = null;
+    };
+    drawing.addEventListener("pointerdown", (event) => {
+      if (event.button || event.pointerType === "touch" || event.target.closest("a")) return;
+      event.preventDefault();
+      from = placeOf(event);
+      band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      band.setAttribute("class", "band");
+      band.setAttribute("height", "100%");
+      drawing.append(band);
+      drawing.setPointerCapture(event.pointerId);
+    });
+    drawing.addEventListener("pointermove", (event) => {
+      if (from === null) return;
+      const to = placeOf(event);
+      band.setAttribute("x", Math.min(from, to));
+      band.setAttribute("width", Math.abs(to - from));
+    });
+    drawing.addEventListener("pointercancel", drop);
+    drawing.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const [low, high] = [from, placeOf(event)].sort((a, b) => a - b);
+      drop();
+      if (high - low < 4) return;
+      const there = new URL(location.href);
+      there.searchParams.set("from", timeOf(low));
+      there.searchParams.set("to", timeOf(high));
+      location.assign(there);
+    });
+    document.addEventListener("keydown", (event) => { if (event.key === "Escape") drop(); });
+  }
 
   tellTimes(document);
   setInterval(() => tellTimes(document), 5000);
