@@ -4,9 +4,9 @@ A frame names topics, never contents: the page then asks for itself again, as th
 nobody what they may not see. Frames are numbered within one run of the gateway. Whoever comes back after a cut with a number of
 an earlier run, or an older one, is told at once that everything may have changed.
 
-Changes are gathered for a moment and sent together, so a burst costs every open page one frame. What is the first change for a
-while is told at once; while changes go on, frames keep a distance that grows with the number of open pages, so that all of them
-together ask for about as many pages a second as two or three would. While nothing happens a stream costs a timer every fifteen seconds.
+Changes are gathered for a moment and sent together, so a burst costs every open page one frame. The first change for a while is
+told at once; while changes go on, frames keep a distance that grows with the number of open pages, so that all of them together
+ask for no more pages a second than a few would. While nothing happens a stream costs a timer every fifteen seconds.
 """
 
 from __future__ import annotations
