@@ -1,5 +1,5 @@
 """The coverage we hold. Run after `coverage combine`, with `core` after the tests of core/ (every line and branch of it, by its own
-tests) and with `overall` after all of them (85% of everything)."""
+tests; part of `make test`) and with `overall` after all tests (85% of everything; `make coverage`)."""
 
 from __future__ import annotations
 
