@@ -79,12 +79,12 @@ tests: $(STAMP) peers
 	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) tests/core
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tools/coverage_gate.py core
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not long" --ignore=tests/core || $(MAKE) --no-print-directory again
+	$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not long" --ignore=tests/core || $(MAKE) --no-print-directory again
 
 .PHONY: coverage
 coverage: $(STAMP) peers
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+	$(BIN)/python -m coverage run -m pytest -n $(WORKERS) -m "not long"
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --skip-empty --sort=cover | tail -n 40
 	$(BIN)/python tools/coverage_gate.py overall
@@ -97,7 +97,7 @@ again:
 
 # Everything that runs in the tests' own process, most of it in virtual time.
 quick: check
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long and not starts_programs"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not starts_programs"
 
 conformance: $(STAMP) peers
 	$(BIN)/python -m tests.conformance.run

@@ -16,6 +16,7 @@ from pathlib import Path
 import coverage
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -24,6 +25,7 @@ if str(ROOT) not in sys.path:
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
 from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
+from tests.harness.sharing import GroupScheduling, check_groups  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
@@ -88,33 +90,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-FIRST = ("conversations", "conformance", "activity", "governance", "chaos")
-IN_PARTS = {"test_conversations.py": 3}
+FIRST = ("conformance", "conversations", "identity", "activity", "governance", "chaos", "replicas", "faults")
 
 
-def _share_out(items: list[pytest.Item]) -> None:
-    """Tests that share a gateway stay with one worker, or each worker would start one; the longest folders come first."""
-    shared: Counter[str] = Counter()
-    for item in items:
-        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
-        if any(each.scope != "function" and each.baseid.startswith("tests") for defs in fixtures for each in defs):
-            file = item.path.relative_to(ROOT).as_posix()
-            shared[file] += 1
-            part = shared[file] % IN_PARTS.get(item.path.name, 1)
-            item.add_marker(pytest.mark.xdist_group(f"{file}-{part}"))
-
-    def place(item: pytest.Item) -> tuple[int, bool]:
+def _longest_folders_first(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return FIRST.index(folder) if folder in FIRST else len(FIRST), item.get_closest_marker("xdist_group") is None
+        return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
     items.sort(key=place)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    return GroupScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _mark_what_starts_programs(items)
     _end_only_hangs(items)
-    _share_out(items)
+    check_groups(items)
+    _longest_folders_first(items)
     kept, left_out = [], []
     for item in items:
         needed = {name for mark in item.iter_markers("peers") for name in mark.args}

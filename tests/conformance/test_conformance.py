@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.peers("mcp23", "conformance"),
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("conformance"),
 ]
 EXPECTED: dict[str, list[str]] = json.loads((Path(__file__).parent / "expected_failures.json").read_text())
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTS = {ROOT / "tests" / "harness" / "programs.py", ROOT / "tests" / "client" / "conftest.py"}
+_IMPORT = re.compile(r"^\s*(?:from (tests[\w.]*) import (?:\(([^)]*)\)|(.+))|import (tests[\w.]*))", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 
 
+@cache
 def reaches_programs(test_file: Path) -> bool:
     """Whether this file, its folder's conftest, or anything of tests/ they import starts programs."""
     found: set[Path] = set()
@@ -24,11 +27,11 @@ def reaches_programs(test_file: Path) -> bool:
 
 @cache
 def _imported(file: Path) -> tuple[Path, ...]:
+    """By the text of its import lines: every worker asks this of every test file, and parsing them all would take seconds."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-    ours = [ROOT / Path(*name.split(".")) for name in names if name.startswith("tests.")]
+    for module, parenthesized, listed, alone in _IMPORT.findall(file.read_text()):
+        names += (
+            [alone] if alone else [module, *(f"{module}.{name}" for name in _NAME.findall(parenthesized or listed))]
+        )
+    ours = [ROOT / Path(*name.split(".")) for name in names]
     return tuple(each for place in ours for each in (place.with_suffix(".py"), place / "__init__.py") if each.exists())

@@ -1,0 +1,57 @@
+"""Which tests stay with one worker: those of a file that shares a gateway or a server, or every worker would start its own.
+
+`pytest -n` hands out whole groups through `GroupScheduling`. The controlling process collects nothing, so a group is told from the
+test's file alone: one that has a fixture of a wider scope, in its text or in its folder's conftest. `check_groups` runs where
+fixtures are known and refuses a shared fixture that the text does not show.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IN_PARTS = {"tests/conversations/test_conversations.py": 3, "tests/governance/test_task_contract.py": 2}
+"""Files that would keep one worker busy for long, and whose gateway is worth starting several times."""
+_WIDER = re.compile(r"""\bscope=["'](?:module|package|session)["']""")
+
+
+def group_of(test_id: str, root: Path = ROOT) -> str:
+    """What is handed to one worker together with this test; a test that shares nothing is a group of its own."""
+    file = test_id.partition("::")[0]
+    if not _shares(root / file):
+        return test_id
+    return f"{file} {zlib.crc32(test_id.encode()) % IN_PARTS.get(file, 1)}"
+
+
+@cache
+def _shares(file: Path) -> bool:
+    return any(_WIDER.search(each.read_text()) for each in (file, file.with_name("conftest.py")) if each.exists())
+
+
+def check_groups(items: Iterable[pytest.Item]) -> None:
+    """Raises for a test with a shared fixture that `group_of` does not see."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
+        shared = [each.argname for defs in fixtures for each in defs if _is_shared(each)]
+        if shared and group_of(item.nodeid) == item.nodeid:
+            raise pytest.UsageError(
+                f"{item.nodeid} shares {', '.join(shared)}, but neither its file nor its folder's conftest says so"
+            )
+
+
+def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
+    return fixture.scope != "function" and fixture.baseid.startswith("tests")
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Large groups first; the rest in the order of the collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid, self.config.rootpath)
