@@ -49,6 +49,8 @@ CONFIG: dict[str, Any] = {
         "record": {},
     },
     "tasks": {"grace_ms": 300, "execute_on": "approval"},
+    # The reports below run for minutes: whoever stops the gateway does not wait for them.
+    "limits": {"drain_timeout": "1s"},
 }
 
 

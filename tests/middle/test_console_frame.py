@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.seam import Call, Gateway, Upstream, seam, the_loop
 
 TOKENS: dict[str, Any] = {
     "tokens": [
@@ -87,6 +87,31 @@ async def test_a_page_hears_of_a_change_at_once_and_a_caller_only_of_its_own() -
         assert "tasks" not in heard["other"]
         await gate.advance(16)
         assert b":ping" in streams["other"].reply.body
+
+
+@seam
+async def test_streams_without_a_call_do_not_hold_a_drain_up() -> None:
+    config = {**TOKENS, "governance": {"rules": [{"match": "pay", "action": "approve"}]}}
+    async with Gateway(config, {"bank": bank_server()}) as gate:
+        token = "agent-token-0123456789abcdef"
+        stateful = await gate.caller("2025", token=token, capabilities=TASKS)
+        stateless = await gate.caller("2026", token=token)
+        held = await stateful.call("bank__pay", {}, task={"ttl": 60000})
+        task = held.result["task"]["taskId"]
+        streams = [
+            gate.http("GET", "/api/v1/events", headers=bearer("agent")),
+            gate.http("GET", f"/api/v1/tasks/{task}/events", headers=bearer("agent")),
+            await stateful.listen(),
+            await stateless.listen(toolsListChanged=True),
+        ]
+        for stream in streams:
+            assert (await stream.head()).status == 200
+        await gate.advance(1)
+        assert not any(stream.is_done for stream in streams)
+        began = the_loop().time()
+        await gate.stop()
+        assert the_loop().time() - began < 1
+        assert all(stream.is_done for stream in streams)
 
 
 @seam
