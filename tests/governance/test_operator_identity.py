@@ -162,13 +162,16 @@ async def test_a_form_belongs_to_one_session(store: SqliteStore) -> None:
 
 async def test_a_code_works_once_and_not_for_long(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     login = a_login(store)
-    code = login.new_code("operator")
-    assert login.redeem(code) == OPERATOR
-    assert login.redeem(code) is None
-    late = login.new_code("operator")
-    now = sessions.clock.monotonic()
-    monkeypatch.setattr(sessions.clock, "monotonic", lambda: now + sessions.CODE_S + 1)
-    assert login.redeem(late) is None
+    code = await login.new_code("operator")
+    assert await login.redeem(code) == OPERATOR
+    assert await login.redeem(code) is None
+    printed = login.printed_code("operator")
+    late = await login.new_code("operator")
+    again = a_login(store)
+    assert await again.redeem(printed) == OPERATOR  # another gateway on the same store
+    now = store.now_ms()
+    monkeypatch.setattr(store, "now_ms", lambda: now + sessions.CODE_S * 1000 + 1)
+    assert await login.redeem(late) is None
 
 
 async def test_cookies_over_https_are_bound_to_the_host(store: SqliteStore) -> None:

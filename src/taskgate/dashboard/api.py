@@ -225,11 +225,15 @@ class Api:
         return json_answer({"server": server, "tool": tool, "digest": digest, "accepted_by": who.id})
 
     async def _login_link(self, visit: Visit) -> Answer:
-        return json_answer({"url": self.login_url(visit.who)})
+        return json_answer({"url": self._login_at(await self._login.new_code(visit.who.id))})
 
-    def login_url(self, who: Approver) -> str:
+    def printed_login_url(self, who: Approver) -> str:
+        """For a person at the terminal of this gateway."""
+        return self._login_at(self._login.printed_code(who.id))
+
+    def _login_at(self, code: str) -> str:
         base = self._inbox.approvals.page_url("").removesuffix("/approvals/")
-        return f"{base}/login?code={self._login.new_code(who.id)}"
+        return f"{base}/login?code={code}"
 
     async def callback(self, request: WebRequest, workflow: str, number: str) -> Answer:
         """A signed word from outside; the channel checks the signature."""

@@ -19,7 +19,7 @@ from taskgate.dashboard.questions_api import may_answer
 from taskgate.dashboard.web import Answer, WebRequest
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.questions.elicitation_pages import Page
-from taskgate.gateway.questions.inbox import Waiting
+from taskgate.gateway.questions.waiting import Waiting
 
 Render = Callable[..., Answer]
 _GONE: Final = ("Nothing to answer", "This question was answered already, its time is over, or it is not for you.")
@@ -33,7 +33,7 @@ class Elicitations:
     async def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
         page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
         if page is not None and who.reaches(page.principal):
-            return self._own(request, who, page, word)
+            return await self._own(request, who, page, word)
         waiting = self._waiting(page_id, who)
         if waiting is not None:
             return await self._address(request, who, waiting, word)
@@ -47,9 +47,13 @@ class Elicitations:
         is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
         return waiting if is_url and may_answer(who, waiting) else None
 
-    def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
+    async def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
         if request.method == "POST" and word in ("answer", "decline"):
-            self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+            try:
+                self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+                await page.asker.told()
+            except CallerError:
+                return self._message(request, who, 409, *_GONE)
             return self._message(
                 request, who, 200, "Thank you", "Whoever asked has been told. You can close this page."
             )
@@ -73,9 +77,9 @@ class Elicitations:
             try:
                 action = "accept" if word == "answer" else "decline"
                 self._gateway.activity.inbox.answer_elicitation(waiting, action, None)
+                await waiting.kept()
             except CallerError:
                 return self._message(request, who, 409, *_GONE)
-            await waiting.kept()
             return self._message(request, who, 200, "Thank you", "The server has been told. You can close this page.")
         try:
             loopback = self._gateway.context.plan.features.loopback_urls

@@ -23,7 +23,7 @@ from taskgate.dashboard.questions_api import KINDS, QuestionsApi, may_answer
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
 from taskgate.dashboard.web import MOST_FORM_FIELDS, PAGE, Answer, redirect
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.questions.inbox import Waiting
+from taskgate.gateway.questions.waiting import Waiting
 from taskgate.ports.approval_store import HeldCall
 
 FIRST_LOOK: Final = 1_200

@@ -23,11 +23,10 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Approver
 from taskgate.ports.credentials import PendingLogin
-from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, IdentityStore
+from taskgate.ports.store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 
 SESSION_S: Final = 12 * 3600
 CODE_S: Final = 15 * 60
-MAX_CODES: Final = 100
 _PLAIN: Final = "taskgate_session"
 _SECURE: Final = "__Host-taskgate_session"
 LOGIN_COOKIE: Final = "taskgate_login"
@@ -62,31 +61,38 @@ class Login:
         self._key = hmac.new(secret, b"taskgate pages", hashlib.sha256).digest()
         self._approver_named = approver_named
         self._secure = secure
-        self._codes: dict[str, tuple[str, float]] = {}
 
     @property
     def cookie_name(self) -> str:
         return _SECURE if self._secure() else _PLAIN
 
-    def new_code(self, who: str) -> str:
-        """A code that logs somebody in once, within a quarter of an hour."""
-        now = clock.monotonic()
-        self._codes = {code: known for code, known in self._codes.items() if known[1] > now}
-        if len(self._codes) >= MAX_CODES:
-            self._codes.clear()
-        code = secrets.token_urlsafe(24)
-        self._codes[_fingerprint(code)] = (who, now + CODE_S)
+    async def new_code(self, who: str) -> str:
+        """A code that logs somebody in once, within a quarter of an hour, at every gateway that shares the store."""
+        code, kept = self._code_for(who)
+        await self._store.keep_identity_record(kept)
         return code
 
-    def redeem(self, code: str) -> Approver | None:
-        known = self._codes.pop(_fingerprint(code), None)
-        if known is None or known[1] < clock.monotonic():
+    def printed_code(self, who: str) -> str:
+        """The same for a person who reads it at a terminal: it is good in a moment."""
+        code, kept = self._code_for(who)
+        self._store.note_identity_record(kept)
+        return code
+
+    def _code_for(self, who: str) -> tuple[str, IdentityRecord]:
+        code = secrets.token_urlsafe(24)
+        return code, IdentityRecord(LOGIN_CODE, _fingerprint(code), who, self._store.now_ms() + CODE_S * 1000)
+
+    async def redeem(self, code: str) -> Approver | None:
+        """Of two who come with the same code, to whichever gateway, one is let in: who removes the record."""
+        name = _fingerprint(code)
+        known = await self._store.find_identity_record(LOGIN_CODE, name)
+        if known is None or not await self._store.forget_identity_record(LOGIN_CODE, name):
             return None
-        return self._approver_named(known[0])
+        return self._approver_named(known.principal) if self._store.now_ms() <= known.expires_ms else None
 
     async def begin(self, who: Approver, authenticated_at: int | None) -> bytes:
         """The header that begins a session of somebody who proved who they are at that time."""
-        session = _Session(who.id, int(clock.wall()) + SESSION_S, secrets.token_urlsafe(16))
+        session = _Session(who.id, self._store.now_ms() // 1000 + SESSION_S, secrets.token_urlsafe(16))
         body = msgspec.json.encode(_Kept(sorted(who.roles), authenticated_at))
         kept = IdentityRecord(CONSOLE_SESSION, session.row, who.id, session.expires * 1000, body)
         await self._store.keep_identity_record(kept, AuditEntry(0, "logged_in", who.id, kind="session"))
@@ -137,7 +143,7 @@ class Login:
     async def who(self, cookie: str | None) -> Approver | None:
         """The person behind a cookie, if it is ours, its session is not over, and they may still do what they could."""
         session = self._session(cookie)
-        if session is None or session.expires <= clock.wall():
+        if session is None or session.expires * 1000 <= self._store.now_ms():
             return None
         row = await self._store.find_identity_record(CONSOLE_SESSION, session.row)
         if row is None or row.principal != session.who:

@@ -15,7 +15,8 @@ from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.questions.inbox import FORMS, Waiting
+from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.questions.waiting import Waiting
 
 _ANSWER: Final = closed_object(
     action={"enum": ["accept", "decline", "cancel"]}, content={}, role=TEXT, model=TEXT, stop_reason=TEXT, reason=TEXT

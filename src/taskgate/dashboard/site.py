@@ -246,7 +246,7 @@ class Dashboard:
             return self._login_page(request, request.query.get("code", ""))
         form = request.form()
         if form.get("code"):
-            who = self.login.redeem(form["code"])
+            who = await self.login.redeem(form["code"])
             note = "This link was used already or is too old. Ask for a new one with: taskgate approvals login"
         else:
             who = await self._by_bearer(b"Bearer " + form.get("token", "").strip().encode())

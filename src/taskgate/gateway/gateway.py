@@ -45,6 +45,7 @@ from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.server_elicitations import ServerElicitations
+from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import answer_traced
 from taskgate.gateway.reload import Configured, Reload
@@ -91,6 +92,8 @@ class Gateway:
     ask_caller: AskCaller
     models: Models
     pages: ElicitationPages
+    shared_inbox: SharedInbox | None
+    """Where other gateways see and answer what is asked here."""
     server_pages: ServerElicitations
     vendor: VendorMethods
     notifications: UpstreamNotifications
@@ -288,6 +291,8 @@ class Gateway:
         await self.context.catalogs.start()
         if self.shared_sessions is not None:
             self.shared_sessions.start()
+        if self.shared_inbox is not None:
+            self.shared_inbox.start()
 
     def write_down_calls(self) -> None:
         """Plain calls of the last second go into the audit log."""
@@ -300,6 +305,8 @@ class Gateway:
         self.activity.reap(clock.monotonic())
         if self.shared_sessions is not None:
             await self.shared_sessions.tend(self.tasks.store.now_ms())
+        if self.shared_inbox is not None:
+            await self.shared_inbox.tend(self.tasks.store.now_ms())
 
     def adopt(self, plan: Plan, upstreams: Mapping[str, Upstream], changed: frozenset[str]) -> None:
         """A reload. `changed` are the servers that are new or not what they were."""
@@ -314,6 +321,8 @@ class Gateway:
         await self.others.close()
         if self.shared_sessions is not None:
             await self.shared_sessions.close()
+        if self.shared_inbox is not None:
+            await self.shared_inbox.close()
         await self.approvals.close()
         await self.tasks.close()
         await self.session_ends.close()

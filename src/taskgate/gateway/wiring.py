@@ -76,6 +76,7 @@ from taskgate.gateway.wiring_parts import (
     Servers,
     changed_elsewhere,
     foundation,
+    shared_inbox,
     shared_sessions,
 )
 from taskgate.ports.approval_store import ApprovalRequest
@@ -104,8 +105,7 @@ def wire_gateway(
     base = foundation(address, store, metrics, seal_key, tracing, session_rows)
     lists, asking = _lists(base), _asking(base)
     notifications = _notifications(base, lists, asking)
-    # The listener of every link: from here on upstreams can be made.
-    base.upstreams.replace(servers.configured(notifications))
+    base.upstreams.replace(servers.configured(notifications))  # from here on: the listener of every link is there
     dynamic_servers = DynamicServers(partial(servers.added, listener=notifications), store.shared_servers, local=local)
     grants = StandingGrants(store, base.plan)
     recheck = PreSendRecheck(base.plan, lists.catalogs, grants, lists.views)
@@ -138,6 +138,7 @@ def wire_gateway(
         ask_caller=governed.ask_caller,
         models=asking.models,
         pages=asking.pages,
+        shared_inbox=shared_inbox(base, asking),
         server_pages=asking.server_pages,
         vendor=VendorMethods(context, asking.own_pages),
         notifications=notifications,
@@ -173,7 +174,7 @@ def _asking(base: Foundation) -> Asking:
     activity = Activity(base.store, base.plan, base.upstreams, base.address, base.conversations, events=base.events)
     models = Models(base.plan, shown_to_operator(activity.inbox), base.store.record, base.usage.spent)
     urls = UrlElicitations(base.plan, base.store.record)
-    pages = ElicitationPages()
+    pages = ElicitationPages(base.events)
     own_pages = OwnElicitations(base.plan, urls, pages, base.address)
     return Asking(
         activity,

@@ -35,6 +35,7 @@ from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.elicitation_pages import ElicitationPages
 from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.questions.shared_inbox import SharedInbox
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.reload import Reload
 from taskgate.gateway.requests.admission import Budgets
@@ -171,6 +172,14 @@ def shared_sessions(base: Foundation, context: Context, ends: SessionEnds) -> Sh
     if rows is None or wakeups is None:
         return None
     return SharedSessions(rows, wakeups, context, base.subscriptions, ends, base.sessions_elsewhere, base.state_signer)
+
+
+def shared_inbox(base: Foundation, asking: Asking) -> SharedInbox | None:
+    """None where no other gateway could show what is asked here."""
+    rows, wakeups = base.store.shared_questions, base.store.wakeups
+    if rows is None or wakeups is None:
+        return None
+    return SharedInbox(rows, wakeups, asking.activity.inbox, asking.pages, base.events)
 
 
 def foundation(

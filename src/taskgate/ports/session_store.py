@@ -1,4 +1,4 @@
-"""Sessions of stateful callers in a store that several gateways share: which gateway holds one, and how to go on with it.
+"""What one gateway holds and others on the same store must find: sessions of stateful callers, and questions that wait.
 
 The *home* of a session is the gateway that has its live side: upstream conversations, streams, requests in flight. Others forward
 to a living home. The session of a dead one is adopted, by one gateway only. What a body means is the gateway's business.
@@ -6,7 +6,8 @@ to a living home. The session of a dead one is adopted, by one gateway only. Wha
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import msgspec
 
@@ -80,4 +81,57 @@ class SessionStore(Protocol):
 
     async def sessions_seen(self, forget_before_ms: int) -> None:
         """Say that ours are still held, and forget those that nobody has held since that time."""
+        ...
+
+
+TAKEN: Final = "taken"
+GONE: Final = "gone"
+
+
+class KeptQuestion(msgspec.Struct, frozen=True):
+    """A question that waits at `home`. `outcome` says what its home did with the answer: TAKEN, or GONE if it came too late."""
+
+    id: str
+    caller: str
+    home: str
+    expires_ms: int
+    body: bytes
+    answer: bytes | None = None
+    outcome: str = ""
+
+
+class QuestionStore(Protocol):
+    """Questions that can be answered at every gateway. Every change is announced under the topic QUESTIONS."""
+
+    @property
+    def owner(self) -> str: ...
+
+    def is_alive(self, owner: str) -> bool: ...
+
+    def now_ms(self) -> int: ...
+
+    async def put_questions(self, questions: Sequence[KeptQuestion]) -> None:
+        """Ours from now on, in place of what stood under the same id; one that a living gateway has stays its own."""
+        ...
+
+    async def end_questions(self, ids: Sequence[str], outcome: str) -> None:
+        """They do not wait here any more. Whoever answered one reads the outcome; one that nobody answered is forgotten."""
+        ...
+
+    async def answer_question(self, question_id: str, answer: bytes) -> bool:
+        """Leave an answer for its home; False if there is one already, or no such question."""
+        ...
+
+    async def find_question(self, question_id: str) -> KeptQuestion | None: ...
+
+    async def questions_elsewhere(self) -> list[KeptQuestion]:
+        """What waits at other gateways that live, as far as we can judge, and was not answered."""
+        ...
+
+    async def questions_answered(self) -> list[KeptQuestion]:
+        """Ours that were answered at other gateways, and that we have not dealt with."""
+        ...
+
+    async def forget_questions(self, before_ms: int) -> None:
+        """Those whose time was over before that."""
         ...

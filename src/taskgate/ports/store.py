@@ -27,6 +27,7 @@ from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalStore
 from taskgate.ports.event_outbox import EventOutbox
+from taskgate.ports.session_store import QuestionStore
 from taskgate.ports.task_store import TaskStore
 
 
@@ -181,6 +182,8 @@ class UsageStore(Protocol):
 
 CONSOLE_SESSION: Final = "console_session"
 """The kind of record that is somebody's open session of the pages."""
+LOGIN_CODE: Final = "login_code"
+"""The kind of record that logs somebody into the pages once, at whichever gateway on the store."""
 
 
 class IdentityRecord(msgspec.Struct, frozen=True):
@@ -195,6 +198,10 @@ class IdentityRecord(msgspec.Struct, frozen=True):
 
 class IdentityStore(Protocol):
     """Records whose time is over may or may not be found. With `announce` the other gateways on the store read theirs again."""
+
+    def now_ms(self) -> int:
+        """By the clock that all gateways on the store share."""
+        ...
 
     async def keep_identity_record(
         self, record: IdentityRecord, entry: AuditEntry | None = None, *, announce: bool = False
@@ -271,4 +278,9 @@ class Store(
     @property
     def shared_servers(self) -> ServerStore | None:
         """None where one gateway has the store to itself: what callers add there lives as long as it runs."""
+        ...
+
+    @property
+    def shared_questions(self) -> QuestionStore | None:
+        """Where other gateways see what is asked here, and answer it; None where there are no others."""
         ...

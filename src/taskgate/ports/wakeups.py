@@ -18,6 +18,8 @@ CACHED: Final = frozenset({GRANTS, PINS, SCOPES, SERVERS, TOKENS})
 """What every gateway keeps a copy of in memory. Each change of one of them counts its revision up."""
 APPROVALS: Final = "approvals"
 SESSIONS: Final = "sessions"
+QUESTIONS: Final = "questions"
+"""A question was asked, answered, taken or withdrawn: what waits at other gateways is read again."""
 LISTS: Final = "lists"
 """A server offers something else than before: a server of the stateful generation tells only the conversation that it has."""
 DEAD: Final = "dead"

@@ -9,7 +9,8 @@ from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
 from taskgate.core.questions import SAMPLE
 from taskgate.core.tasks import ids
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
-from taskgate.gateway.questions.inbox import FORMS, Waiting
+from taskgate.gateway.questions.inbox import FORMS
+from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.caller_keys import may_see
 from taskgate.gateway.requests.request import Request
 

@@ -7,12 +7,14 @@ looks like and who is logged in is the dashboard's business; here is only what m
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
+from taskgate.gateway.events.events import EventHub, QuestionsChanged
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.requests.sessions import Session
 
@@ -28,6 +30,10 @@ class Asker(Protocol):
 
     def tell(self, method: str, params: bytes) -> None: ...
 
+    async def told(self) -> None:
+        """Returns when whoever asks has what was told, as far as it can be known; raises CallerError if it came too late."""
+        ...
+
 
 class CallerAsks:
     def __init__(self, session: Session) -> None:
@@ -40,6 +46,9 @@ class CallerAsks:
     def tell(self, method: str, params: bytes) -> None:
         self._session.notify(method, params)
 
+    async def told(self) -> None:
+        return
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
@@ -50,6 +59,8 @@ class Page:
     description: str
     asker: Asker
     expires: float
+    is_elsewhere: bool = False
+    """It waits at another gateway on the same store."""
 
     @property
     def seconds_left(self) -> int:
@@ -57,8 +68,9 @@ class Page:
 
 
 class ElicitationPages:
-    def __init__(self) -> None:
+    def __init__(self, events: EventHub) -> None:
         self._pages: dict[str, Page] = {}
+        self._events = events
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -71,7 +83,18 @@ class ElicitationPages:
         page_id = secrets.token_urlsafe(24)
         page = Page(page_id, principal, asks, name, description, asker, clock.monotonic() + good_for_s)
         self._pages[page.id] = page
+        self._events.publish(QuestionsChanged(principal))
         return page
+
+    def own(self) -> list[Page]:
+        """Those that wait at this gateway."""
+        self._drop_expired()
+        return [page for page in self._pages.values() if not page.is_elsewhere]
+
+    def show_elsewhere(self, elsewhere: Iterable[Page]) -> None:
+        """All that wait at other gateways now."""
+        kept = {page.id: page for page in self._pages.values() if not page.is_elsewhere}
+        self._pages = {**{page.id: page for page in elsewhere}, **kept}
 
     def _drop_expired(self) -> None:
         now = clock.monotonic()
@@ -86,10 +109,15 @@ class ElicitationPages:
 
     def answer(self, page: Page, value: str | None) -> None:
         """The user has answered, or has said no (None). Whoever asked hears of it; a second answer is too late."""
-        if self._pages.pop(page.id, None) is None:
-            raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
         told = {"type": "url", "name": page.name}
         if value is not None:
             told["value"] = value[:MAX_VALUE]
-        params = {"elicitationId": page.id, "elicitations": [told]}
-        page.asker.tell(COMPLETE, wire.encode(params))
+        self.settle(page.id, wire.encode({"elicitationId": page.id, "elicitations": [told]}))
+
+    def settle(self, page_id: str, params: bytes) -> None:
+        """Tell whoever asked what was said on the page. Raises CallerError if it does not wait any more."""
+        page = self._pages.pop(page_id, None)
+        if page is None:
+            raise CallerError("unknown_elicitation", "This page was answered already, or its time is over.")
+        self._events.publish(QuestionsChanged(page.principal))
+        page.asker.tell(COMPLETE, params)

@@ -2,7 +2,8 @@
 
 A question belongs to one conversation of a caller, and after that has ended to the others of the same caller. It waits until it
 is answered, declined, cancelled, expired, or withdrawn because its server or its call is gone. The first answer wins. The caller's
-tools, the dashboard and the command line all answer through here.
+tools, the dashboard and the command line all answer through here. What waits at other gateways on the same store is shown among the
+rest (`shared_inbox` puts it there), and its answer is taken to where it waits.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from taskgate import clock
@@ -22,18 +22,16 @@ from taskgate.core.activity.answers import (
     Ending,
     elicitation_answer,
     roots_answer,
-    roots_form,
     sampling_answer,
-    secret_fields,
 )
 from taskgate.core.activity.events import EventKind
 from taskgate.core.caller import ConversationKey
 from taskgate.core.errors import CallerError
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks import ids
-from taskgate.core.tasks.outcome_text import iso
 from taskgate.gateway.events.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
+from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 
@@ -44,104 +42,6 @@ FORMS: Final = (ELICIT, ROOTS)
 ANSWERABLE: Final = (*FORMS, SAMPLE)
 
 Tell = Callable[[ConversationKey, EventKind, str, dict[str, Any]], None]
-KeepAnswer = Callable[[Answer], Awaitable[None]]
-
-
-@dataclass(eq=False, slots=True)
-class Waiting:
-    """One question in one caller's inbox."""
-
-    id: str
-    whose: ConversationKey
-    server: str
-    method: str
-    params: Mapping[str, Any]
-    asked_ms: int
-    expires_ms: int
-    answered: Callable[[Answer], bool]
-    request: Request | None = None
-    task_id: str | None = None
-    timer: asyncio.TimerHandle | None = None
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    key: str | None = None
-    """The name under which a stateless server asked it."""
-    page: str | None = None
-    """Where a person can see what an address is about before opening it."""
-    told_durably: bool = False
-    """Its event is in the store, where the caller's other conversations find it."""
-    keep_answer: KeepAnswer | None = None
-    """Stores the answer with the task that asks."""
-    given: Answer | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """As `get_elicitations` and `get_sampling_requests` show it; the server that asks is always named."""
-        shown: dict[str, Any] = {
-            "request_id": self.id,
-            "server": self.server,
-            "timestamp": iso(self.asked_ms),
-            "expires_at": iso(self.expires_ms),
-            "params": self.form,
-        }
-        if self.task_id is not None:
-            shown["task_id"] = self.task_id
-        if self.page is not None:
-            shown["page"] = self.page
-        secret = secret_fields(self.params) if self.method == ELICIT else []
-        if secret:
-            shown["secret_fields"] = secret
-            shown["warning"] = (
-                f"{self.server} asks for what looks like a secret in a plain form. Think before answering."
-            )
-        return shown
-
-    def sentence(self) -> str | None:
-        """For a caller that gets its reply before the question is answered."""
-        if self.over.is_set():
-            return None
-        see, respond = ("get_elicitations", "respond_to_elicitation")
-        if self.method == SAMPLE:
-            see, respond = ("get_sampling_requests", "respond_to_sampling")
-        asks = f" ({self.message[:200]})" if self.message else ""
-        page = f" Its page for people is {self.page}." if self.page is not None else ""
-        # A client that opens a session for each call has nothing in the inbox of its next one; the task's id finds it.
-        where = (
-            f"{see} shows the question" if self.task_id is None else f"get_task shows the question of {self.task_id}"
-        )
-        return f"{self.server} waits for an answer from you{asks}: {where}, {respond} answers it.{page}"
-
-    @property
-    def caller(self) -> str:
-        return self.whose.caller
-
-    @property
-    def is_undecided(self) -> bool:
-        """Its server did not say which of its calls it is about."""
-        return self.request is None and self.task_id is None
-
-    def now_of_task(self, task_id: str, keep_answer: KeepAnswer) -> None:
-        """The call that asks has become a task."""
-        self.task_id, self.keep_answer = task_id, keep_answer
-
-    def give(self, answer: Answer) -> bool:
-        self.given = answer
-        return self.answered(answer)
-
-    async def kept(self) -> None:
-        """Before an answer is acknowledged: what concerns a task, or a call that is just becoming one, is in the store."""
-        if self.request is not None:
-            await self.request.delivery.promoted()
-        if self.keep_answer is not None and self.given is not None:
-            await self.keep_answer(self.given)
-
-    @property
-    def form(self) -> Mapping[str, Any]:
-        """What is asked, as whoever answers sees it."""
-        return roots_form(self.server) if self.method == ROOTS else self.params
-
-    @property
-    def message(self) -> str:
-        said = self.form.get("message")
-        return said if type(said) is str else ""
 
 
 class Inbox:
@@ -162,7 +62,8 @@ class Inbox:
         self._settled: OrderedDict[tuple[str, str], Ending] = OrderedDict()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        """How many wait at this gateway."""
+        return len(self.own())
 
     async def ask(self, whose: ConversationKey, question: Question, request: Request | None = None) -> Answer:
         """Let a question wait for its answer. Whoever stops waiting (a lost server, a cancelled call) withdraws it."""
@@ -209,8 +110,9 @@ class Inbox:
         if question.is_url and not question.own:
             expiry_s = min(expiry_s, self._plan.value.features.url_expiry_s)
         asked = bytes(bare_params(question.params, drop))
+        question_id = question.shown_as or _new_id(now, task_id, question.key, asked)
         waiting = Waiting(
-            question.shown_as or _new_id(now, task_id, question.key, asked),
+            question_id,
             whose,
             question.server,
             question.method,
@@ -219,25 +121,25 @@ class Inbox:
             now + int(expiry_s * 1000),
             answered,
             request,
+            request is not None,
             task_id,
             key=question.key,
+            page=self._address.elicitation(question_id) if question.is_url else None,
             keep_answer=keep_answer,
         )
-        if question.is_url:
-            waiting.page = self._address.elicitation(waiting.id)
         own[waiting.id] = waiting
         self._events.publish(QuestionsChanged(whose.caller))
         if request is not None:
             request.delivery.waits_for(waiting.sentence)
-        waiting.timer = asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting)
+        waiting.ends_by(asyncio.get_running_loop().call_later(expiry_s, self._expire, waiting))
         if not question.restored:
             self._tell_of(waiting)
         return waiting
 
     def _tell_of(self, waiting: Waiting) -> None:
         kind = EventKind.ELICITATION_REQUEST if waiting.method in FORMS else EventKind.SAMPLING_REQUEST
-        waiting.told_durably = waiting.task_id is not None
-        self._tell(waiting.whose, kind, waiting.server, _told(waiting))
+        waiting.is_told()
+        self._tell(waiting.whose, kind, waiting.server, told_of(waiting))
 
     def tell_again(self, ended: ConversationKey) -> None:
         """A conversation has ended: the caller's others hear of what it was asked. Stored events reach them anyway."""
@@ -250,19 +152,24 @@ class Inbox:
         waiting.over.set()
         if waiting.timer is not None:
             waiting.timer.cancel()
-        own = self._waiting.get(waiting.caller)
-        if own is not None and own.pop(waiting.id, None) is not None:
+        if self._take_out(waiting):
             self._settled[waiting.caller, waiting.id] = how
             while len(self._settled) > REMEMBERED:
                 self._settled.popitem(last=False)
-            self._events.publish(QuestionsChanged(waiting.caller))
-            if not own:
-                del self._waiting[waiting.caller]
+
+    def _take_out(self, waiting: Waiting) -> bool:
+        own = self._waiting.get(waiting.caller)
+        if own is None or own.pop(waiting.id, None) is None:
+            return False
+        if not own:
+            del self._waiting[waiting.caller]
+        self._events.publish(QuestionsChanged(waiting.caller))
+        return True
 
     def _expire(self, waiting: Waiting) -> None:
         self.withdraw(waiting, Ending.EXPIRED)
         kind = EventKind.ELICITATION_EXPIRED if waiting.method in FORMS else EventKind.SAMPLING_EXPIRED
-        self._tell(waiting.whose, kind, waiting.server, _told(waiting))
+        self._tell(waiting.whose, kind, waiting.server, told_of(waiting))
         waiting.answered(_EXPIRED)
 
     def of(
@@ -276,6 +183,32 @@ class Inbox:
             and (server is None or waiting.server == server)
             and self._conversations.may_hear(who, waiting.whose)
         ]
+
+    def own(self) -> list[Waiting]:
+        """What waits at this gateway."""
+        return [waiting for own in self._waiting.values() for waiting in own.values() if not waiting.home]
+
+    def show_elsewhere(self, elsewhere: Iterable[Waiting]) -> None:
+        """All that waits at other gateways now. What is new is told to who listens here; what is stored is told anyway."""
+        found = {waiting.id: waiting for waiting in elsewhere}
+        before = {waiting.id: waiting for waiting in self.all() if waiting.home}
+        for gone in before.keys() - found.keys():
+            self._take_out(before[gone])
+        for question_id in found.keys() - before.keys():
+            waiting = found[question_id]
+            own = self._waiting.setdefault(waiting.caller, {})
+            if question_id not in own:
+                own[question_id] = waiting
+                self._events.publish(QuestionsChanged(waiting.caller))
+                if not waiting.told_durably:
+                    self._tell_of(waiting)
+
+    def settle_given(self, question_id: str, answer: Answer, how: Ending) -> Waiting | None:
+        """An answer that another gateway took to a question that waits here; None if it does not any more."""
+        waiting = next((waiting for waiting in self.own() if waiting.id == question_id), None)
+        if waiting is not None:
+            self._settle(waiting, answer, how)
+        return waiting
 
     def all(self) -> list[Waiting]:
         """Every question that waits, oldest first, for the operator."""
@@ -351,13 +284,13 @@ class Inbox:
     def _settle(self, waiting: Waiting, answer: Answer, how: Ending) -> None:
         """The first answer wins, whoever gave it."""
         self.withdraw(waiting, how)
-        if not waiting.give(answer):
-            raise CallerError("unknown_question", f"The question {waiting.id!r} does not wait any more.")
+        if not waiting.give(answer, how):
+            raise over(waiting.id)
 
     def forget_caller(self, caller: str) -> None:
         """A session ended: nobody will answer what it was asked, except for tasks, which are found by their id."""
         for waiting in list(self._waiting.get(caller, {}).values()):
-            if waiting.task_id is None:
+            if waiting.task_id is None and not waiting.home:
                 self.withdraw(waiting)
                 waiting.answered(_EXPIRED)
 
@@ -385,15 +318,3 @@ def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> 
         return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
     digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()
     return ids.ulid(ids.born_ms(task_id) or 0, digest[: ids.RANDOM_BYTES])
-
-
-def _told(waiting: Waiting) -> dict[str, Any]:
-    """What an event says of a question; the form itself is for `get_elicitations`."""
-    told: dict[str, Any] = {"request_id": waiting.id}
-    if waiting.message:
-        told["message"] = waiting.message[:500]
-    if waiting.page is not None:
-        told["page"] = waiting.page
-    if waiting.task_id is not None:
-        told["task_id"] = waiting.task_id
-    return told

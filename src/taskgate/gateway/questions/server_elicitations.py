@@ -92,6 +92,9 @@ class ServerAsks:
         self._background.add(telling)
         telling.add_done_callback(self._background.discard)
 
+    async def told(self) -> None:
+        return
+
     async def _tell(self, method: str, params: bytes) -> None:
         try:
             await self._link.notify(method, params)

@@ -28,8 +28,8 @@ from taskgate.gateway.events.events import EventHub, TaskStreamOpened
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models
 from taskgate.gateway.questions.asker import Asker
-from taskgate.gateway.questions.inbox import Waiting
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.delivery import AskedRound
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversations

@@ -19,7 +19,7 @@ from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.presence import LEASE_MS, Presence
 from taskgate.store.postgres.readers import Readers
 from taskgate.store.postgres.servers import ServerView
-from taskgate.store.postgres.sessions import SessionRows
+from taskgate.store.postgres.sessions import QuestionRows, SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed
@@ -37,6 +37,7 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
         super().__init__(engine)
         self.engine = engine
         self.sessions = SessionRows(engine)
+        self._questions = QuestionRows(engine)
 
     @property
     def trouble(self) -> str | None:
@@ -73,6 +74,10 @@ class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, S
     @property
     def shared_servers(self) -> ServerView:
         return self
+
+    @property
+    def shared_questions(self) -> QuestionRows:
+        return self._questions
 
     @property
     def revisions(self) -> SeenRevisions:

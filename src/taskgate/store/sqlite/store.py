@@ -75,6 +75,10 @@ class SqliteStore(TaskView, ApprovalView, LogView, CatalogView, ScopeView, Usage
         return None
 
     @property
+    def shared_questions(self) -> None:
+        return None
+
+    @property
     def lease_ms(self) -> int:
         return 0
 

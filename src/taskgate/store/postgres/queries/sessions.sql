@@ -31,3 +31,34 @@ SELECT id FROM sessions WHERE home <> :home;
 
 -- name: sessions_of_home
 SELECT id FROM sessions WHERE home = :home;
+
+-- A question of a task keeps its id when another gateway takes the task over; an answer that the dead one did not take stays.
+-- name: put_open_question
+INSERT INTO open_questions AS q (id, caller, home, expires_ms, body)
+VALUES (:id, :caller, :home, :expires_ms, :body)
+ON CONFLICT (id) DO UPDATE SET home = :home, caller = :caller, expires_ms = :expires_ms, body = :body, outcome = ''
+WHERE q.home = :home
+   OR NOT EXISTS (SELECT 1 FROM replicas r WHERE r.owner = q.home AND r.seen_ms >= :dead_ms);
+
+-- name: settle_open_question
+UPDATE open_questions SET outcome = :outcome WHERE id = :id AND home = :home AND answer IS NOT NULL;
+
+-- name: withdraw_open_question
+DELETE FROM open_questions WHERE id = :id AND home = :home AND answer IS NULL;
+
+-- name: answer_open_question
+UPDATE open_questions SET answer = :answer WHERE id = :id AND answer IS NULL AND outcome = '' RETURNING home;
+
+-- name: find_open_question
+SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions WHERE id = :id;
+
+-- name: open_questions_elsewhere
+SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions
+WHERE home <> :home AND outcome = '' AND answer IS NULL;
+
+-- name: open_questions_answered
+SELECT id, caller, home, expires_ms, body, answer, outcome FROM open_questions
+WHERE home = :home AND outcome = '' AND answer IS NOT NULL;
+
+-- name: forget_open_questions
+DELETE FROM open_questions WHERE expires_ms < :before_ms;

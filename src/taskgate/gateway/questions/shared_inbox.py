@@ -1,0 +1,218 @@
+"""Questions that wait at one gateway and can be seen and answered at every other on the same store.
+
+A question lives where its call runs: its home. The home writes it down as a row and takes it back when it is over. Every other
+gateway shows the rows among its own questions. An answer that one of them gets is written into the row, which wakes the home; the
+home gives it to whoever waits and says what came of it, and only then is the answer acknowledged; the first answer wins.
+A row whose home has died is not shown: what waited there is over, unless it is a task's question, which the gateway that takes the
+task over puts there again with the answer that it may have got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
+from taskgate.gateway.events.events import EventHub, QuestionsChanged
+from taskgate.gateway.questions.elicitation_pages import ElicitationPages, Page
+from taskgate.gateway.questions.inbox import Inbox
+from taskgate.gateway.questions.waiting import (
+    Waiting,
+    answer_bytes,
+    kept_question,
+    over,
+    read_answer,
+    waiting_elsewhere,
+)
+from taskgate.ports.session_store import GONE, TAKEN, KeptQuestion, QuestionStore
+from taskgate.ports.wakeups import POLL_S, QUESTIONS, Wakeups
+from taskgate.telemetry.logs import log
+
+TAKEN_WITHIN_S: Final = 10.0
+"""For so long the gateway at which a question waits may take to say what came of its answer."""
+_PAUSE_S: Final = 0.5
+_LOOK_S: Final = 0.02
+_FORGET_MS: Final = 3_600_000
+_PAGE: Final = "page "
+"""How the ids of pages' rows begin; no question's does."""
+
+
+class SharedInbox:
+    def __init__(
+        self, rows: QuestionStore, wakeups: Wakeups, inbox: Inbox, pages: ElicitationPages, events: EventHub
+    ) -> None:
+        self._rows = rows
+        self._wakeups = wakeups
+        self._inbox = inbox
+        self._pages = pages
+        self._written: dict[str, bytes] = {}
+        self._taking: set[str] = set()
+        """Answered elsewhere, and just being given to whoever waits here."""
+        self._given: set[str] = set()
+        """Answered here on their way to their home: they do not wait any more, whatever their rows say."""
+        self._changed = asyncio.Event()
+        self._jobs: list[asyncio.Task[None]] = []
+        events.subscribe(QuestionsChanged, lambda _event: self._changed.set())
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._jobs = [loop.create_task(self._again(self._write)), loop.create_task(self._again(self._look))]
+
+    async def close(self) -> None:
+        """What waits here ends with this gateway: its rows go first, so that nobody answers into the void."""
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        try:
+            await self._end(self._written, GONE)
+        except TaskgateError as problem:
+            log.info("open questions could not be taken back", why=problem.message)
+
+    async def _again(self, act: Any) -> None:
+        while True:
+            try:
+                await act()
+            except Exception as fault:  # one round of a background loop: the next one looks again
+                log.warning("questions could not be shared with other gateways", why=str(fault))
+                await clock.sleep(_PAUSE_S)
+
+    # What waits here
+
+    async def _write(self) -> None:
+        """Bring the rows in line with what waits here, whenever that changes, and now and then."""
+        self._changed.clear()
+        here = {kept.id: kept for kept in (*map(kept_question, self._inbox.own()), *map(_kept_page, self._pages.own()))}
+        # The machine's clock may be off; the store's is the one that all gateways share.
+        behind_ms = self._rows.now_ms() - clock.wall_ms()
+        new = [
+            msgspec.structs.replace(kept, expires_ms=kept.expires_ms + behind_ms)
+            for kept in here.values()
+            if self._written.get(kept.id) != kept.body
+        ]
+        if new:
+            await self._rows.put_questions(new)
+            self._written.update({kept.id: kept.body for kept in new})
+        await self._end(self._written.keys() - here.keys() - self._taking, GONE)
+        try:
+            async with asyncio.timeout(POLL_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _end(self, ids: Iterable[str], outcome: str) -> None:
+        gone = list(ids)
+        if gone:
+            await self._rows.end_questions(gone, outcome)
+            for question_id in gone:
+                self._written.pop(question_id, None)
+
+    async def tend(self, now_ms: int) -> None:
+        """Now and then: forget what gateways that died have left."""
+        await self._rows.forget_questions(now_ms - _FORGET_MS)
+
+    # What waits elsewhere, and what was answered elsewhere
+
+    async def _look(self) -> None:
+        await self.look()
+        await self._wakeups.wait(QUESTIONS, POLL_S)
+
+    async def look(self) -> None:
+        """Show what waits at other gateways now, and take what was answered there."""
+        for kept in await self._rows.questions_answered():
+            await self._take(kept)
+        rows = await self._rows.questions_elsewhere()
+        self._given.intersection_update({kept.id for kept in rows})
+        rows = [kept for kept in rows if kept.id not in self._given]
+        self._inbox.show_elsewhere(
+            waiting_elsewhere(kept, self._give) for kept in rows if not kept.id.startswith(_PAGE)
+        )
+        self._pages.show_elsewhere(self._page(kept) for kept in rows if kept.id.startswith(_PAGE))
+
+    async def _take(self, kept: KeptQuestion) -> None:
+        assert kept.answer is not None
+        self._taking.add(kept.id)
+        try:
+            outcome = TAKEN if await self._gave(kept.id, kept.answer) else GONE
+            await self._end([kept.id], outcome)
+        finally:
+            self._taking.discard(kept.id)
+
+    async def _gave(self, question_id: str, given: bytes) -> bool:
+        try:
+            if question_id.startswith(_PAGE):
+                self._pages.settle(question_id.removeprefix(_PAGE), given)
+                return True
+            waiting = self._inbox.settle_given(question_id, *read_answer(given))
+            if waiting is not None:
+                await waiting.kept()
+        except CallerError:
+            return False
+        return waiting is not None
+
+    async def _give(self, waiting: Waiting) -> None:
+        """An answer given here to what waits elsewhere. Raises CallerError if it came too late."""
+        assert waiting.given is not None
+        await self._bring(waiting.id, waiting.home, answer_bytes(waiting.given, waiting.ending), waiting.task_id)
+
+    async def _bring(self, question_id: str, home: str, answer: bytes, task_id: str | None = None) -> None:
+        self._given.add(question_id)
+        if not await self._rows.answer_question(question_id, answer):
+            raise over(question_id.removeprefix(_PAGE))
+        until = clock.monotonic() + TAKEN_WITHIN_S
+        while clock.monotonic() < until:
+            found = await self._rows.find_question(question_id)
+            if found is not None and found.outcome == TAKEN:
+                return
+            if found is None or found.outcome == GONE or (task_id is None and not self._rows.is_alive(home)):
+                raise over(question_id.removeprefix(_PAGE))
+            await clock.sleep(_LOOK_S)
+        raise GatewayFault(
+            "store_unavailable",
+            "The answer is written down, but the gateway at which the question waits has not taken it yet. Look again soon.",
+            executed=Executed.MAYBE,
+        )
+
+    def _page(self, kept: KeptQuestion) -> Page:
+        body = wire.parse_strictly(kept.body)
+        left_s = (kept.expires_ms - self._rows.now_ms()) / 1000
+        asker = _AsksElsewhere(lambda params: self._bring(kept.id, kept.home, params))
+        return Page(
+            kept.id.removeprefix(_PAGE),
+            kept.caller,
+            body["asks"],
+            body["name"],
+            body["description"],
+            asker,
+            clock.monotonic() + left_s,
+            is_elsewhere=True,
+        )
+
+
+class _AsksElsewhere:
+    """Whoever asked is at another gateway."""
+
+    gone = False
+
+    def __init__(self, bring: Any) -> None:
+        self._bring = bring
+        self._bringing: Coroutine[Any, Any, None] | None = None
+
+    def tell(self, method: str, params: bytes) -> None:
+        self._bringing = self._bring(params)
+
+    async def told(self) -> None:
+        if self._bringing is not None:
+            bringing, self._bringing = self._bringing, None
+            await bringing
+
+
+def _kept_page(page: Page) -> KeptQuestion:
+    expires_ms = clock.wall_ms() + page.seconds_left * 1000
+    text = json.dumps({"asks": page.asks, "name": page.name, "description": page.description}, ensure_ascii=False)
+    return KeptQuestion(_PAGE + page.id, page.principal, "", expires_ms, text.encode())

@@ -1,0 +1,133 @@
+"""What is asked at one gateway is seen and answered at every other: forms in an inbox, pages, login links."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from tests.harness.plain_http import NO_TLS
+from tests.replicas.in_process import HeldGateway, gateways, until
+
+FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
+TOKEN = "the-token-of-ann"
+PATIENT = {"grace_ms": 60_000, "promote_after_ms": 60_000}
+
+
+async def questions(gateway: HeldGateway) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (await gateway.operator("GET", "/api/questions")).json()
+    return rows
+
+
+async def asked(gateway: HeldGateway, number: int) -> list[dict[str, Any]]:
+    async def there() -> list[dict[str, Any]]:
+        rows = await questions(gateway)
+        return rows if len(rows) == number else []
+
+    found: list[dict[str, Any]] = await until(there)
+    return found
+
+
+async def nothing_asked(gateway: HeldGateway) -> None:
+    async def none() -> bool:
+        return not await questions(gateway)
+
+    await until(none)
+
+
+def accept(value: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"value": value}}
+
+
+async def test_the_question_of_a_plain_call_is_seen_and_answered_at_the_other_gateway(tmp_path: Path) -> None:
+    async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT) as stage, stage.a.caller(stateless=False) as caller:
+        call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
+        at_a, at_b = await asked(stage.a, 2), await asked(stage.b, 2)
+        assert [row["request_id"] for row in at_a] == [row["request_id"] for row in at_b]
+        assert [row["params"]["message"] for row in at_b] == [row["params"]["message"] for row in at_a]
+        first, second = at_b
+        wrong = await stage.b.operator("POST", f"/api/questions/{first['request_id']}", {"content": {"value": 7}})
+        assert wrong.status_code == 400, "checked where it is answered"
+        said = await stage.b.operator("POST", f"/api/questions/{first['request_id']}", accept("x"))
+        assert said.status_code == 200, said.text
+        assert [row["request_id"] for row in await asked(stage.a, 1)] == [second["request_id"]]
+        again = await stage.a.operator("POST", f"/api/questions/{first['request_id']}", accept("other"))
+        assert again.status_code == 404
+        assert (
+            await stage.a.operator("POST", f"/api/questions/{second['request_id']}", accept("y"))
+        ).status_code == 200
+        result = (await asyncio.wait_for(call, 60)).result
+        assert "colour y" in str(result) or "colour x" in str(result)
+        assert stage.ledger.count("c1") == 1
+        await nothing_asked(stage.b)
+
+
+async def test_of_two_answers_at_two_gateways_one_is_taken_and_the_other_told_so(tmp_path: Path) -> None:
+    async with gateways(tmp_path, number=3, scopes=FACADE, tasks=PATIENT) as stage:
+        async with stage.a.caller(stateless=False) as caller:
+            call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
+            for gateway in stage.gateways:
+                rows = await asked(gateway, 2)
+            for row in rows:
+                path = f"/api/questions/{row['request_id']}"
+                said = await asyncio.gather(
+                    *(gateway.operator("POST", path, accept(str(n))) for n, gateway in enumerate(stage.gateways))
+                )
+                assert sorted(answer.status_code for answer in said)[0] == 200
+                assert [answer.status_code for answer in said].count(200) == 1, [answer.text for answer in said]
+            await asyncio.wait_for(call, 60)
+            assert stage.ledger.count("c1") == 1
+
+
+async def test_a_callers_own_tools_see_and_answer_what_waits_at_another_gateway(tmp_path: Path) -> None:
+    """A stateless caller, whose next request reaches another gateway."""
+    tokens = [{"id": "ann", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
+    async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT, tokens=tokens) as stage:
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        async with stage.a.caller(headers=dict(bearer)) as asking, stage.b.caller(headers=dict(bearer)) as answering:
+            call = asyncio.create_task(asking.call("books__once_ask", {"call": "c1"}))
+
+            async def shown() -> list[dict[str, Any]]:
+                said = (await answering.call("get_elicitations")).result["content"][0]["text"]
+                found: list[dict[str, Any]] = json.loads(said)["elicitations"]
+                return found if len(found) == 2 else []
+
+            for question in await until(shown):
+                given = {"request_id": question["request_id"], **accept("x")}
+                assert "has your answer" in str((await answering.call("respond_to_elicitation", given)).result)
+            assert "name x" in str((await asyncio.wait_for(call, 60)).result)
+            assert stage.ledger.count("c1") == 1
+
+
+async def test_what_waits_at_a_gateway_that_stops_is_not_shown_any_more(tmp_path: Path) -> None:
+    async with gateways(tmp_path, scopes=FACADE, tasks=PATIENT) as stage, stage.a.caller(stateless=False) as caller:
+        call = asyncio.create_task(caller.call("books__once_ask", {"call": "c1"}))
+        (row, _) = await asked(stage.b, 2)
+        await stage.a.stop()
+        await nothing_asked(stage.b)
+        said = await stage.b.operator("POST", f"/api/questions/{row['request_id']}", accept("x"))
+        assert said.status_code == 404
+        await asyncio.gather(call, return_exceptions=True)
+        assert stage.ledger.count("c1") <= 1
+
+
+async def test_a_login_link_of_one_gateway_works_once_at_any(tmp_path: Path) -> None:
+    async with gateways(tmp_path) as stage:
+        link = (await stage.a.operator("POST", "/api/login-links", {})).json()["url"]
+        code = urlsplit(link).query.removeprefix("code=")
+        async with httpx2.AsyncClient(timeout=60, verify=NO_TLS) as http:
+            page = await http.get(f"{stage.b.base}/login?code={code}")
+            token = page.text.partition('name="form_token" value="')[2].partition('"')[0]
+            form = {"code": code, "form_token": token}
+            tries = await asyncio.gather(
+                *(http.post(f"{gateway.base}/login", data=form) for gateway in (stage.b, stage.a, stage.b))
+            )
+            assert sorted(reply.status_code for reply in tries) == [303, 403, 403]
+            cookie = next(reply for reply in tries if reply.status_code == 303).headers["set-cookie"].split(";")[0]
+            for gateway in stage.gateways:
+                seen = await http.get(f"{gateway.base}/inbox", headers={"cookie": cookie})
+                assert seen.status_code == 200
