@@ -8,7 +8,10 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.seam import Call, Caller, Gateway, Upstream, seam
+from tests.seam import Call, Caller, Gateway, Upstream, seam, until
+
+from taskgate import clock
+from taskgate.gateway.governance.approvals import Approvals
 
 TOKEN = "agent-token-0123456789abcdef"
 CONFIG: dict[str, Any] = {
@@ -143,3 +146,78 @@ async def test_what_a_session_answered_on_its_own_stream_is_kept_with_the_task()
         await say(caller, "Which size?", "large")
         assert await painted(gate, caller, task_id) == "blue large"
         assert times_asked(notes) == 1
+
+
+async def answered(caller: Caller, asked: str, value: str) -> None:
+    """The caller's own response to what it was asked, acknowledged."""
+    message = next(one for one in caller.asked if one["params"]["message"] == asked)
+    result = {"action": "accept", "content": {"value": value}}
+    reply = await caller.post({"jsonrpc": "2.0", "id": message["id"], "result": result}).done()
+    assert reply.status == 202
+
+
+@seam
+async def test_a_response_to_the_last_question_of_a_promoted_call_is_kept_when_it_is_acknowledged() -> None:
+    notes = server(seconds=30)
+    async with Gateway(CONFIG, {"notes": notes}) as gate:
+        answers = {"elicitation/create": lambda _params: None}
+        caller = await gate.caller("2025", token=TOKEN, capabilities={"elicitation": {}}, answers=answers)
+        task_id = (await caller.call("notes__paint")).result["structuredContent"]["taskgate_notice"]["task_id"]
+        await answered(caller, "Which colour?", "blue")
+        await answered(caller, "Which size?", "large")
+        caller = await killed(gate)
+        assert await questions(caller) == {}
+        assert await painted(gate, caller, task_id) == "blue large"
+        assert times_asked(notes) == 1
+
+
+@seam
+async def test_a_response_to_the_last_question_of_a_task_is_kept_when_it_is_acknowledged() -> None:
+    notes = server(seconds=30)
+    async with Gateway(CONFIG, {"notes": notes}) as gate:
+        answers = {"elicitation/create": lambda _params: None}
+        able = {"elicitation": {}, "tasks": {}}
+        caller = await gate.caller("2025", token=TOKEN, capabilities=able, answers=answers)
+        task_id = (await caller.call("notes__paint", task={})).result["task"]["taskId"]
+        waiting = caller.begin("tasks/result", {"taskId": task_id})
+        await until(lambda: len(caller.asked) == 2)
+        await answered(caller, "Which colour?", "blue")
+        await answered(caller, "Which size?", "large")
+        await waiting.hang_up()
+        caller = await killed(gate)
+        assert await questions(caller) == {}
+        assert await painted(gate, caller, task_id) == "blue large"
+        assert times_asked(notes) == 1
+
+
+def test_a_callers_own_word_on_an_approval_is_kept_when_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen with a store that takes a second."""
+    decide = Approvals.decide
+
+    async def slowly(*args: Any, **more: Any) -> Any:
+        await clock.sleep(1)
+        return await decide(*args, **more)
+
+    monkeypatch.setattr(Approvals, "decide", slowly)
+    form_here = {"channels": ["inbox", {"type": "elicitation", "mode": "form"}], "self_approval": True}
+    rules = [{"match": "paint", "action": "approve", "approval": "self"}]
+    config = {**CONFIG, "approval": {"self": form_here}, "governance": {"rules": rules}}
+
+    @seam
+    async def story() -> None:
+        async with Gateway(config, {"notes": server()}) as gate:
+            answers = {"elicitation/create": lambda _params: None}
+            able = {"elicitation": {}, "tasks": {}}
+            caller = await gate.caller("2025", token=TOKEN, capabilities=able, answers=answers)
+            task_id = (await caller.call("notes__paint", task={})).result["task"]["taskId"]
+            waiting = caller.begin("tasks/result", {"taskId": task_id})
+            await until(lambda: len(caller.asked) == 1)
+            word = {"action": "accept", "content": {"decision": "approve"}}
+            said = caller.post({"jsonrpc": "2.0", "id": caller.asked[0]["id"], "result": word})
+            await gate.advance(0.9)
+            assert not said.is_done
+            assert (await said.done()).status == 202
+            assert (await gate.operator("GET", "/api/approvals")).json() == []
+            await waiting.hang_up()
+
+    story()

@@ -78,8 +78,8 @@ class Call:
         self.asked += len(requests)
         self.require_capabilities(requests)
         if not self.stateless:
-            answers = [await self.push(request["method"], request["params"]) for request in requests.values()]
-            return dict(zip(requests, answers, strict=True))
+            asked = (self.push(request["method"], request["params"]) for request in requests.values())
+            return dict(zip(requests, await asyncio.gather(*asked), strict=True))
         if missing := {key: request for key, request in requests.items() if key not in self.answered}:
             raise NeedsInput(missing, self.answered)
         return {key: self.answered[key] for key in requests}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from taskgate.core import wire
@@ -31,6 +32,7 @@ from taskgate.gateway.governance.recheck import as_own_approver
 from taskgate.gateway.plan.plan import Elicits, Live, Plan
 from taskgate.gateway.requests.asking import ask_session
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Session
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.ports.approval_store import ApprovalRequest, HeldCall
 from taskgate.ports.store import Store
@@ -134,11 +136,11 @@ class AskCaller:
         if task is not None and "task" in request.params:
             self._ask_about_task(task, approval, question)
         else:
-            self._begin(approval, ask_session(request.session, question, request))
+            self._begin(approval, self._asked_in(request.session, approval, question, request))
 
     def _ask_about_task(self, task: Task, approval: ApprovalRequest, question: Question) -> None:
         """Over a stream that somebody follows, else with the first request that waits for the task."""
-        pushed = self._followers.push(task, question)
+        pushed = self._followers.push(task, question, partial(self._decided, approval.id))
         if pushed is not None and not pushed[1]():
             self._begin(approval, pushed[0])
             return
@@ -155,7 +157,18 @@ class AskCaller:
         for approval_id, (task, approval, question) in list(self._later.items()):
             if task.id == event.task_id:
                 del self._later[approval_id]
-                self._begin(approval, ask_session(request.session, question, request))
+                self._begin(approval, self._asked_in(request.session, approval, question, request))
+
+    def _asked_in(
+        self, session: Session, approval: ApprovalRequest, question: Question, request: Request
+    ) -> Awaitable[Answer]:
+        return ask_session(session, question, request, keep=partial(self._decided, approval.id))
+
+    async def _decided(self, approval_id: str, _answer: Answer) -> None:
+        """The caller's word is acknowledged when it is in the store, or does not count."""
+        asking = self._asking.get(approval_id)
+        if asking is not None:
+            await asyncio.wait({asking})
 
     def _begin(self, approval: ApprovalRequest, answering: Awaitable[Answer]) -> None:
         job = self._asking[approval.id] = asyncio.get_running_loop().create_task(self._ask(approval, answering))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from taskgate.core.caller import ConversationKey
@@ -34,7 +35,8 @@ class Asker:
             return not_supported(question.method)
         if session is not None and can_answer(session.capabilities, question.method, question.decoded()):
             refused = self._url_refusal(session, question)
-            return refused or await ask_session(session, question, request, self.timeout_s(question))
+            keep = partial(request.delivery.keep_answer, question)
+            return refused or await ask_session(session, question, request, self.timeout_s(question), keep)
         return await self.otherwise(request, question)
 
     async def otherwise(self, request: Request, question: Question) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from taskgate import clock
@@ -11,7 +12,7 @@ from taskgate.core import wire
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.core.wire import Raw
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import QUESTION_TIMEOUT_S, Session
+from taskgate.gateway.requests.sessions import QUESTION_TIMEOUT_S, Keep, Session
 
 _GAVE_UP: Final = Answer(error=wire.encode({"code": -32603, "message": "The question was not answered in time."}))
 _numbers = itertools.count(1)
@@ -22,11 +23,15 @@ async def ask_caller(request: Request, question: Question) -> Answer:
     session = request.session
     if session is None:
         return not_supported(question.method)
-    return await ask_session(session, question, request)
+    return await ask_session(session, question, request, keep=partial(request.delivery.keep_answer, question))
 
 
 async def ask_session(
-    session: Session, question: Question, request: Request | None = None, timeout_s: float = QUESTION_TIMEOUT_S
+    session: Session,
+    question: Question,
+    request: Request | None = None,
+    timeout_s: float = QUESTION_TIMEOUT_S,
+    keep: Keep | None = None,
 ) -> Answer:
     decoded = question.decoded()
     if not can_answer(session.capabilities, question.method, decoded):
@@ -37,9 +42,8 @@ async def ask_session(
     elif question.method == SAMPLE and "includeContext" in decoded:
         params = _without_context(params or b"{}", session.capabilities)
     try:
-        return await session.ask(
-            question.method, params, request.delivery.outlet if request is not None else None, timeout_s
-        )
+        outlet = request.delivery.outlet if request is not None else None
+        return await session.ask(question.method, params, outlet, timeout_s, keep)
     except TimeoutError:
         return _GAVE_UP
 

@@ -7,7 +7,7 @@ the caller's place once it has become a task, and the way back for what comes be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -46,10 +46,13 @@ class StandIn(Protocol):
         ...
 
 
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
 class AskedRound:
     """What a stateless server asked in one round of a call, and the answers that came so far."""
 
-    __slots__ = ("answers", "asked", "keeping", "on_answer", "sent", "state")
+    __slots__ = ("answers", "asked", "keep", "keeping", "sent", "spawn", "state")
 
     def __init__(self, state: bytes, asked: Mapping[str, Question]) -> None:
         self.state = state
@@ -57,18 +60,19 @@ class AskedRound:
         self.answers: dict[str, Answer] = {}
         self.sent = False
         """The answers are on their way to the server."""
-        self.on_answer: Callable[[], None] | None = None
+        self.keep: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.spawn: Spawn | None = None
         self.keeping = asyncio.Lock()
 
-    def follow(self, on_answer: Callable[[], None]) -> None:
+    def follow(self, keep: Callable[[], Coroutine[Any, Any, None]], spawn: Spawn) -> None:
         """The call has become a task, which keeps every answer from here on."""
-        self.on_answer = on_answer
+        self.keep, self.spawn = keep, spawn
 
     def answered(self, key: str, answer: Answer) -> None:
         if key in self.asked and key not in self.answers:
             self.answers[key] = answer
-            if self.on_answer is not None:
-                self.on_answer()
+            if self.keep is not None and self.spawn is not None:
+                self.spawn(self.keep())
 
     def goes_out(self) -> None:
         self.sent = True
@@ -150,6 +154,13 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         """Of a question that this call caused, in the moment it came: it is acknowledged next."""
         if self.asked_round is not None and question.key is not None:
             self.asked_round.answered(question.key, answer)
+
+    async def keep_answer(self, question: Question, answer: Answer) -> None:
+        """It is acknowledged when this returns: if the call is a task, or just becomes one, the answer is stored with it."""
+        self.note_answer(question, answer)
+        await self.promoted()
+        if self.asked_round is not None and self.asked_round.keep is not None:
+            await self.asked_round.keep()
 
     def becomes_a_task(self, work: asyncio.Task[None]) -> None:
         self.promoting = work

@@ -10,8 +10,9 @@ import asyncio
 import itertools
 import secrets
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,8 @@ MAX_IN_FLIGHT: Final = 1000
 MAX_ASKS: Final = 100
 UNUSED_S: Final = 10.0
 """A session in which nothing was said for so long after it was opened may make room for another."""
+
+Keep = Callable[[Answer], Awaitable[object]]
 
 
 class Session:
@@ -74,7 +77,7 @@ class Session:
         self.open_requests = 0
         self.closed = False
         self._numbers = itertools.count(1)
-        self._asks: dict[bytes, asyncio.Future[Answer]] = {}
+        self._asks: dict[bytes, tuple[asyncio.Future[Answer], Keep | None]] = {}
 
     def set_log_level(self, level: str) -> None:
         if level not in LOG_LEVELS:
@@ -141,15 +144,23 @@ class Session:
             self.cancelled.append(message_id)
 
     async def ask(
-        self, method: str, params: bytes | None, outlet: Outlet | None = None, timeout_s: float = QUESTION_TIMEOUT_S
+        self,
+        method: str,
+        params: bytes | None,
+        outlet: Outlet | None = None,
+        timeout_s: float = QUESTION_TIMEOUT_S,
+        keep: Keep | None = None,
     ) -> Answer:
-        """Send the caller a request and wait for its answer. Raises TimeoutError; tells the caller when given up."""
+        """Send the caller a request and wait for its answer. Raises TimeoutError; tells the caller when given up.
+
+        `keep` makes an answer durable, and comes before it is acknowledged.
+        """
         target = outlet or self.outlet
         if target is None or self.closed or len(self._asks) >= MAX_ASKS:
             return Answer(error=wire.encode({"code": -32603, "message": "The caller cannot be asked at the moment."}))
         key = b"%d" % next(self._numbers)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asks[key] = answer
+        self._asks[key] = answer, keep
         try:
             target.send(wire.request(key, wire.encode(method), params))
             async with asyncio.timeout(timeout_s):
@@ -161,20 +172,19 @@ class Session:
         finally:
             del self._asks[key]
 
-    def answered(self, message: Message) -> bool:
-        """A response from the caller. One to nothing that we asked is ignored."""
+    def answered(self, message: Message) -> Callable[[], Awaitable[object]] | None:
+        """A response from the caller. One to nothing that we asked is ignored.
+
+        What it returns must be awaited before the response is acknowledged, where the transport acknowledges any.
+        """
         assert message.kind is Kind.RESPONSE
-        future = self._asks.get(message.id) if message.id is not None else None
+        future, keep = self._asks.get(message.id or b"", (None, None))
         if future is None or future.done():
-            return False
+            return None
         result, error = message.raw_result, message.raw_error
-        future.set_result(
-            Answer(
-                bytes(result) if result is not None else None,
-                bytes(error) if error is not None else None,
-            )
-        )
-        return True
+        answer = Answer(bytes(result) if result is not None else None, bytes(error) if error is not None else None)
+        future.set_result(answer)
+        return partial(keep, answer) if keep is not None else None
 
     def unused(self, now: float) -> bool:
         """Opened some time ago, and nothing was ever said in it."""

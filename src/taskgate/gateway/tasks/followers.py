@@ -34,7 +34,7 @@ from taskgate.gateway.requests.asking import ask_session
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.progress import PacedProgress
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session, SessionTable
+from taskgate.gateway.requests.sessions import Keep, Session, SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
 
@@ -121,18 +121,20 @@ class Followers:
         mine = [session for session in self._sessions if session.caller.principal == task.principal]
         return [one for one in mine if self._conversations.may_hear(one.conversation, task.asked_in)]
 
-    def push(self, task: Task, question: Question) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
+    def push(
+        self, task: Task, question: Question, keep: Keep
+    ) -> tuple[asyncio.Task[Answer], Callable[[], bool]] | None:
         """Ask the first of the caller's sessions that can answer, on a stream that waits for this task if there is one."""
         for request in self._waiting.get(task.id, ()):
             if request.session is not None and request.delivery.outlet.still_there and _able(request.session, question):
                 self._urls.given(request.session, question)
-                return _asking(request.session, question, request), partial(_broken, request.delivery.outlet)
+                return _asking(request.session, question, keep, request), partial(_broken, request.delivery.outlet)
         for session in self._sessions_of(task):
             outlet = session.outlet
             if _able(session, question) and outlet is not None:
                 self._urls.given(session, question)
                 # A stream that nobody follows keeps the question; another stream may come first.
-                return _asking(session, question), partial(_unread, outlet)
+                return _asking(session, question, keep), partial(_unread, outlet)
         return None
 
     def _progressed(self, event: ProgressMade) -> None:
@@ -205,8 +207,8 @@ class Followers:
             listen.tell("notifications/tasks", params)
 
 
-def _asking(session: Session, question: Question, request: Request | None = None) -> asyncio.Task[Answer]:
-    return asyncio.get_running_loop().create_task(ask_session(session, question, request))
+def _asking(session: Session, question: Question, keep: Keep, request: Request | None = None) -> asyncio.Task[Answer]:
+    return asyncio.get_running_loop().create_task(ask_session(session, question, request, keep=keep))
 
 
 def _unread(outlet: SessionOutlet) -> bool:

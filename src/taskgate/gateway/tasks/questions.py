@@ -32,6 +32,7 @@ from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.delivery import AskedRound
 from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.sessions import Keep
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.store_answers import TaskQuestion
@@ -40,7 +41,7 @@ EXPIRY_S: Final = 600.0
 LOOK_AFTER_S: Final = 2.0
 MAX_OPEN: Final = 100
 
-Pusher = Callable[[Task, Question], "tuple[asyncio.Task[Answer], Callable[[], bool]] | None"]
+Pusher = Callable[[Task, Question, Keep], "tuple[asyncio.Task[Answer], Callable[[], bool]] | None"]
 """Asks the caller on a stream of its own: the asking, and whether it has reached nobody so far."""
 Keeper = Callable[[Task, Question, Callable[[Answer], bool]], Callable[[], None]]
 """Lets a question wait where people look, and says how to take it back."""
@@ -119,9 +120,7 @@ class TaskQuestions:
         futures = {key: loop.create_future() for key in asked}
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
         now_ms = self._records.store.now_ms()
-        stored = tuple(
-            stored_question(key, question, now_ms, self._expiry_s(question)) for key, question in asked.items()
-        )
+        stored = tuple(stored_question(key, one, now_ms, self._expiry_s(one)) for key, one in asked.items())
         message = asked_message(next(iter(asked.values())))
         try:
             # A stateless server asks in its answer: what was sent to it has been dealt with.
@@ -164,9 +163,8 @@ class TaskQuestions:
         puts = [self._put(task, key, question) for key, question in asked.items()]
         answers: dict[str, Answer] = {}
         try:
-            async with asyncio.timeout(
-                max((self._expiry_s(question) for question in asked.values()), default=EXPIRY_S)
-            ):
+            longest = max((self._expiry_s(question) for question in asked.values()), default=EXPIRY_S)
+            async with asyncio.timeout(longest):
                 for key, future in futures.items():
                     answers[key] = await future
                     await self._settled(task.id, key, answers[key])
@@ -222,7 +220,8 @@ class TaskQuestions:
         before, put.push = put.push, None
         if before is not None:
             before.cancel()
-        pushed = self._ask_on_stream(put.task, related(put.question, put.task.id))
+        keep = partial(self.take, put.task.id, put.key)
+        pushed = self._ask_on_stream(put.task, related(put.question, put.task.id), keep)
         if pushed is None:
             return False
         put.push, put.unheard = pushed
@@ -368,7 +367,7 @@ class TaskInbox:
         state = None if asked.sent else asked.state
         event = InputAsked(tuple(asked.asked), message, state, ends_round=not asked.sent)
         if await self._records.advance(task.id, event, questions=stored) is not None:
-            asked.follow(lambda: self._activity.spawn(keep_round(self._records, task.id, asked)))
+            asked.follow(partial(keep_round, self._records, task.id, asked), self._activity.spawn)
             await keep_round(self._records, task.id, asked)
 
     async def _keep_answer(self, task_id: str, key: str, answer: Answer) -> None:

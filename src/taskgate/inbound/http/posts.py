@@ -236,7 +236,9 @@ class PostHandler:
 
     async def _take(self, session: Session, message: Message) -> None:
         if message.kind is Kind.RESPONSE:
-            session.answered(message)
+            keep = session.answered(message)
+            if keep is not None:
+                await keep()
         else:
             await self._gateway.notified(session, message)
 
