@@ -1,0 +1,72 @@
+"""A server that comes back with something else than it had: what the gateway shows and does follows it, and is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+
+PROMPT = {"type": "ref/prompt", "name": "notes__letter"}
+
+
+async def _letters(_call: Call) -> dict[str, Any]:
+    return {"prompts": [{"name": "letter", "arguments": [{"name": "to"}]}]}
+
+
+async def _ann(_call: Call) -> dict[str, Any]:
+    return {"completion": {"values": ["Ann"]}}
+
+
+async def _said(_call: Call) -> str:
+    return "said"
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+def test_a_capability_that_a_server_came_back_with_is_used_though_no_list_changed(generation: str) -> None:
+    @seam
+    async def story() -> None:
+        notes = Upstream(generation, capabilities={"prompts": {}})
+        notes.on("prompts/list", _letters)
+        notes.on("completion/complete", _ann)
+        async with Gateway({}, {"notes": notes}) as gate:
+            caller = await gate.caller("2025")
+            asked = {"ref": PROMPT, "argument": {"name": "to", "value": ""}}
+            assert (await caller.request("completion/complete", asked)).result["completion"]["values"] == []
+            await notes.stop()
+            notes.forget_sessions()
+            notes.capabilities["completions"] = {}
+            await notes.start()
+            await gate.advance(120)
+            assert (await caller.request("completion/complete", asked)).result["completion"]["values"] == ["Ann"]
+
+    story()
+
+
+@seam
+async def test_a_tool_that_nobody_announced_is_listed_by_age_with_a_warning_and_its_annotation() -> None:
+    notes = Upstream("2025")
+    notes.capabilities["tools"] = {}
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        notes.tool("late", _said)
+        await gate.advance(130)
+        assert "notes__late" in {tool["name"] for tool in await caller.tools()}
+        warned = [line for line in gate.log if line.level == "warning" and "new tool" in line.event]
+        assert [line.facts["tool"] for line in warned] == ["late"]
+        assert any("Tool annotation: late" in line.event for line in gate.log)
+
+
+@seam
+async def test_in_strict_mode_a_plain_call_of_what_its_server_requires_as_a_task_is_refused_and_counted() -> None:
+    notes = Upstream("2025", capabilities={"tasks": {"requests": {"tools": {"call": {}}}}})
+    notes.tool("job", _said, execution={"taskSupport": "required"})
+    async with Gateway({"tasks": {"annotation_mode": "strict"}}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        reply = await caller.call("notes__job")
+        assert reply.error["data"]["error_type"] == "task_required"
+        assert notes.count("job") == 0
+        shown = (await gate.http("GET", "/metrics").done()).body.decode().splitlines()
+        assert 'taskgate_task_validation_errors_total{error="required"} 1.0' in shown
+        assert 'taskgate_requests_total{method="tools/call",outcome="task_required"} 1.0' in shown

@@ -1,0 +1,123 @@
+"""What an agent that only has tools is told of its calls: how long it may wait, why a task waits or ended, and for how long
+that can be read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.seam import Call, Caller, Failure, Gateway, Upstream, seam
+
+BOTH: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "both"}}}
+HELD: dict[str, Any] = {
+    **BOTH,
+    "approval": {"ops": {}},
+    "governance": {"rules": [{"match": "slow", "action": "approve", "approval": "ops"}]},
+}
+
+
+def server() -> Upstream:
+    notes = Upstream("2025")
+
+    @notes.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(call.arguments.get("seconds", 3600))
+        return "done"
+
+    @notes.tool("broken")
+    async def broken(call: Call) -> str:
+        await call.sleep(2)
+        raise Failure(-32603, "the disk is on fire")
+
+    return notes
+
+
+def execute(tool: str, **more: Any) -> dict[str, Any]:
+    return {"server": "notes", "tool": tool, "args": {}, **more}
+
+
+async def begun(caller: Caller, tool: str, **more: Any) -> tuple[str, str]:
+    """Of a call by `execute_tool` that takes longer than its caller waits: what is said, and the id of its task."""
+    said = (await caller.call("execute_tool", execute(tool, **more))).result["content"]
+    return said[0]["text"], json.loads(said[1]["text"])["proxy_task"]["task_id"]
+
+
+@seam
+async def test_execute_tool_answers_before_a_client_gives_up_after_a_minute() -> None:
+    async with Gateway(BOTH, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        call = caller.begin_call("execute_tool", execute("slow"))
+        await call.done()
+        assert call.took < 60
+        (row,) = (await caller.told("list_tasks"))["tasks"]
+        assert row["status"] == "working"
+
+
+@seam
+async def test_a_wait_for_people_is_said_to_be_one() -> None:
+    async with Gateway(HELD, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        said, task_id = await begun(caller, "slow", timeout_ms=800)
+        assert "approve this call first" in said
+        assert "exceeded" not in said
+        shown = (await caller.told("get_task", task_id=task_id))["task"]
+        assert (shown["waiting_for"], shown["status_message"]) == ("approval", "Awaiting approval")
+
+
+@seam
+async def test_the_error_of_a_failed_task_is_in_every_tool_that_shows_it() -> None:
+    async with Gateway(BOTH, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        _, task_id = await begun(caller, "broken", timeout_ms=1000)
+        await gate.advance(10)
+        one = (await caller.told("get_task", task_id=task_id))["task"]
+        (listed,) = (await caller.told("list_tasks", include_completed=True))["tasks"]
+        result = (await caller.told("get_task_result", task_id=task_id))["task"]
+        for shown in (one, listed, result):
+            assert (shown["status"], "on fire" in str(shown["error"])) == ("failed", True)
+
+
+@seam
+async def test_a_task_whose_result_is_no_longer_kept_is_expired_in_every_tool_that_shows_it() -> None:
+    config = {**BOTH, "tasks": {"keep_result_ms": 300_000}}
+    async with Gateway(config, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        _, task_id = await begun(caller, "slow", args={"seconds": 331}, timeout_ms=1000)
+        await gate.advance(331 + 290)
+        result = await caller.call("get_task_result", {"task_id": task_id})
+        assert result.result["content"][0]["text"] == "done"
+        await gate.advance(60)
+        assert (await caller.told("get_task", task_id=task_id))["task"]["status"] == "expired"
+        (row,) = (await caller.told("list_tasks", status="expired"))["tasks"]
+        assert row["task_id"] == task_id
+
+
+@pytest.mark.parametrize("tool", ["await_activity", "get_task_result", "execute_tool"])
+def test_a_wait_that_is_capped_says_so_in_its_schema(tool: str) -> None:
+    @seam
+    async def story() -> None:
+        async with Gateway(BOTH, {"notes": server()}) as gate:
+            caller = await gate.caller("2025")
+            (listed,) = [one for one in await caller.tools() if one["name"] == tool]
+            assert "usually 45 s" in listed["inputSchema"]["properties"]["timeout_ms"]["description"]
+            _, task_id = await begun(caller, "slow", timeout_ms=1)
+            await caller.call("await_activity", {"timeout_ms": 1})
+            arguments = {"get_task_result": {"task_id": task_id}, "execute_tool": execute("slow"), "await_activity": {}}
+            call = caller.begin_call(tool, {**arguments[tool], "timeout_ms": 180_000})
+            await call.done()
+            assert 44 < call.took < 46
+
+    story()
+
+
+@seam
+async def test_promoted_calls_count_against_the_limit_of_open_tasks() -> None:
+    config = {**BOTH, "limits": {"open_tasks_per_caller": 3}}
+    async with Gateway(config, {"notes": server()}) as gate:
+        caller = await gate.caller("2025")
+        calls = [caller.begin_call("execute_tool", execute("slow", timeout_ms=1000)) for _ in range(5)]
+        await gate.advance(30)
+        assert sum(call.is_done for call in calls) == 3
+        assert len((await caller.told("list_tasks"))["tasks"]) == 3
