@@ -25,6 +25,7 @@ help:
 	@echo "make clients the SDKs, the Inspector and agent frameworks through the gateway, as a table"
 	@echo "make servers published servers, directly and through the gateway, as a table"
 	@echo "make package build wheel and sdist, install each in a clean environment on every Python found, and try it"
+	@echo "make container  build the image with podman, run it read-only, and ask it for its tools"
 	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
 	@echo "make gate    whether the usual calls became more than a tenth dearer than the kept baseline"
 	@echo "make conformance-replicas  the official suite through three gateways on PostgreSQL behind a balancer"
@@ -125,6 +126,11 @@ conversations: $(STAMP) peers
 # The wheel and the sdist in clean environments, on every Python that can be found here.
 package: $(STAMP)
 	$(BIN)/python tools/try_package.py
+
+# The image, built and run with podman; says what is absent.
+.PHONY: container
+container:
+	$(PYTHON) tools/try_container.py
 
 bench: $(STAMP) peers
 	$(BIN)/python -m tests.benchmarks.relay
