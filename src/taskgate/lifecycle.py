@@ -20,11 +20,10 @@ from taskgate.assembly.build import App
 from taskgate.assembly.console import ConsoleConfiguration
 from taskgate.assembly.exposure import check_exposure, warn_of_exposure
 from taskgate.assembly.identity import ConfiguredLogin, listener_tls
-from taskgate.config.completeness import refuse_half_written
-from taskgate.config.load import LoadedConfig, load
+from taskgate.config.load import LoadedConfig, load, refuse_half_written
 from taskgate.config.problems import ConfigError
-from taskgate.core.caller import OPERATOR
 from taskgate.core.errors import TaskgateError
+from taskgate.core.identity import OPERATOR
 from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import CallerConnection, drop_slow

@@ -18,9 +18,9 @@ from taskgate.bridge.meeting import Meeting
 from taskgate.bridge.starter import READY_VARIABLE
 from taskgate.config.load import LoadedConfig, load
 from taskgate.config.problems import ConfigError
-from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.identity import Caller
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.inbound.local import Client, LocalEndpoint, local_principal
 from taskgate.inbound.local_address import ON_DEMAND, LocalAddress
 from taskgate.inbound.stdio import StdioEndpoint

@@ -18,7 +18,7 @@ from typing import Any
 from tests.benchmarks.one_reply_server import compact
 from tests.harness.gateway import running_gateway
 
-from taskgate.core.activity.events import EventKind
+from taskgate.core.events import EventKind
 from taskgate.gateway.questions.feed import Feed
 
 SESSIONS = 1_000

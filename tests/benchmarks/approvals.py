@@ -20,20 +20,19 @@ from tests.governance.stage import TOOLS, Stage, config
 from tests.harness.gateway import Gateway
 from tests.harness.programs import free_port
 
-from taskgate.core.caller import Caller
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Binding, Workflow
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.pipeline import Gates, decide
 from taskgate.core.governance.rules import Rule, compile_rules
+from taskgate.core.identity import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id, ulid
 from taskgate.gateway.governance.evaluate import Asked, evaluate
 from taskgate.gateway.plan.plan import Governing, Plan
 from taskgate.policy.cedar import load_cedar
-from taskgate.policy.cedar_source import PolicyFile
+from taskgate.policy.cedar_checks import PolicyFile
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.store.sqlite.store import open_store
 
@@ -84,10 +83,10 @@ async def fill(path: Path, pending: int) -> list[str]:
     workflow = Workflow("ops", timeout_ms=3_600_000)
 
     async def one(number: int) -> str:
-        now, noise = store.now_ms(), number.to_bytes(ids.RANDOM_BYTES, "big")
+        now, noise = store.now_ms(), number.to_bytes(RANDOM_BYTES, "big")
         arguments = b'{"path": "/srv/reports/%d", "force": true}' % number
         approval = ApprovalRequest(
-            "ap_" + ids.ulid(now, noise),
+            "ap_" + ulid(now, noise),
             workflow,
             "rules[1] delete_*",
             Binding("agent", "s", "delete_it", f"sha256:{number:064x}", "", "1", 0, scope="default"),
@@ -96,7 +95,7 @@ async def fill(path: Path, pending: int) -> list[str]:
             arguments,
         )
         task = Task(
-            id=ids.task_id(now, noise),
+            id=new_task_id(now, noise),
             principal="agent",
             caller=f"caller-{number % 600}",
             scope="default",

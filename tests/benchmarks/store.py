@@ -20,10 +20,9 @@ from pathlib import Path
 from tests.harness.unchecked import just_go
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import ids
 from taskgate.core.tasks.recovery import next_action
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite.connection import SYNCHRONOUS
 from taskgate.store.sqlite.store import SqliteStore, open_store
@@ -33,7 +32,7 @@ CONCURRENT = 64
 
 def a_call(caller: str) -> Task:
     return Task(
-        id=ids.task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
+        id=new_task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
         principal=caller,
         caller=caller,
         scope="default",

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.bridge.main import options
+from taskgate.bridge.main import Splitter, options
+from taskgate.bridge.meeting import is_older
 from taskgate.bridge.pending import Pending, Seen, answered, encode, failure, look, unsent
-from taskgate.bridge.protocol import is_older
-from taskgate.bridge.relay import Splitter
 
 IDS = st.one_of(st.integers(-(2**60), 2**60), st.text(max_size=12))
 VALUES = st.recursive(

@@ -9,9 +9,9 @@ from a_card import a_card, decided
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.channels.slack_card import ARGUMENTS_LIMIT, blocks, button_value, fallback_text, read_button_value, whole
+from taskgate.channels.cards import ARGUMENTS_LIMIT, blocks, button_value, fallback_text, read_button_value, whole
 from taskgate.core.governance.approval import State
-from taskgate.core.governance.difference import Difference
+from taskgate.core.governance.redaction import Difference
 
 
 def test_a_card_says_everything_an_approver_needs() -> None:

@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.core.tasks.transition import ResultCame
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.sqlite import checkpointer, spill_files
@@ -34,7 +33,7 @@ def say(word: str, task_id: str, rest: str = "") -> None:
 
 def a_call() -> Task:
     return Task(
-        id=ids.task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
+        id=new_task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
         principal="carol",
         caller="carol",
         scope="default",

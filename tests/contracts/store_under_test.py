@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate.core.generations import Generation
 from taskgate.core.governance.approval import Approver, Binding, Workflow
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, ulid
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.store.sqlite import store as sqlite_store
@@ -102,7 +101,7 @@ class PostgresUnderTest(StoreUnderTest):
 
 
 def new_id(prefix: str = "tg_") -> str:
-    return prefix + ids.ulid(START, secrets.token_bytes(10))
+    return prefix + ulid(START, secrets.token_bytes(10))
 
 
 def a_call(**changes: Any) -> Task:

@@ -21,9 +21,9 @@ from taskgate.core.governance.approval import (
     Withdrawn,
     Workflow,
 )
-from taskgate.core.governance.grants import grant_from
-from taskgate.core.tasks import expiry
+from taskgate.core.governance.decision import grant_from
 from taskgate.core.tasks import transition as h
+from taskgate.core.tasks.recovery import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import NotPossible
@@ -323,7 +323,7 @@ async def test_a_receipt_goes_with_its_approval(adapter: StoreUnderTest) -> None
     assert len(await store.receipts()) == 1
     adapter.clock.turn(90 * 24 * 3_600_000)
     await store.sweep()
-    adapter.clock.turn(expiry.SHOWN_AS_EXPIRED_MS)
+    adapter.clock.turn(SHOWN_AS_EXPIRED_MS)
     await store.sweep()
     await store.sweep()
     assert await store.receipts() == ()

@@ -9,8 +9,7 @@ import pytest
 from store_under_test import PostgresUnderTest
 from tests.harness.postgres import fresh_url
 
-from taskgate.ports.session_store import KeptSession
-from taskgate.ports.wakeups import SESSIONS
+from taskgate.ports.replicas import SESSIONS, KeptSession
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 

@@ -8,9 +8,9 @@ from typing import Any
 from store_under_test import StoreUnderTest, a_call
 from task_steps import accepted, dispatched, finished
 
-from taskgate.core.tasks import ids
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import OPEN, TaskState
+from taskgate.core.tasks.task import born_ms
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
     Change,
@@ -141,7 +141,7 @@ async def test_people_find_tasks_by_whose_what_where_when_and_text(adapter: Stor
     second = await dispatched(store, caller="dave")
     third = await finished(store, caller="carol")
     every = sorted((first.id, second.id, third.id), reverse=True)
-    born = ids.born_ms(first.id) or 0
+    born = born_ms(first.id) or 0
 
     async def found(**wanted: Any) -> list[str]:
         return [task.id for task in (await store.find_tasks(TaskFilter(**wanted))).tasks]

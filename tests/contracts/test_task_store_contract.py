@@ -11,11 +11,10 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import expiry
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.creation import AlreadySent
+from taskgate.core.tasks.recovery import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import HappeningKind, TaskState, ToolClass
-from taskgate.core.tasks.task import Outcome, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.task import AlreadySent, Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (
@@ -118,7 +117,7 @@ async def test_a_task_that_is_no_longer_kept_is_shown_as_gone_for_a_while(adapte
     assert (await store.page("carol")).tasks == ()
     shown = (await store.page("carol", also_gone=True, arguments_up_to=4096)).tasks
     assert [(seen.id, seen.arguments) for seen in shown] == [(task.id, task.arguments)]
-    adapter.clock.turn(expiry.SHOWN_AS_EXPIRED_MS)
+    adapter.clock.turn(SHOWN_AS_EXPIRED_MS)
     await store.sweep()
     assert await store.get(task.id, also_gone=True) is None
     await store.close()

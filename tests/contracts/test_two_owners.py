@@ -14,14 +14,14 @@ from tests.harness.unchecked import just_go
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Verdict, Voted
-from taskgate.core.governance.grants import grant_from
+from taskgate.core.governance.decision import grant_from
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import Decided
+from taskgate.ports.replicas import DEAD, GRANTS, PINS, SCOPES, SERVERS, TASKS
 from taskgate.ports.store import KeptScope, KeptServer
 from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, Stopped, TaskQuestion
-from taskgate.ports.wakeups import DEAD, GRANTS, PINS, SCOPES, SERVERS, TASKS
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.audit import AuditEntry, next_row
-from taskgate.core.audit_search import AuditFilter, cef_line
+from taskgate.core.audit import AuditEntry, AuditFilter, cef_line, next_row
 
 ENTRY = AuditEntry(5_000, "call_denied", "ann", "review", "bank", "drop", decision="policy_denied", reason="Too DEAR")
 

@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from taskgate.core.errors import Executed
-from taskgate.core.evidence import REFUSALS, Body, Cure, Evidence, Moment, Verdict, judge
+from taskgate.core.errors import REFUSALS, Body, Cure, Evidence, Executed, Moment, Verdict, judge
 from taskgate.core.tasks.state import ToolClass
 
 STATUSES = (None, *range(100, 600))

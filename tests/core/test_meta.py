@@ -7,8 +7,7 @@ import json
 import pytest
 
 from taskgate.core import wire
-from taskgate.core.meta import insert_first, meta_of, with_meta
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Raw, insert_first, meta_of, with_meta
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.plain_text import visible
+from taskgate.core.peer_input import visible
 
 
 @pytest.mark.parametrize(

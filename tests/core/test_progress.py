@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.budgets import TokenBucket
-from taskgate.core.progress import ProgressFlow, ProgressUpdate
+from taskgate.core.delivery import ProgressFlow, ProgressUpdate
 
 
 def test_a_burst_passes_and_then_ten_a_second() -> None:

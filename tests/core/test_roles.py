@@ -19,8 +19,8 @@ from taskgate.core.governance.approval import (
     ask,
     may_decide,
 )
-from taskgate.core.governance.grants import covers, grant_from
-from taskgate.core.identity.roles import OWNER_ROLES, Permission, Role, allows, groups_in, permissions_of
+from taskgate.core.governance.decision import covers, grant_from
+from taskgate.core.identity import OWNER_ROLES, Permission, Role, allows, groups_in, permissions_of
 
 TABLE = {
     "viewer": {"see"},

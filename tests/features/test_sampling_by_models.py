@@ -19,8 +19,8 @@ from tests.harness.programs import free_port, listening, running
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import load_text
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.read_request import SamplingRequest, read_request
+from taskgate.core.choose_model import Model
+from taskgate.core.sampling_request import SamplingRequest, read_request
 from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.questions.ask_models import MAX_SHOWN, Models, _question_text
 

@@ -11,7 +11,7 @@ from taskgate.gateway.plan.plan import Limits
 from taskgate.inbound.http.asgi import Headers
 from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers
 from taskgate.inbound.http.streamed_reply import StreamedReply
-from taskgate.mcp.sse import SseParser
+from taskgate.mcp.framing import SseParser
 
 NOTE = wire.notification("notifications/message", b'{"level":"info","data":"%s"}' % (b"x" * 80))
 RESULT = wire.success(b"1", b'{"content":[]}')

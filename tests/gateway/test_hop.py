@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskgate.core.caller import Caller, CredentialFacts
+from taskgate.core.identity import Caller, CredentialFacts
 from taskgate.inbound.http.hop import (
     HOP,
     MOST_NUMBERS,

@@ -11,8 +11,7 @@ from tempfile import mkdtemp
 import pytest
 
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.identity import Identity
-from taskgate.core.identity.roles import OWNER_ROLES, Permission
+from taskgate.core.identity import OWNER_ROLES, Identity, Permission
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import Login, Passphrase
 from taskgate.inbound.identity import CallerIdentifier, Token, holder_at, operator_identity, token_digest

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 ASKING = {("time", "monotonic"), ("time", "time"), ("time", "time_ns"), ("time", "perf_counter"), ("asyncio", "sleep")}
 ELSEWHERE = {
     "clock.py",  # the one place
-    "bridge/timing.py",  # a process of its own that must not load the event loop
+    "bridge/meeting.py",  # a process of its own that must not load the event loop
     "demo/files.py",  # a server of its own, in a process of its own
 }
 

@@ -12,32 +12,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from taskgate.channels import slack_card
-from taskgate.channels.card_json import card_json
+from taskgate.channels import cards
+from taskgate.channels.cards import card_json
 from taskgate.core import wire
-from taskgate.core.activity.diagrams import Span, svg
-from taskgate.core.catalog.merge import page
+from taskgate.core.catalog.entry import page
 from taskgate.core.catalog.names import NameTable
 from taskgate.core.catalog.pin import SLICE, Pin, PinMode, compare_pin
 from taskgate.core.catalog.schema_check import SchemaCheck
 from taskgate.core.catalog.search import RegexFilter, SearchDocument, SearchIndex
-from taskgate.core.catalog.uri_template import UriTemplate, first_matching
-from taskgate.core.completion.memory import UsageMemory, looks_secret
-from taskgate.core.completion.rank import CandidateIndex, complete, values_from_schema
+from taskgate.core.completion import CandidateIndex, complete, values_from_schema
+from taskgate.core.completion_memory import UsageMemory, looks_secret
+from taskgate.core.diagrams import Span, svg
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approval, Binding, Workflow
 from taskgate.core.governance.card import Card, card, show_json
-from taskgate.core.governance.confusable_names import first_confusable, fold, skeleton
-from taskgate.core.governance.difference import difference
-from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
-from taskgate.core.governance.redaction import compile_redaction
-from taskgate.core.governance.resource_uri import is_ambiguous, normal_form
+from taskgate.core.governance.digest import AmbiguousJson, digest_of_json, first_confusable, fold, skeleton
+from taskgate.core.governance.redaction import compile_redaction, difference
 from taskgate.core.patterns import Glob, PatternSet
-from taskgate.core.peer_url import check_peer_url
+from taskgate.core.peer_input import check_peer_url
+from taskgate.core.resource_uri import UriTemplate, first_matching, is_ambiguous, normal_form
 from taskgate.gateway.governance.approvals import MADE_AT_ONCE
-from taskgate.mcp.lines import LineSplitter
+from taskgate.mcp.framing import LineSplitter, SseParser
 from taskgate.mcp.param_headers import param_headers_of
-from taskgate.mcp.sse import SseParser
 
 Step = Callable[[], object]
 KIB, MIB = 1024, 1024 * 1024
@@ -169,7 +165,7 @@ def a_card_of(size: int) -> Card:
 
 
 def rendering_a_card(size: int) -> Step:
-    return lambda: (slack_card.blocks(made := a_card_of(size), buttons=True), card_json(made))
+    return lambda: (cards.blocks(made := a_card_of(size), buttons=True), card_json(made))
 
 
 def names_of(kind: str) -> Callable[[int], Step]:

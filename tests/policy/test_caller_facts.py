@@ -13,8 +13,8 @@ from tests.identity.test_callers_by_issuer import RESOURCE, config, notes
 from tests.policy.test_cedar import NOON, PAYMENTS, engine, request
 from tests.seam import Gateway, seam
 
-from taskgate.core.caller import CredentialFacts
 from taskgate.core.governance.pipeline import PolicyVerdict
+from taskgate.core.identity import CredentialFacts
 from taskgate.policy.cedar import BadPolicy
 
 FORWARD, REJECT = PolicyVerdict.FORWARD, PolicyVerdict.REJECT

@@ -16,8 +16,8 @@ import pytest
 from tests.harness.programs import free_port, listening
 from tests.peers.model_vendors import KEY
 
-from taskgate.core.sampling.choose_model import Model
-from taskgate.core.sampling.read_request import (
+from taskgate.core.choose_model import Model
+from taskgate.core.sampling_request import (
     Audio,
     Image,
     Message,
@@ -29,9 +29,8 @@ from taskgate.core.sampling.read_request import (
     ToolResult,
     ToolUse,
 )
-from taskgate.ports.model_provider import ModelProvider
-from taskgate.providers.anthropic import AnthropicProvider
-from taskgate.providers.openai import OpenAiProvider
+from taskgate.ports.services import ModelProvider
+from taskgate.providers import AnthropicProvider, OpenAiProvider
 
 VENDORS = Path(__file__).parent.parent / "peers" / "model_vendors.py"
 HELLO = SamplingRequest((Message("user", (Text("hello"),)),), max_tokens=100)

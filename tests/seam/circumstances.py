@@ -24,7 +24,7 @@ from tests.seam.seeds import seeded
 from taskgate import clock, lifecycle
 from taskgate.mcp.stdio import child as child_module
 from taskgate.mcp.stdio import process as process_module
-from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.process import Reaper
 from taskgate.store.sqlite.writer import Writer
 from taskgate.telemetry.logs import LEVELS, Log, log
 

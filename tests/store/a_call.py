@@ -8,8 +8,7 @@ import time
 from typing import Any
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.store.sqlite.store import SqliteStore
 
 DEADLINE_S = 20
@@ -17,7 +16,7 @@ DEADLINE_S = 20
 
 def a_call(**changes: Any) -> Task:
     fields: dict[str, Any] = {
-        "id": ids.task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
+        "id": new_task_id(time.time_ns() // 1_000_000, secrets.token_bytes(10)),
         "principal": "carol",
         "caller": "carol",
         "scope": "default",

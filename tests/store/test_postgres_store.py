@@ -16,8 +16,7 @@ from tests.harness.unchecked import just_go
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.ports.store_answers import Change, Intended
 from taskgate.store.sqlite.connection import SQL as SQLITE
 
@@ -44,7 +43,7 @@ ONLY_IN_SQLITE = {"touch_owner"}
 
 def a_call(**changes: Any) -> Task:
     fields: dict[str, Any] = {
-        "id": ids.task_id(1_800_000_000_000, secrets.token_bytes(10)),
+        "id": new_task_id(1_800_000_000_000, secrets.token_bytes(10)),
         "principal": "carol",
         "caller": "carol",
         "scope": "default",

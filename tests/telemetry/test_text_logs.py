@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from taskgate.core.plain_text import visible
+from taskgate.core.peer_input import visible
 from taskgate.telemetry.logs import Log
 
 HOSTILE = "a\nERROR forged\r\x1b[2J\x1b]0;title\x07\u202egnp.exe\u200b\u2066x\u2028y\U000e0041\x85z"

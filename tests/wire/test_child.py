@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from taskgate.core.errors import Executed
-from taskgate.mcp.lines import Oversize
+from taskgate.mcp.framing import Oversize
 from taskgate.mcp.stdio import Child, ChildExit, ChildFailure, ChildProblem, ChildSpec, Reaper
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy")

@@ -25,10 +25,10 @@ from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.config.switches import keys_of
-from taskgate.core.activity.events import EventKind
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import GatewayFault, TaskgateError
+from taskgate.core.events import EventKind
 from taskgate.core.generations import generation_of
+from taskgate.core.identity import ANONYMOUS
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
 from taskgate.gateway.gateway import Gateway
@@ -43,8 +43,8 @@ from taskgate.inbound.identity import CallerIdentifier
 from taskgate.inbound.local import local_principal
 from taskgate.inbound.operator import house_secret, operator_token, stored_passphrase
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.reaper import Reaper
-from taskgate.ports.approval_channel import ApprovalChannel
+from taskgate.mcp.stdio.process import Reaper
+from taskgate.ports.services import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
 from taskgate.store.sqlite.file_lock import StoreInUse

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from taskgate.config.approvals import NotifyChannel, SlackChannel, WebhookChannel, Workflow
 from taskgate.config.gateway_file import GatewayFile
+from taskgate.config.governance import NotifyChannel, SlackChannel, WebhookChannel, Workflow
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.ports.approval_channel import ApprovalChannel
+from taskgate.ports.services import ApprovalChannel
 
 if TYPE_CHECKING:
     import httpx2

@@ -22,13 +22,13 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Denied, Gate
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.subset import Exclusion, ExplainRow, Reason, Subset, compose, explain
 from taskgate.gateway.catalog.catalogs import listed_only
 from taskgate.gateway.plan.plan import Plan
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.process import Reaper
 from taskgate.upstreams.server import Server
 
 

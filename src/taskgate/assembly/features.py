@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from taskgate import __version__
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.paths import read_text
 from taskgate.config.problems import ConfigError, Problem
-from taskgate.config.providers import Provider
+from taskgate.config.servers import Provider
 from taskgate.config.switches import Otel
-from taskgate.core.sampling.choose_model import Model, SpendLimits
+from taskgate.config.value_sources import read_text
+from taskgate.core.choose_model import Model, SpendLimits
 from taskgate.gateway.plan.plan import Features, ModelSource, Validate
 
 if TYPE_CHECKING:
@@ -103,10 +103,9 @@ def build_features(root: GatewayFile, before: Features | None = None) -> Feature
 def _with_models(features: Features, root: GatewayFile, keys: dict[str, str]) -> Features:
     import httpx2
 
-    from taskgate.providers.anthropic import DEFAULT_BASE_URL as ANTHROPIC
-    from taskgate.providers.anthropic import AnthropicProvider
-    from taskgate.providers.openai import DEFAULT_BASE_URL as OPENAI
-    from taskgate.providers.openai import OpenAiProvider
+    from taskgate.providers import ANTHROPIC_URL as ANTHROPIC
+    from taskgate.providers import OPENAI_URL as OPENAI
+    from taskgate.providers import AnthropicProvider, OpenAiProvider
 
     client = httpx2.AsyncClient(follow_redirects=False)
     sources = []

@@ -7,28 +7,32 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from taskgate.config.approvals import ElicitationChannel
-from taskgate.config.approvals import Workflow as WorkflowConfig
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.governance import Record
-from taskgate.config.paths import read_text
+from taskgate.config.governance import ElicitationChannel, Record
+from taskgate.config.governance import Workflow as WorkflowConfig
 from taskgate.config.problems import ConfigError, Problem
 from taskgate.config.servers import Server
-from taskgate.core.caller import ANONYMOUS, OPERATOR
+from taskgate.config.value_sources import read_text
 from taskgate.core.catalog.pin import PinMode
 from taskgate.core.governance.approval import Approver, OnTimeout, Workflow
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.digest import canonical, digest_of_bytes
-from taskgate.core.governance.pipeline import Gates, Profile, UnknownWorkflow, check_workflows
+from taskgate.core.governance.pipeline import (
+    ExposeMode,
+    Gates,
+    Layers,
+    Profile,
+    UnknownWorkflow,
+    check_workflows,
+    expose,
+)
 from taskgate.core.governance.redaction import compile_redaction
 from taskgate.core.governance.rules import Rule, compile_rules
-from taskgate.core.governance.visibility import ExposeMode, Layers, expose
-from taskgate.core.identity.identity import principal_name
-from taskgate.core.identity.roles import GATEWAY_ROLES, OWNER_ROLES
+from taskgate.core.identity import ANONYMOUS, GATEWAY_ROLES, OPERATOR, OWNER_ROLES, principal_name
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import Approval, ApprovalPolicy
 from taskgate.gateway.plan.plan import Elicits, Governing, KnownToken, RecordSettings
-from taskgate.ports.policy_engine import PolicyEngine
+from taskgate.ports.services import PolicyEngine
 
 _MAX_POLICY_BYTES = 4 * 1024 * 1024
 
@@ -123,7 +127,7 @@ def load_policy(root: GatewayFile) -> PolicyEngine | None:
     if not root.cedar.policies:
         return None
     from taskgate.policy.cedar import BadPolicy, load_cedar
-    from taskgate.policy.cedar_source import PolicyFile
+    from taskgate.policy.cedar_checks import PolicyFile
 
     files = [PolicyFile(path, read_text(Path(path), _MAX_POLICY_BYTES)) for path in root.cedar.policies]
     try:

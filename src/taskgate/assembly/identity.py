@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 from taskgate.assembly.channels import Outbound
 from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
 from taskgate.config.gateway_file import GatewayFile
-from taskgate.config.identity import Issued, ScopeRequirement
-from taskgate.config.identity import OidcLogin as OidcConfig
 from taskgate.config.load import LoadedConfig
 from taskgate.config.problems import ConfigError, Problem
+from taskgate.config.scopes import Issued, ScopeRequirement
+from taskgate.config.scopes import OidcLogin as OidcConfig
 from taskgate.config.servers import Server as ServerConfig
-from taskgate.core.identity.claims import ClaimRules
-from taskgate.core.identity.identity import Identity, Requirement, principal_name
+from taskgate.core.identity import ClaimRules, Identity, Requirement, principal_name
 from taskgate.identity.account_logins import AccountLogins
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents, GuardedDocuments
@@ -41,8 +40,7 @@ from taskgate.inbound.http.arrival import Arrivals
 from taskgate.inbound.http.tls import ListenerTls, TlsFiles
 from taskgate.inbound.identity import NEVER, CallerIdentifier, ScopeOfToken, Token, operator_identity
 from taskgate.inbound.operator import house_secret, operator_token
-from taskgate.ports.credentials import CredentialRecords
-from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
+from taskgate.ports.credentials import FIXED_HEADERS, CredentialRecords, ServerCredentials
 
 
 def build_doorkeeper(

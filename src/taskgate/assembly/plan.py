@@ -10,8 +10,8 @@ from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.scopes import Scope, ScopeProfile
 from taskgate.config.servers import Server
-from taskgate.core.catalog.annotate import AnnotationMode
 from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.tool_listing import AnnotationMode
 from taskgate.core.delivery import DeliverySettings
 from taskgate.core.patterns import PatternSet
 from taskgate.core.scoping.registry import (

@@ -18,9 +18,9 @@ from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.inbound.http.internal import InternalSocket, bind_internal
 from taskgate.inbound.operator import replace_operator_token
+from taskgate.ports.credentials import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
-from taskgate.ports.upstream_credentials import AccountRows
 from taskgate.store.audit_anchor import AuditAnchor, audit_key
 
 if TYPE_CHECKING:

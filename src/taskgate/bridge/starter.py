@@ -12,8 +12,7 @@ import socket
 import sys
 
 from taskgate import __version__
-from taskgate.bridge import protocol, timing
-from taskgate.bridge.meeting import Meeting
+from taskgate.bridge.meeting import HELLO_BYTES, HELLO_S, SPOKEN, Meeting, hello, make_room, monotonic, read, sleep
 
 START_S = 30.0
 """For a cold start on a busy machine, or for another bridge's start."""
@@ -41,14 +40,14 @@ class Line:
 
 def reach(meeting: Meeting, scope: str | None) -> Line:
     """A line to the gateway, which is started if there is none. Raises NoGateway."""
-    deadline = timing.monotonic() + START_S
-    while timing.monotonic() < deadline:
+    deadline = monotonic() + START_S
+    while monotonic() < deadline:
         line = _greet(meeting, scope)
         if line is not None:
             return line
         starting = meeting.try_lock("start")
         if starting is None:
-            timing.sleep(LOOK_EVERY_S)
+            sleep(LOOK_EVERY_S)
             continue
         try:
             # Whoever held the lock until now may have started it.
@@ -68,13 +67,13 @@ def _greet(meeting: Meeting, scope: str | None) -> Line | None:
         return None
     made, key = found
     try:
-        made.settimeout(protocol.HELLO_S)
-        made.sendall(protocol.hello(__version__, scope, os.getcwd(), os.environ, key))
+        made.settimeout(HELLO_S)
+        made.sendall(hello(__version__, scope, os.getcwd(), os.environ, key))
         said, rest = _first_line(made)
     except (OSError, ValueError):
         made.close()
         return None
-    if said.get("serves") and said["protocol"] in protocol.SPOKEN:
+    if said.get("serves") and said["protocol"] in SPOKEN:
         made.setblocking(False)
         return Line(made, rest)
     made.close()
@@ -89,11 +88,11 @@ def _first_line(made: socket.socket) -> tuple[dict[str, object], bytes]:
     said = b""
     while b"\n" not in said:
         chunk = made.recv(65536)
-        if not chunk or len(said) > protocol.HELLO_BYTES:
+        if not chunk or len(said) > HELLO_BYTES:
             raise ValueError("no first line came")
         said += chunk
     first, _, rest = said.partition(b"\n")
-    return protocol.read(first, "gateway"), rest
+    return read(first, "gateway"), rest
 
 
 def _ask_to_make_room(meeting: Meeting) -> None:
@@ -103,7 +102,7 @@ def _ask_to_make_room(meeting: Meeting) -> None:
         return
     made, key = found
     try:
-        made.sendall(protocol.make_room(__version__, key))
+        made.sendall(make_room(__version__, key))
         made.settimeout(START_S)
         while made.recv(65536):
             pass
@@ -137,7 +136,7 @@ def _heard(hears: int, deadline: float) -> bytes:
     """What the gateway says about its start: everything up to the end of the pipe, or a whole line."""
     said = b""
     while not said.endswith(b"\n"):
-        left = deadline - timing.monotonic()
+        left = deadline - monotonic()
         if left <= 0 or not select.select([hears], [], [], left)[0]:
             return said
         chunk = os.read(hears, 4096)

@@ -26,11 +26,11 @@ import httpx2
 import msgspec
 
 from taskgate import clock
-from taskgate.channels.card_json import card_json
-from taskgate.core.caller import OPERATOR
+from taskgate.channels.cards import card_json
 from taskgate.core.governance.approval import Refusal, Verdict
 from taskgate.core.governance.card import Card
-from taskgate.ports.approval_channel import (
+from taskgate.core.identity import OPERATOR
+from taskgate.ports.services import (
     OTHER_ARGUMENTS,
     UNKNOWN_APPROVAL,
     CallbackReply,

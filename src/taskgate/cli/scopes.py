@@ -70,7 +70,7 @@ def explain(
     """Say which servers and tools a scope sees, and the reason each other one fell out."""
     from taskgate.assembly.explain_scope import explain_scope
     from taskgate.core.errors import TaskgateError
-    from taskgate.core.scoping.request import SessionRequest
+    from taskgate.core.scoping.registry import SessionRequest
     from taskgate.telemetry import logs
 
     loaded = loaded_or_exit(config)

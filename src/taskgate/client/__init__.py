@@ -32,10 +32,11 @@ from taskgate.client.errors import (
     Unauthorized,
     VersionUnsupported,
 )
-from taskgate.client.options import Generation, Options
 from taskgate.client.questions import accept, cancel, decline
 from taskgate.client.results import (
+    Generation,
     Listed,
+    Options,
     Progress,
     Task,
     TaskStatus,

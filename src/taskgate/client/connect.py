@@ -33,11 +33,10 @@ from taskgate.client.errors import (
     Unauthorized,
     VersionUnsupported,
 )
-from taskgate.client.options import Generation, Options
+from taskgate.client.results import Generation, Options
 from taskgate.client.session import Session
-from taskgate.client.stdio import Stdio
 from taskgate.client.streamable_http import StreamableHttp
-from taskgate.client.transport import Login, Transport
+from taskgate.client.transport import Login, Stdio, Transport
 
 
 async def negotiate(transport: Transport, options: Options) -> Dialect:

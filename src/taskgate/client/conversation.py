@@ -34,9 +34,8 @@ from taskgate.client.errors import (
     SessionExpired,
 )
 from taskgate.client.inbound import Inbound, Listener
-from taskgate.client.options import Generation, Options
 from taskgate.client.questions import Answering
-from taskgate.client.results import Tool
+from taskgate.client.results import Generation, Options, Tool
 from taskgate.client.streamable_http import StreamableHttp
 from taskgate.client.transport import Message, Transport, encode
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from taskgate.client.errors import InvalidReply, ServerError, VersionUnsupported
-from taskgate.client.options import Generation, Options
-from taskgate.client.results import Task, Tool
+from taskgate.client.results import Generation, Options, Task, Tool
 from taskgate.client.transport import Header, Outgoing, Transport, encode
 from taskgate.mcp.param_headers import InvalidParamHeader, encode_header_value, header_values, param_headers_of
 

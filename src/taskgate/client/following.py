@@ -12,11 +12,9 @@ from typing import Any
 
 from taskgate.client.conversation import Conversation
 from taskgate.client.errors import InvalidReply, Question
-from taskgate.client.follower import Followed
-from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.poller import Poller, next_delay
+from taskgate.client.poller import Followed, Poller, next_delay
 from taskgate.client.questions import Answering
-from taskgate.client.results import Progress, Task, TaskUpdate
+from taskgate.client.results import Generation, OnProgress, Options, Progress, Task, TaskUpdate
 from taskgate.client.task_handle import LONG_INTERVAL_MS, TaskHandle
 
 MOST_EARLY = 64

@@ -22,9 +22,8 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.client.errors import ClientError, Question, Refused, ServerError
-from taskgate.client.options import Options
 from taskgate.client.questions import ELICITATION, ROOTS, SAMPLING, Answering
-from taskgate.client.results import RELATED_TASK, TaskStatus
+from taskgate.client.results import RELATED_TASK, Options, TaskStatus
 from taskgate.client.transport import Message, encode
 
 DEFAULT_TTL_MS, LONGEST_TTL_MS = 600_000, 3_600_000

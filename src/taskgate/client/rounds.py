@@ -15,9 +15,8 @@ from typing import Any
 from taskgate import clock
 from taskgate.client.conversation import Conversation
 from taskgate.client.errors import DeadlineExceeded, InputNeeded, InvalidReply, Question, ServerError
-from taskgate.client.options import Generation
 from taskgate.client.questions import ELICITATION, answer_all
-from taskgate.client.results import Tool, read_questions
+from taskgate.client.results import Generation, Tool, read_questions
 
 URL_ELICITATION_REQUIRED = -32042
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0

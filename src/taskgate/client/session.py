@@ -12,12 +12,20 @@ from typing import Any
 
 from taskgate.client.conversation import Conversation
 from taskgate.client.dialects import HEADER_MISMATCH, Dialect, Stateless
-from taskgate.client.ending import UNKNOWN_TASK
 from taskgate.client.errors import Question, ServerError, TaskNotFound, TasksNotSupported
 from taskgate.client.following import Following
 from taskgate.client.inbound import Listener
-from taskgate.client.options import Generation, OnProgress, Options
-from taskgate.client.results import Listed, Task, TaskSupport, Tool, ToolResult
+from taskgate.client.results import (
+    UNKNOWN_TASK,
+    Generation,
+    Listed,
+    OnProgress,
+    Options,
+    Task,
+    TaskSupport,
+    Tool,
+    ToolResult,
+)
 from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport import Message, Transport

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from taskgate import clock
-from taskgate.client.ending import UNKNOWN_TASK, Expiry, checked, ending_of, gone
 from taskgate.client.errors import (
     ClientError,
     DeadlineExceeded,
@@ -23,10 +22,22 @@ from taskgate.client.errors import (
     SessionClosed,
     TaskError,
 )
-from taskgate.client.follower import Follower, TaskQuestions, UpdateReaders
-from taskgate.client.options import Generation, OnProgress
-from taskgate.client.poller import Patience, next_delay
-from taskgate.client.results import IMMEDIATE_RESPONSE, Progress, Task, TaskStatus, TaskUpdate, ToolResult
+from taskgate.client.poller import Follower, Patience, TaskQuestions, UpdateReaders, next_delay
+from taskgate.client.results import (
+    IMMEDIATE_RESPONSE,
+    UNKNOWN_TASK,
+    Expiry,
+    Generation,
+    OnProgress,
+    Progress,
+    Task,
+    TaskStatus,
+    TaskUpdate,
+    ToolResult,
+    checked,
+    ending_of,
+    gone,
+)
 
 POLL_TIMEOUT = 30.0
 # A task is worth a push subscription once it was looked at this often, or at once if polls are this many ms apart.

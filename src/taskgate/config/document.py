@@ -15,8 +15,18 @@ from typing import Any, assert_never
 import yaml
 
 from taskgate.config.json_text import read_json
-from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, from_plain
+from taskgate.config.problems import (
+    ConfigError,
+    Entry,
+    Mapping,
+    Mark,
+    Node,
+    Problem,
+    Scalar,
+    Sequence,
+    from_plain,
+    problem_at,
+)
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.overlays import FORCE_REQUIRED, NUMBERS
-from taskgate.config.tree import bare, inner, is_section, key_of, variants, words_of
+from taskgate.config.problems import bare, inner, is_section, key_of, variants, words_of
 from taskgate.config.words import spell
 from taskgate.folders import STATE_VARIABLE
 

@@ -11,15 +11,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from taskgate.config.approvals import Workflow
-from taskgate.config.governance import Cedar, Governance
-from taskgate.config.identity import Auth
-from taskgate.config.limits import Limits
-from taskgate.config.providers import Provider
-from taskgate.config.scopes import Scope, ScopeProfile, Token
-from taskgate.config.servers import Server
-from taskgate.config.switches import Audit, Compat, Completion, Errors, Facade, Listen, Local, Secrets, Store, Telemetry
-from taskgate.config.tasks import Tasks
+from taskgate.config.governance import Cedar, Governance, Workflow
+from taskgate.config.scopes import Auth, Scope, ScopeProfile, Token
+from taskgate.config.servers import Provider, Server
+from taskgate.config.switches import (
+    Audit,
+    Compat,
+    Completion,
+    Errors,
+    Facade,
+    Limits,
+    Listen,
+    Local,
+    Secrets,
+    Store,
+    Tasks,
+    Telemetry,
+)
 from taskgate.config.words import HttpUrl, Name, ScopeName, Section, ServerId, Words
 
 

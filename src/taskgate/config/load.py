@@ -13,21 +13,18 @@ import sys
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from taskgate.config.document import kind_of, read_document
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.governance import gather_governance
 from taskgate.config.overlays import Unset, apply_overlay, apply_overrides, expand
-from taskgate.config.paths import read_text, resolve_paths, unreadable
-from taskgate.config.plain_names import plain_name_problems
-from taskgate.config.problems import ConfigError, Mark, Problem, problem_at
+from taskgate.config.problems import ConfigError, Entry, Mapping, Mark, Problem, key_name, problem_at
 from taskgate.config.references import check_references
-from taskgate.config.registry import Registry, read_registry
 from taskgate.config.scopes import gather_scopes
 from taskgate.config.server_forms import gather_servers
-from taskgate.config.tree import Entry, Mapping, key_name
-from taskgate.config.validation import validated
-from taskgate.config.value_sources import ValueSources
+from taskgate.config.validation import ServerRecords, plain_name_problems, read_registry, validated
+from taskgate.config.value_sources import ValueSources, read_text, resolve_paths, unreadable
 from taskgate.core.governance.redaction import SecretValues
 from taskgate.folders import find_config, state_folder
 
@@ -195,7 +192,7 @@ def _read_tree(tree: Mapping, sources: ValueSources) -> _Reading:
     return _Reading(tree, chosen, block.servers, served, left_out, problems, unset, block.warnings)
 
 
-def _validated_root(reading: _Reading, registry: Registry, base: Path) -> GatewayFile:
+def _validated_root(reading: _Reading, registry: ServerRecords, base: Path) -> GatewayFile:
     """The root with its records, or every problem at once."""
     tree = reading.tree
     whole = tree.with_value("servers", Mapping(reading.served, tree.mark)) if reading.served else tree
@@ -256,10 +253,10 @@ def _missing(name: str, entry: Entry, missing: list[Unset]) -> LeftOut:
     return LeftOut(name, "env_missing", variables, missing[0].mark if missing else entry.key_mark)
 
 
-def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], sources: ValueSources) -> Registry:
+def _registry(tree: Mapping, base: Path, servers: dict[str, Entry], sources: ValueSources) -> ServerRecords:
     folder = tree.text("registry_dir")
     if folder is None:
-        return Registry()
+        return ServerRecords()
     taken = {name: entry.key_mark for name, entry in servers.items()}
     return read_registry(base / Path(folder).expanduser(), tree.entries["registry_dir"].key_mark, taken, sources)
 
@@ -272,3 +269,45 @@ def _watched(root: GatewayFile, path: Path | None) -> tuple[Path, ...]:
     if root.cedar.entities:
         files.append(Path(root.cedar.entities))
     return tuple(files)
+
+
+# Whether a changed configuration file is whole, before it replaces the one in force.
+#
+# A disk that was full, an editor that writes in two steps or a slip of the hand leaves an empty file, or one without
+# its end. Most such files are valid: they just have no rules any more. A start has nothing to compare with and takes
+# what is there; a reload does not. The line `...`, which ends a YAML document, says that a file is meant to be as short
+# as it is.
+
+_THE_END: Final = "..."
+_MEANT: Final = "if that is meant, end the file with a line of three dots (...)"
+
+
+def refuse_half_written(before: LoadedConfig, after: LoadedConfig) -> None:
+    """Raises ConfigError where the new file seems to have lost its end, or all of its servers."""
+    if after.path is None:
+        return
+    problems = [*_lost_its_end(before, after), *_lost_all_servers(before, after)]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _lost_its_end(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
+    old, new = before.text, after.text
+    mark = Mark(str(after.path))
+    if before.path != after.path or new.rstrip().endswith(_THE_END):
+        return []
+    if not new.strip():
+        return [problem_at(mark, "", "the file is empty", "the configuration in force stays")] if old.strip() else []
+    if len(new) < len(old) and old.startswith(new):
+        lost = ", ".join(sorted(before.sections - after.sections)) or "its last lines"
+        return [problem_at(mark, "", f"the file has lost its end ({lost})", _MEANT)]
+    if old.endswith("\n") and not new.endswith("\n"):
+        return [problem_at(mark, "", "the file ends in the middle of a line, so it may be half written", _MEANT)]
+    return []
+
+
+def _lost_all_servers(before: LoadedConfig, after: LoadedConfig) -> list[Problem]:
+    if after.root.servers or not before.root.servers or "servers" in after.sections:
+        return []
+    message = f"all {len(before.root.servers)} servers are gone"
+    return [problem_at(Mark(str(after.path)), "servers", message, "if that is meant, write servers: {}")]

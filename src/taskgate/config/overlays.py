@@ -26,8 +26,22 @@ from collections.abc import Mapping as Environment
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from taskgate.config.problems import ConfigError, Mark, Problem, ReferenceFailed, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Path, Scalar, Sequence, key_name
+from taskgate.config.problems import (
+    ConfigError,
+    Entry,
+    KeyPath,
+    Mapping,
+    Mark,
+    Node,
+    Problem,
+    ReferenceFailed,
+    Scalar,
+    Sequence,
+    did_you_mean,
+    key_name,
+    one_of,
+    problem_at,
+)
 
 if TYPE_CHECKING:
     from taskgate.config.value_sources import ValueSources
@@ -152,19 +166,19 @@ class Unset:
     """A variable that was asked for and is not there, or a reference that cannot be read or failed (`failed` says why)."""
 
     variable: str
-    path: Path
+    path: KeyPath
     mark: Mark
     readable: bool = True
     failed: ReferenceFailed | None = None
 
 
-def expand(node: Node, sources: ValueSources, path: Path = ()) -> tuple[Node, list[Unset]]:
+def expand(node: Node, sources: ValueSources, path: KeyPath = ()) -> tuple[Node, list[Unset]]:
     """The tree with its variables filled in, and every variable that was missing (left as written)."""
     missing: list[Unset] = []
     return _expand(node, sources, path, missing), missing
 
 
-def _expand(node: Node, sources: ValueSources, path: Path, missing: list[Unset]) -> Node:
+def _expand(node: Node, sources: ValueSources, path: KeyPath, missing: list[Unset]) -> Node:
     match node:
         case Scalar():
             return _expand_scalar(node, sources, path, missing)
@@ -187,7 +201,7 @@ def _same(after: Iterable[Node], before: Iterable[Node]) -> bool:
     return all(map(operator.is_, after, before))
 
 
-def _expand_scalar(node: Scalar, sources: ValueSources, path: Path, missing: list[Unset]) -> Scalar:
+def _expand_scalar(node: Scalar, sources: ValueSources, path: KeyPath, missing: list[Unset]) -> Scalar:
     if node.text is None or "${" not in node.text:
         return node
 
@@ -209,7 +223,7 @@ def _expand_scalar(node: Scalar, sources: ValueSources, path: Path, missing: lis
     return replace(node, text=text, secret=text != node.text)
 
 
-def _value_of(reference: str, sources: ValueSources, path: Path, mark: Mark) -> str | Unset:
+def _value_of(reference: str, sources: ValueSources, path: KeyPath, mark: Mark) -> str | Unset:
     if elsewhere := _ELSEWHERE.match(reference):
         try:
             return sources.value(elsewhere[1], elsewhere[2], mark, key_name(path))

@@ -10,8 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from taskgate.config.problems import Mark, Problem, did_you_mean, one_of, problem_at
-from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, text_of
+from taskgate.config.problems import (
+    Entry,
+    Mapping,
+    Mark,
+    Node,
+    Problem,
+    Scalar,
+    Sequence,
+    did_you_mean,
+    one_of,
+    problem_at,
+    text_of,
+)
 from taskgate.core.patterns import Glob, PatternError
 
 _NOT_SERVERS = ("resource", "prompt", "tool")

@@ -18,9 +18,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from taskgate.config.problems import Problem, problem_at
+from taskgate.config.problems import (
+    Entry,
+    Mapping,
+    Node,
+    Problem,
+    Scalar,
+    Sequence,
+    is_nothing,
+    keys_of,
+    problem_at,
+    text_of,
+)
 from taskgate.config.servers import Server
-from taskgate.config.tree import Entry, Mapping, Node, Scalar, Sequence, is_nothing, keys_of, text_of
 from taskgate.config.words import MAX_ID, server_id_fault
 
 _TRANSPORTS = {"streamable-http": "http", "streamablehttp": "http", "streamable_http": "http", "local": "stdio"}

@@ -1,4 +1,4 @@
-"""The small sections: where to listen, where to store, what to measure, what to be compatible with."""
+"""The small sections: where to listen, where to store, what to measure, every limit, and how calls become tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from taskgate.config.words import Duration, HeaderMap, HttpUrl, Section, Whole, Words
+from taskgate.config.words import Bytes, Count, Duration, HeaderMap, HttpUrl, Milliseconds, Section, Whole, Words
 
 SHORTEST_KEY: Final = 32
 
@@ -213,3 +213,149 @@ class Compat(Section):
         default=False,
         description="Answer tasks/create, requests/cancel and the list form of elicitation/create.",
     )
+
+
+# Every limit of the gateway; each has a clear error at the limit. A reload changes all of them.
+
+
+class Limits(Section):
+    """Limits."""
+
+    open_tasks_per_caller: Count = Field(default=200, description="Unfinished tasks of one caller.")
+    pending_approvals_per_caller: Count = Field(
+        default=20, description="Open approvals of one token, or without one of one address."
+    )
+    anonymous_pending_approvals: Count = Field(
+        default=200, description="Open approvals of all callers without a token together."
+    )
+    pending_questions_per_server: Count = Field(default=100, description="Open questions of one server.")
+    request_bytes: Bytes = Field(default=4 << 20, description="One message from a caller.")
+    result_bytes: Bytes = Field(default=16 << 20, description="One message from a server.")
+    json_depth: Annotated[Count, Field(le=200)] = Field(
+        default=64, description="Nesting of JSON, from callers and from servers."
+    )
+    json_nodes: Count = Field(default=100_000, description="Values in one message, from callers and from servers.")
+    tools_per_upstream: Count = Field(default=1_000, description="Tools of one server; the rest are left out, loudly.")
+    tools_max_pages: Count = Field(default=100, description="Pages of one server's list.")
+    tools_fetch_timeout_ms: Milliseconds = Field(default=30_000, ge=1, description="Time to fetch one server's lists.")
+    list_max_age: Duration = Field(
+        default=timedelta(seconds=60),
+        description="A server's lists are fetched again when they are older; ten times that where it announces changes.",
+    )
+    sessions: Count = Field(default=10_000, description="Sessions at once.")
+    sessions_per_caller: Count = Field(
+        default=2_500, description="Sessions of one caller: of a token, or without one of an address."
+    )
+    anonymous_sessions: Count = Field(default=5_000, description="Sessions of all callers without a token together.")
+    connections: Count = Field(default=10_000, description="Connections at once; more are answered 503 and closed.")
+    connections_per_address: Count = Field(
+        default=5_000, description="Connections of one address at once; trusted proxies may have more."
+    )
+    header_count: Count = Field(default=100, description="Headers of one request; more are answered 431.")
+    header_bytes: Bytes = Field(default=64 << 10, description="Address and headers of one request together.")
+    session_idle: Duration = Field(
+        default=timedelta(minutes=30), description="A session without calls and streams ends after this."
+    )
+    calls_per_caller_per_second: Count | None = Field(
+        default=None, description="Rate of calls of one caller; without it no limit."
+    )
+    burst_per_caller: Count = Field(default=50, description="Calls that may come at once when a rate is set.")
+    calls_in_flight: Count = Field(
+        default=10_000, description="Calls being answered at once; more are refused at once and were not executed."
+    )
+    busy_after: Duration = Field(
+        default=timedelta(milliseconds=500),
+        description="A call that nobody could look at for so long is refused: there is too much to do.",
+    )
+    queue_per_server: Count = Field(default=1_000, description="Calls that may wait for a server's max_concurrency.")
+    runs_per_server: Count = Field(
+        default=500, description="Calls of tasks that one server has open at once; more wait in line."
+    )
+    stream_buffer_bytes: Bytes = Field(
+        default=1 << 20,
+        description="Bytes of one stream kept for replay; a session's stream with eight times as much unread is dropped.",
+    )
+    stream_buffer_events: Count = Field(default=256, description="Events of one stream kept for replay.")
+    events_per_caller: Count = Field(default=1_000, description="Events kept for one caller.")
+    events_age: Duration = Field(default=timedelta(minutes=30), description="How long events are kept for a caller.")
+    question_timeout: Duration = Field(
+        default=timedelta(minutes=10), description="How long a server's question waits for an answer."
+    )
+    timers_per_session: Count = Field(default=100, description="Timers of one session.")
+    header_timeout: Duration = Field(
+        default=timedelta(seconds=10), description="Time for a client to send its headers."
+    )
+    body_timeout: Duration = Field(default=timedelta(seconds=60), description="Time for a client to send its body.")
+    drain_timeout: Duration = Field(default=timedelta(seconds=25), description="Time for open requests at shutdown.")
+    url_elicitations_per_minute: Count = Field(default=10, description="URL elicitations of one caller.")
+    url_elicitation_expiry: Duration = Field(default=timedelta(minutes=5), description="How long such a link is good.")
+    url_elicitation_loopback: bool = Field(
+        default=False, description="Whether a server's link may be plain http to this machine."
+    )
+
+
+# How calls become tasks, how long they live, and how long a reply is held open.
+
+
+class Tasks(Section):
+    """Tasks."""
+
+    default_ttl_ms: Milliseconds = Field(
+        default=600_000, ge=1, description="How long a task is kept when the caller does not say."
+    )
+    max_ttl_ms: Milliseconds = Field(default=86_400_000, ge=1, description="The longest a caller may ask for.")
+    keep_result_ms: Milliseconds = Field(
+        default=300_000, ge=1, description="How long a result can be read from its end on, however short its ttl was."
+    )
+    grace_ms: Milliseconds = Field(
+        default=8_000, description="2026 callers: how long a reply is inline before it becomes a handle."
+    )
+    promote_after_ms: Milliseconds = Field(
+        default=45_000, description="How long a plain call is held before it becomes a task; 0 switches promotion off."
+    )
+    hold_ms: Milliseconds = Field(
+        default=300_000, description="The same for clients known to reset their timer on progress."
+    )
+    heartbeat_ms: Milliseconds = Field(
+        default=15_000, ge=100, description="Pause between progress messages while a reply is held."
+    )
+    clients: Words = Field(default=(), description="More names (globs) of clients that reset their timer on progress.")
+    annotation_mode: Literal["auto", "strict", "dual"] = Field(
+        default="auto",
+        description="What taskSupport shows: auto by caller, strict by the matrix for all, dual optional for all.",
+    )
+    execute_on: Literal["demand", "approval", "result"] = Field(
+        default="demand",
+        description="When an approved task runs: at the first look at it, at once, or when its result is asked for.",
+    )
+    poll_interval_ms: Milliseconds = Field(
+        default=1_000, ge=100, description="What callers are told to wait between polls; rises with load."
+    )
+    approval_poll_interval_ms: Milliseconds = Field(
+        default=15_000, ge=100, description="The same while a person is being asked."
+    )
+    execution_timeout_ms: Milliseconds = Field(
+        default=600_000, ge=1, description="Longest run of a task whose server sets no budget."
+    )
+    sync_forward_timeout_ms: Milliseconds = Field(
+        default=60_000, ge=1, description="Longest plain call where promotion is off or strict."
+    )
+    tool_face_default_ttl_ms: Milliseconds = Field(
+        default=300_000, ge=1, description="default_ttl_ms of tasks made by execute_tool."
+    )
+    tool_face_max_ttl_ms: Milliseconds = Field(
+        default=1_800_000, ge=1, description="max_ttl_ms of tasks made by execute_tool."
+    )
+    sweep_interval_ms: Milliseconds = Field(
+        default=60_000, ge=100, description="How often tasks past their time are removed."
+    )
+
+    @model_validator(mode="after")
+    def _default_within_max(self) -> Tasks:
+        if self.default_ttl_ms > self.max_ttl_ms:
+            raise ValueError("default_ttl_ms is larger than max_ttl_ms; raise the one or lower the other")
+        if self.tool_face_default_ttl_ms > self.tool_face_max_ttl_ms:
+            raise ValueError(
+                "tool_face_default_ttl_ms is larger than tool_face_max_ttl_ms; raise the one or lower the other"
+            )
+        return self

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Final
 
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
-from taskgate.ports.upstream_credentials import AccountConnector, ConnectRequest, LoginRefused
+from taskgate.ports.credentials import AccountConnector, AccountLoginRefused, ConnectRequest
 
 CONNECT: Final = "/oauth/connect/"
 CALLBACK: Final = "/oauth/callback"
@@ -65,7 +65,7 @@ class AccountPages:
         browser = request.cookie(COOKIE) or secrets.token_urlsafe(24)
         try:
             address = await self._accounts.begin(ticket, browser)
-        except LoginRefused as refusal:
+        except AccountLoginRefused as refusal:
             return _message(502, "The login cannot be begun", str(refusal))
         secure = "; Secure" if self._is_https() else ""
         cookie = f"{COOKIE}={browser}; Path=/oauth; Max-Age=900; HttpOnly; SameSite=Lax{secure}"
@@ -74,7 +74,7 @@ class AccountPages:
     async def _callback(self, request: WebRequest) -> Answer:
         try:
             done = await self._accounts.finish(request.query, request.cookie(COOKIE) or "")
-        except LoginRefused as refusal:
+        except AccountLoginRefused as refusal:
             return _message(400, "Not connected", str(refusal))
         text = f"Your account at {done.server} is connected. What waited for it goes on now; you can close this page."
         return _message(200, "Connected", text)

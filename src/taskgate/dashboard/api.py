@@ -10,7 +10,7 @@ import msgspec
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.console_calls import ConsoleCalls
 from taskgate.dashboard.data_api import DataApi
 from taskgate.dashboard.inbox import STATUS_OF, Inbox
@@ -36,7 +36,7 @@ from taskgate.dashboard.tasks_api import TasksApi
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
-from taskgate.ports.approval_channel import CallbackChannel
+from taskgate.ports.services import CallbackChannel
 from taskgate.ports.store_answers import TaskFilter
 
 VERSION: Final = "v1"

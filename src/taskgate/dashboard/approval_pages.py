@@ -9,8 +9,8 @@ from urllib.parse import quote
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Refusal, Verdict
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.governance.difference import Change
-from taskgate.core.identity.roles import Permission
+from taskgate.core.governance.redaction import Change
+from taskgate.core.identity import Permission
 from taskgate.dashboard.frame import Frame, clear, span
 from taskgate.dashboard.inbox import Inbox, Shown
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
@@ -18,7 +18,7 @@ from taskgate.dashboard.rows import grant_row, vote_row
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish
-from taskgate.ports.approval_channel import UNKNOWN_APPROVAL
+from taskgate.ports.services import UNKNOWN_APPROVAL
 
 FIRST_LOOK: Final = 20_000
 """So many characters of arguments are shown at once; more of them only when asked for, and approved only then."""

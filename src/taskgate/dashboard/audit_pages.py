@@ -11,10 +11,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from taskgate import __version__, clock
-from taskgate.core.audit import Row, Whole, export_line, verify
-from taskgate.core.audit_search import AuditFilter, cef_line
+from taskgate.core.audit import AuditFilter, Row, Whole, cef_line, export_line, verify
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import Route, Visit, get, page_route
 from taskgate.dashboard.rules_pages import since_ms

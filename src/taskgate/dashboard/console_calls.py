@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
-from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
+from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, TASKS_EXTENSION, VERSION, read_envelope
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.identity.roles import Permission
-from taskgate.core.meta import META
-from taskgate.core.wire import Kind, Message, Raw
+from taskgate.core.identity import Caller, Permission
+from taskgate.core.wire import META, Kind, Message, Raw
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem

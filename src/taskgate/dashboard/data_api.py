@@ -12,11 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import CallerError
-from taskgate.core.identity.roles import Permission
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.identity import ANONYMOUS, Permission
+from taskgate.core.tasks.endings import iso
+from taskgate.core.tasks.task import is_task_id
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.rows import grant_row, task_row
 from taskgate.dashboard.web import Answer, json_answer
@@ -178,7 +177,7 @@ class DataApi:
 
     async def _cancel(self, open_ids: tuple[str, ...], by: str) -> None:
         for task_id in open_ids:
-            task = await self._store.get(task_id) if ids.is_task_id(task_id) else None
+            task = await self._store.get(task_id) if is_task_id(task_id) else None
             if task is None or task.state.is_terminal:
                 continue
             try:

@@ -12,8 +12,8 @@ from typing import Any, Final
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
-from taskgate.core.identity.roles import Permission
-from taskgate.core.peer_url import UnsafeUrl, check_peer_url
+from taskgate.core.identity import Permission
+from taskgate.core.peer_input import UnsafeUrl, check_peer_url
 from taskgate.core.questions import ELICIT
 from taskgate.dashboard.questions_api import may_answer
 from taskgate.dashboard.web import Answer, WebRequest

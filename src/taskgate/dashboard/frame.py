@@ -20,8 +20,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
-from taskgate.core.identity.roles import Permission
-from taskgate.core.plain_text import visible
+from taskgate.core.identity import Permission
+from taskgate.core.peer_input import visible
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Visit
 from taskgate.dashboard.web import Answer, WebRequest

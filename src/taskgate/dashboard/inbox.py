@@ -13,8 +13,8 @@ from taskgate.dashboard.rows import approval_row
 from taskgate.dashboard.web import PAGE
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling
-from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 from taskgate.ports.approval_store import HeldCall
+from taskgate.ports.services import OTHER_ARGUMENTS, UNKNOWN_APPROVAL
 
 STATUS_OF: Final = {
     "": 200,

@@ -14,7 +14,7 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Verdict
 from taskgate.core.governance.card import excerpt, show_json
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.core.questions import SAMPLE
 from taskgate.dashboard.forms import BadForm, filled_in, form_of
 from taskgate.dashboard.frame import Frame, clear, span

@@ -20,8 +20,8 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import OPERATOR
 from taskgate.core.governance.approval import Approver
+from taskgate.core.identity import OPERATOR
 from taskgate.ports.credentials import PendingLogin
 from taskgate.ports.store import CONSOLE_SESSION, LOGIN_CODE, IdentityRecord, IdentityStore
 

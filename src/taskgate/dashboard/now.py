@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.activity.diagrams import Span
+from taskgate.core.diagrams import Span
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.dashboard.records import Records

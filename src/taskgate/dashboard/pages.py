@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.approval_pages import ApprovalPages
 from taskgate.dashboard.elicitations import Elicitations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.identity.roles import Permission
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.identity import Permission
+from taskgate.core.tasks.endings import iso
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import ANONYMOUS, Permission
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem

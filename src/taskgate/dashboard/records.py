@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
-from taskgate.core.activity.diagrams import Span
 from taskgate.core.audit import Row
+from taskgate.core.budgets import UsageRow
+from taskgate.core.diagrams import Span
 from taskgate.core.governance.approval import Approver
-from taskgate.core.governance.grants import Grant
-from taskgate.core.identity.identity import principal_name, tenant_of
-from taskgate.core.tasks import ids
-from taskgate.core.tasks.task import Task
-from taskgate.core.usage import UsageRow
+from taskgate.core.governance.decision import Grant
+from taskgate.core.identity import principal_name, tenant_of
+from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.gateway.gateway import Gateway
 from taskgate.ports.approval_store import HeldCall, HeldPage
 from taskgate.ports.store import RecordedPage
@@ -37,7 +36,7 @@ class Records:
         return self._store.now_ms()
 
     async def task(self, who: Approver, task_id: str) -> Task | None:
-        task = await self._store.get(task_id) if ids.is_task_id(task_id) else None
+        task = await self._store.get(task_id) if is_task_id(task_id) else None
         return task if task is not None and who.may_see_of(task.principal) else None
 
     async def tasks(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
 
 Schema = Mapping[str, Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 from taskgate.core.governance.approval import Approval, Vote, Workflow
 from taskgate.core.governance.card import Card
-from taskgate.core.governance.difference import Difference
-from taskgate.core.governance.grants import Grant
-from taskgate.core.tasks import stateful_projection
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.redaction import Difference
+from taskgate.core.tasks import projections
+from taskgate.core.tasks.endings import iso
 from taskgate.core.tasks.task import Task
 from taskgate.ports.approval_store import HeldCall
 
@@ -114,6 +114,6 @@ def task_row(task: Task) -> dict[str, Any]:
 
 def status_event(task: Task) -> dict[str, Any]:
     """The data of a `task_status` event: the words of the stateful generation, and our row."""
-    shown = {"taskId": task.id, "status": stateful_projection.status(task), "timestamp": iso(task.updated_ms)}
-    message = stateful_projection.status_message(task)
+    shown = {"taskId": task.id, "status": projections.stateful_status(task), "timestamp": iso(task.updated_ms)}
+    message = projections.status_message(task)
     return {**shown, **({"statusMessage": message} if message is not None else {}), **task_row(task)}

@@ -10,15 +10,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
+from taskgate.core.budgets import day_of, days_before, summed
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.governance.approval import Approver, State
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.governance.rehearse import Rehearsal, Suggestion, ToolHistory, rehearse, suggest
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks.state import ToolClass
-from taskgate.core.usage import day_of, days_before, summed
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, form_route, get, page_route, post

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
-from taskgate.core.scoping.request import NO_WISH
+from taskgate.core.identity import Permission
+from taskgate.core.scoping.registry import NO_WISH
 from taskgate.core.scoping.scope import check
 from taskgate.core.scoping.task_config import TaskConfigError
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.tasks.endings import iso
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import OBJECT, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem

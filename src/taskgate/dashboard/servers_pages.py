@@ -13,7 +13,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.questions_api import server_rows
 from taskgate.dashboard.records import Records

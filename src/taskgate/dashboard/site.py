@@ -17,7 +17,7 @@ from taskgate import clock
 from taskgate.core.delivery import safe_return
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import permissions_of
+from taskgate.core.identity import permissions_of
 from taskgate.dashboard.accounts import AccountPages
 from taskgate.dashboard.api import Api
 from taskgate.dashboard.configuration import Configuration

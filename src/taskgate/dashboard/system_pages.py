@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from taskgate import __version__, clock
-from taskgate.core.activity.diagrams import KEPT, Span, Window, in_window, svg
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import Caller
 from taskgate.core.catalog.entry import STATELESS_AUDIENCE, EntryKind
+from taskgate.core.diagrams import KEPT, Span, Window, in_window, svg
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.decision import Denied
-from taskgate.core.identity.identity import tenant_of
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Caller, Permission, tenant_of
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.request import NO_WISH
+from taskgate.core.scoping.registry import NO_WISH
 from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post

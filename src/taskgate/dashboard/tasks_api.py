@@ -12,12 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.roles import Permission
-from taskgate.core.tasks import ids
+from taskgate.core.identity import ANONYMOUS, Permission
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
 from taskgate.dashboard.rows import status_event, task_row
@@ -136,7 +134,7 @@ class TasksApi:
         return task is not None and task.principal == (principal if principal is not None else ANONYMOUS)
 
     async def _find(self, task_id: str) -> Task | None:
-        return await self._store.get(task_id) if ids.is_task_id(task_id) else None
+        return await self._store.get(task_id) if is_task_id(task_id) else None
 
     async def _follow(self, task: Task) -> AsyncIterator[bytes]:
         """`task_status` whenever something changes, `:ping` while nothing does, the end with the task."""

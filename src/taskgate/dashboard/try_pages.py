@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from taskgate.core.identity.roles import Permission
+from taskgate.core.identity import Permission
 from taskgate.dashboard.console_calls import ConsoleCalls, shown_reply, task_of
 from taskgate.dashboard.forms import WHOLE, BadForm, filled_in, form_of
 from taskgate.dashboard.frame import Frame, clear

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from taskgate.core.identity.roles import Permission
-from taskgate.core.usage import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+from taskgate.core.budgets import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+from taskgate.core.identity import Permission
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, get, page_route
 from taskgate.dashboard.web import Answer, json_answer

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.diagrams import Waterfall
-from taskgate.core.caller import Caller
+from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import TaskgateError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateful_2025 import read_opening
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.generations import Generation, read_opening
+from taskgate.core.identity import Caller
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.context import Context
@@ -56,8 +55,8 @@ from taskgate.gateway.requests.sessions import Session
 from taskgate.gateway.shared_caches import SharedCaches
 from taskgate.gateway.tasks.engine import TaskEngine
 from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.ports.credentials import AccountConnector
 from taskgate.ports.upstream import RelayedError, Upstream
-from taskgate.ports.upstream_credentials import AccountConnector
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from taskgate.core.errors import CallerError
-from taskgate.core.generations.stateful_2025 import speaks_tasks
+from taskgate.core.generations import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.context import Context

@@ -19,8 +19,8 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.recover import Recovery
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.cancel_note import CancelNote
-from taskgate.ports.wakeups import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeups
+from taskgate.ports.outlet import CancelNote
+from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeups
 from taskgate.telemetry.logs import log
 
 _PAUSE_S: Final = 0.5

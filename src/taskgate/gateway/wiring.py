@@ -80,9 +80,9 @@ from taskgate.gateway.wiring_parts import (
     shared_sessions,
 )
 from taskgate.ports.approval_store import ApprovalRequest
-from taskgate.ports.session_store import SessionStore
+from taskgate.ports.credentials import AccountConnector
+from taskgate.ports.replicas import SessionStore
 from taskgate.ports.store import Store
-from taskgate.ports.upstream_credentials import AccountConnector
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from taskgate.core.activity.diagrams import Waterfall
+from taskgate.core.diagrams import Waterfall
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.handed_out import HandedOut
@@ -49,10 +49,9 @@ from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.session_store import SessionStore
+from taskgate.ports.replicas import GRANTS, PINS, SCOPES, SERVERS, TOKENS, SessionStore
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Listener, Upstream
-from taskgate.ports.wakeups import GRANTS, PINS, SCOPES, SERVERS, TOKENS
 from taskgate.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from taskgate.identity.discovery import (
 from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.kept_logins import KeptLogins, Login, client_proof
 from taskgate.identity.server_tokens import Documenting, StoredLogin
-from taskgate.ports.credentials import IssuerUnavailable
-from taskgate.ports.upstream_credentials import ConnectRequest, LoginRefused
+from taskgate.ports.credentials import AccountLoginRefused, ConnectRequest, IssuerUnavailable
 
 PAGE_GOOD_FOR_S: Final = 86_400.0
 LOGIN_GOOD_FOR_S: Final = 600.0
@@ -139,7 +138,9 @@ class AccountLogins:
     async def begin(self, ticket: str, browser: str) -> str:
         request = await self.asked(ticket)
         if request is None:
-            raise LoginRefused("This page is too old, or was never given out. Call the tool again to get a new one.")
+            raise AccountLoginRefused(
+                "This page is too old, or was never given out. Call the tool again to get a new one."
+            )
         settings = self._servers[request.server]
         documents = self._documents(settings)
         try:
@@ -148,7 +149,7 @@ class AccountLogins:
             authority = await authority_of(protected.issuer, documents)
             client = await self._client(settings, authority, documents)
         except IssuerUnavailable as fault:
-            raise LoginRefused(f"The login cannot be begun: {fault}.") from None
+            raise AccountLoginRefused(f"The login cannot be begun: {fault}.") from None
         wanted = request.scope or settings.scope or challenge.scope or " ".join(protected.scopes)
         return await self._sent_off(replace(request, scope=wanted), authority, client, protected, browser)
 
@@ -221,19 +222,19 @@ class AccountLogins:
     async def finish(self, query: Mapping[str, str], browser: str) -> ConnectRequest:
         kept = await asyncio.to_thread(self._logins.take_note, _digest("state", query.get("state", "")))
         if kept is None:
-            raise LoginRefused("This login was finished already, is too old, or was not begun here.")
+            raise AccountLoginRefused("This login was finished already, is too old, or was not begun here.")
         login = _UnderWay(**kept)
         if not hmac.compare_digest(login.browser, _digest("browser", browser)):
-            raise LoginRefused("This login was begun in another browser. Begin it again in this one.")
+            raise AccountLoginRefused("This login was begun in another browser. Begin it again in this one.")
         issuer = query.get("iss")
         if (login.sends_issuer or issuer is not None) and issuer != login.issuer:
-            raise LoginRefused(
+            raise AccountLoginRefused(
                 "The answer came from another issuer than the one that was asked. Nothing was connected."
             )
         if "error" in query:
-            raise LoginRefused(f"The login was refused by {login.issuer}: {query['error'][:60]}.")
+            raise AccountLoginRefused(f"The login was refused by {login.issuer}: {query['error'][:60]}.")
         if login.server not in self._servers or not query.get("code"):
-            raise LoginRefused("The login came back without a code.")
+            raise AccountLoginRefused("The login came back without a code.")
         await self._redeem(login, query["code"])
         return ConnectRequest(login.server, login.principal, login.resource, login.scope)
 
@@ -250,9 +251,9 @@ class AccountLogins:
         try:
             said = await documents.post_form(login.token_endpoint, login.issuer, form, proof)
         except IssuerRefused as refusal:
-            raise LoginRefused(f"{login.issuer} did not take the code: {refusal.error}.") from None
+            raise AccountLoginRefused(f"{login.issuer} did not take the code: {refusal.error}.") from None
         except IssuerUnavailable as fault:
-            raise LoginRefused(f"The login cannot be finished: {fault}.") from None
+            raise AccountLoginRefused(f"The login cannot be finished: {fault}.") from None
         made = login_in(said, login.issuer, login.client_id, login.client_secret, login.scope)
         made = replace(made, secret_in_form=login.secret_in_form)
         await asyncio.to_thread(self._logins.keep, login.server, made, login.principal)
@@ -315,7 +316,7 @@ def login_in(said: Mapping[str, Any], issuer: str, client_id: str, secret: str |
     """What an issuer gave for a code. Raises LoginRefused."""
     token, life, refresh = said.get("access_token"), said.get("expires_in"), said.get("refresh_token")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
-        raise LoginRefused(f"{issuer} gave no usable token.")
+        raise AccountLoginRefused(f"{issuer} gave no usable token.")
     timed = isinstance(life, (int, float)) and not isinstance(life, bool) and 0 < life < 10**9
     granted = said.get("scope")
     return Login(
@@ -336,7 +337,7 @@ def _offline(authority: Authority) -> str | None:
 
 def _with_query(address: str, asked: Mapping[str, str]) -> str:
     if urlsplit(address).scheme not in ("http", "https") or not address.isprintable() or " " in address:
-        raise LoginRefused("The issuer names a login page that is no http address, so it was not opened.")
+        raise AccountLoginRefused("The issuer names a login page that is no http address, so it was not opened.")
     return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}"
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.claims import ClaimRules, TokenRefused, identity_in
-from taskgate.core.identity.identity import Identity
+from taskgate.core.identity import ClaimRules, Identity, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
 
 MAX_BYTES: Final = 4096

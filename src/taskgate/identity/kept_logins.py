@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.ports.upstream_credentials import AccountRows
+from taskgate.ports.credentials import AccountRows
 from taskgate.telemetry.logs import log
 
 _PURPOSE: Final = b"taskgate logins to servers, version 2"

@@ -15,8 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from taskgate import clock
-from taskgate.core.identity.claims import TokenRefused, identity_in
-from taskgate.core.identity.identity import Identity
+from taskgate.core.identity import Identity, TokenRefused, identity_in
 from taskgate.identity.documents import Documents, may_be_fetched
 from taskgate.identity.signed_tokens import Issuer, check_signature, take_apart
 from taskgate.identity.signing_keys import issuer_metadata

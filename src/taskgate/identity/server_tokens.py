@@ -19,8 +19,7 @@ from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import challenge_in, joined_scopes, origin_of, protected_resource, token_endpoint
 from taskgate.identity.documents import Documents, IssuerRefused
 from taskgate.identity.kept_logins import KeptLogins, Login
-from taskgate.ports.credentials import IssuerUnavailable
-from taskgate.ports.upstream_credentials import AccountNeeded, HeaderPairs, LoginNeeded
+from taskgate.ports.credentials import AccountNeeded, HeaderPairs, IssuerUnavailable, LoginNeeded
 
 USUAL_LIFE_S: Final = 3600.0
 RENEW_BEFORE: Final = 0.2

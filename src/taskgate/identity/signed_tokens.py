@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgate.core.identity.claims import ClaimRules, TokenRefused
+from taskgate.core.identity import ClaimRules, TokenRefused
 from taskgate.identity.signing_keys import SigningKeys
 from taskgate.identity.strict_json import NotStrict, strict_object
 

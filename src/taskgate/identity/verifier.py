@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.identity.claims import TokenRefused, identity_in
-from taskgate.core.identity.identity import Identity
+from taskgate.core.identity import Identity, TokenRefused, identity_in
 from taskgate.identity.documents import Documents
 from taskgate.identity.introspection import Introspection, introspect
 from taskgate.identity.signed_tokens import Issuer, check_signature, looks_signed, take_apart

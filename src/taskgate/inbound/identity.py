@@ -14,9 +14,15 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.claims import TokenRefused
-from taskgate.core.identity.identity import NO_REQUIREMENT, NOBODY, Identity, Requirement, principal_name
-from taskgate.core.identity.roles import OWNER_ROLES
+from taskgate.core.identity import (
+    NO_REQUIREMENT,
+    NOBODY,
+    OWNER_ROLES,
+    Identity,
+    Requirement,
+    TokenRefused,
+    principal_name,
+)
 from taskgate.ports.credentials import CredentialRecords, CredentialVerifier, IssuerUnavailable
 
 OPERATOR = "operator"

@@ -1,6 +1,6 @@
 """The transport for bridges: a Unix socket that only its user can open, or a loopback port and a key where there are none.
 
-Each connection begins with one line each way (`bridge.protocol`) and goes on as a conversation of `inbound.stdio`. Who calls is
+Each connection begins with one line each way (`bridge.meeting`) and goes on as a conversation of `inbound.stdio`. Who calls is
 what the kernel says about the other end. What a bridge says about its client's folder and environment is handed to `settle`, which
 makes a caller of it.
 """
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import __version__, clock
-from taskgate.bridge import protocol
-from taskgate.core.caller import Caller
+from taskgate.bridge.meeting import HELLO_S, REPLACED, STOPPED, goodbye, is_older, read, refusal, welcome
 from taskgate.core.errors import TaskgateError
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.identity import Caller
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Reader
 from taskgate.gateway.gateway import Gateway
 from taskgate.inbound.stdio import LineOutlet, StdioEndpoint
@@ -74,7 +74,7 @@ class LocalEndpoint:
         self._talks: set[Talk] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
-        self.leaving = protocol.STOPPED
+        self.leaving = STOPPED
         """Why bridges are left, once they are."""
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class LocalEndpoint:
         talks = list(self._talks)
         await asyncio.gather(*(talk.endpoint.drain(within_s, hurry) for talk in talks), return_exceptions=True)
         for talk in talks:
-            talk.writer.write(protocol.goodbye(self.leaving))
+            talk.writer.write(goodbye(self.leaving))
             with contextlib.suppress(OSError, RuntimeError):
                 talk.writer.write_eof()
 
@@ -155,27 +155,27 @@ class LocalEndpoint:
                 await writer.wait_closed()
 
     async def _greet(self, principal: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(protocol.HELLO_S):
-            said = protocol.read(await reader.readuntil(b"\n"), "bridge")
+        async with asyncio.timeout(HELLO_S):
+            said = read(await reader.readuntil(b"\n"), "bridge")
         if self._key and not hmac.compare_digest(str(said.get("key", "")).encode(), self._key.encode()):
             raise ValueError("the key is wrong")
         if said.get("replace") or await self._is_outdated(said):
             log.info("making room for another gateway", version=said.get("version"))
-            writer.write(protocol.refusal(__version__, "This gateway makes room.", replaced=True))
-            self.leaving = protocol.REPLACED
+            writer.write(refusal(__version__, "This gateway makes room.", replaced=True))
+            self.leaving = REPLACED
             self._make_room()
             return
         try:
             caller = await self._settle(_client(principal, said))
         except TaskgateError as problem:
-            writer.write(protocol.refusal(__version__, problem.message))
+            writer.write(refusal(__version__, problem.message))
             return
-        writer.write(protocol.welcome(__version__, os.getpid()))
+        writer.write(welcome(__version__, os.getpid()))
         await self._converse(caller, reader, writer)
 
     async def _is_outdated(self, said: Mapping[str, Any]) -> bool:
         """A newer bridge replaces an older gateway that has nobody else to serve; else it is served as it is."""
-        if not protocol.is_older(__version__, str(said.get("version", ""))):
+        if not is_older(__version__, str(said.get("version", ""))):
             return False
         return len(self._connections) <= 1 and not await self._busy()
 

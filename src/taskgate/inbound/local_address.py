@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from taskgate import __version__, clock
-from taskgate.bridge import protocol, timing
-from taskgate.bridge.meeting import Meeting, connect
+from taskgate.bridge.meeting import Meeting, connect, make_room, monotonic, sleep
 from taskgate.folders import socket_folder
 
 ROOM_S: Final = 40.0
@@ -96,9 +95,9 @@ def claim(meeting: Meeting, kind: str) -> LocalAddress:
     record = meeting.record()
     if held is None and kind == SERVE and record is not None and record.get("kind") == ON_DEMAND:
         _ask_to_make_room(meeting)
-        deadline = timing.monotonic() + ROOM_S
-        while held is None and timing.monotonic() < deadline:
-            timing.sleep(_LOOK_EVERY_S)
+        deadline = monotonic() + ROOM_S
+        while held is None and monotonic() < deadline:
+            sleep(_LOOK_EVERY_S)
             held = meeting.try_lock("lock")
     if held is None:
         pid = record.get("pid", "unknown") if record is not None else "unknown"
@@ -112,5 +111,5 @@ def _ask_to_make_room(meeting: Meeting) -> None:
     if found is not None:
         made, key = found
         with contextlib.suppress(OSError), made:
-            made.sendall(protocol.make_room(__version__, key))
+            made.sendall(make_room(__version__, key))
             made.recv(65536)

@@ -15,18 +15,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import has_envelope, read_envelope
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.generations import Generation, has_envelope, read_envelope
+from taskgate.core.identity import Caller
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import going_down, stopped_meanwhile
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
-from taskgate.mcp.lines import LineSplitter, Oversize
-from taskgate.ports.cancel_note import CancelNote
+from taskgate.mcp.framing import LineSplitter, Oversize
+from taskgate.ports.outlet import CancelNote
 
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 256 * 1024

@@ -25,11 +25,11 @@ import cedarpy
 
 from taskgate.core.governance.digest import digest
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict
-from taskgate.core.identity.identity import tenant_of
+from taskgate.core.identity import tenant_of
 from taskgate.core.patterns import PatternKind
 from taskgate.policy import cedar_checks as checks
-from taskgate.policy.cedar_source import PolicyFile, Statement, statements
-from taskgate.ports.policy_engine import PolicyRequest
+from taskgate.policy.cedar_checks import PolicyFile, Statement, statements
+from taskgate.ports.services import PolicyRequest
 
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 _DECIMAL_PLACES = 4

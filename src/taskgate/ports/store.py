@@ -23,11 +23,11 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from taskgate.core.audit import AuditEntry, Row
+from taskgate.core.budgets import UsageRow
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.usage import UsageRow
 from taskgate.ports.approval_store import ApprovalStore
-from taskgate.ports.event_outbox import EventOutbox
-from taskgate.ports.session_store import QuestionStore
+from taskgate.ports.replicas import QuestionStore
+from taskgate.ports.store_answers import EventOutbox
 from taskgate.ports.task_store import TaskStore
 
 

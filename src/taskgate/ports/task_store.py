@@ -17,13 +17,11 @@ import msgspec
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.governance.approval import Approval
-from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import AlreadySent, Task
 from taskgate.core.tasks.transition import Noted, TransitionEvent
 from taskgate.ports.approval_store import NO_PENDING_LIMITS, ApprovalRequest, PendingLimits
-from taskgate.ports.replicas import Replica
-from taskgate.ports.session_store import SessionStore
+from taskgate.ports.replicas import Replica, SeenRevisions, SessionStore, Wakeups
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -35,7 +33,6 @@ from taskgate.ports.store_answers import (
     TaskPage,
     TaskQuestion,
 )
-from taskgate.ports.wakeups import SeenRevisions, Wakeups
 
 
 class AcceptLimits(msgspec.Struct, frozen=True):

@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
-from taskgate.core.activity.events import EventKind
-from taskgate.core.errors import Executed, TaskgateError, UpstreamError
-from taskgate.core.evidence import Evidence, Moment, judge
+from taskgate.core.errors import Evidence, Executed, Moment, TaskgateError, UpstreamError, judge
+from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question, not_supported, with_inbox, with_models
 from taskgate.core.wire import Members, Raw

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from taskgate.core.plain_text import visible
+from taskgate.core.peer_input import visible
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}

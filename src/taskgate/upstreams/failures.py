@@ -1,6 +1,6 @@
 """What a failed message proves about its call, and whether it may be sent again.
 
-A failed exchange over HTTP, or an answer without our id, is put into words here; what it proves is decided by `core.evidence`. A
+A failed exchange over HTTP, or an answer without our id, is put into words here; what it proves is decided by `core.errors`. A
 message whose refusal proves that it was not executed is sent again only after the cause was cured, each cause once: a session that
 the server lost, a token that ended, and a server that asks for patience. Called by the links.
 """
@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from taskgate import clock
-from taskgate.core.errors import Executed, UpstreamError
-from taskgate.core.evidence import Cure, Evidence, Moment, judge
+from taskgate.core.errors import Cure, Evidence, Executed, Moment, UpstreamError, judge
 from taskgate.core.wire import Message
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.reader import HttpReply
+from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, never_sent
-from taskgate.ports.upstream_credentials import HeaderPairs
 from taskgate.upstreams.flight import HttpRefusal, broke_protocol, looks_like_answer, timed_out, too_large, unreachable
 
 _WHY: Final = {

@@ -12,11 +12,10 @@ from typing import Final, Protocol
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.errors import Executed, UpstreamError
-from taskgate.core.evidence import Body, Evidence, Moment
+from taskgate.core.errors import Body, Evidence, Executed, Moment, UpstreamError
 from taskgate.core.wire import Message
+from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, UpstreamCall
-from taskgate.ports.upstream_credentials import HeaderPairs
 
 next_number: Final = itertools.count(1).__next__
 """Ids of our requests, and their progress tokens: never the same twice in this process, so that an answer which strays to

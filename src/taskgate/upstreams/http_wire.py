@@ -16,12 +16,12 @@ from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation, generation_of
 from taskgate.core.wire import Kind, Message
 from taskgate.mcp.failures import HttpFailure, Stage
+from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply
 from taskgate.mcp.http.target import Target
-from taskgate.mcp.sse import SseEvent
+from taskgate.ports.credentials import UpstreamCredentials
 from taskgate.ports.upstream import CallFailed, StreamNotice
-from taskgate.ports.upstream_credentials import UpstreamCredentials
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
 from taskgate.upstreams.failures import explain, refusal

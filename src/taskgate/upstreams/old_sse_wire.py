@@ -9,9 +9,9 @@ import asyncio
 from urllib.parse import urljoin, urlsplit
 
 from taskgate.mcp.failures import HttpFailure
+from taskgate.mcp.framing import SseEvent
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
-from taskgate.mcp.sse import SseEvent
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.stream_wire import StreamWire

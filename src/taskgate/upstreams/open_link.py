@@ -27,10 +27,9 @@ from taskgate.core.generations import NEWEST_STATELESS, Generation
 from taskgate.core.wire import Message
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
-from taskgate.mcp.stdio.process import ChildSpec
-from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.process import ChildSpec, Reaper
+from taskgate.ports.credentials import AccountNeeded, LoginNeeded
 from taskgate.ports.upstream import ClientProfile, LinkKey, Listener
-from taskgate.ports.upstream_credentials import AccountNeeded, LoginNeeded
 from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
 from taskgate.upstreams.http_wire import HttpWire
 from taskgate.upstreams.intake import Intake

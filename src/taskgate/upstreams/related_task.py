@@ -8,10 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from taskgate.core.generations import RELATED_TASK
-from taskgate.core.meta import meta_of
-from taskgate.core.questions import SAMPLE, without_related_task
-from taskgate.core.sampling.spec_shapes import spec_shapes
-from taskgate.core.wire import Message, Raw
+from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
+from taskgate.core.wire import Message, Raw, meta_of
 
 
 def related_task(params: Any) -> str | None:

@@ -13,13 +13,14 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.activity.events import EventKind
 from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
 from taskgate.core.questions import Answer, Question
 from taskgate.core.wire import Raw
 from taskgate.mcp.http.client import HttpClient
-from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.process import Reaper
+from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import (
     LISTENER,
     LISTING_PROFILE,
@@ -32,7 +33,6 @@ from taskgate.ports.upstream import (
     ServerStatus,
     never_sent,
 )
-from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.upstreams.flight import unreachable
 from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch
 from taskgate.upstreams.intake import Intake

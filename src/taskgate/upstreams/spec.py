@@ -16,8 +16,8 @@ from typing import Final
 
 from taskgate.core.errors import UpstreamError
 from taskgate.core.generations import Generation
+from taskgate.ports.credentials import FIXED_HEADERS, ServerCredentials
 from taskgate.ports.upstream import LISTENER, LinkKey
-from taskgate.ports.upstream_credentials import FIXED_HEADERS, ServerCredentials
 from taskgate.upstreams.flight import unreachable
 
 

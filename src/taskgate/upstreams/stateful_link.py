@@ -22,12 +22,11 @@ from taskgate.core.generations import (
     STATEFUL_REVISIONS,
     TASK_NEWS,
     Generation,
+    unstamp,
 )
-from taskgate.core.generations.stateless_2026 import unstamp
-from taskgate.core.meta import with_meta
 from taskgate.core.questions import QUESTION_METHODS, Question
-from taskgate.core.wire import Kind, Message, Raw
-from taskgate.ports.cancel_note import TOOK_TOO_LONG, CancelNote
+from taskgate.core.wire import Kind, Message, Raw, with_meta
+from taskgate.ports.outlet import TOOK_TOO_LONG, CancelNote
 from taskgate.ports.upstream import (
     CallFailed,
     ClientProfile,

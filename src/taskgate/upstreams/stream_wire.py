@@ -20,8 +20,7 @@ from taskgate.core.errors import Executed, TaskgateError, UpstreamError
 from taskgate.core.wire import Kind, Message
 from taskgate.mcp.failures import ChildFailure
 from taskgate.mcp.stdio.child import Child, ChildExit
-from taskgate.mcp.stdio.process import ChildSpec
-from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.process import ChildSpec, Reaper
 from taskgate.ports.upstream import CallFailed
 from taskgate.turns import LARGE_BYTES, let_others_run
 from taskgate.upstreams.flight import (

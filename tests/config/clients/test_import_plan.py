@@ -100,7 +100,7 @@ def test_any_text_survives_the_writing(command: str, args: list[str], env: dict[
     except CannotImport:
         return
     from taskgate.config.document import read_document
-    from taskgate.config.tree import Mapping, plain
+    from taskgate.config.problems import Mapping, plain
 
     servers = read_document(plan.after, "t").get("servers")
     assert isinstance(servers, Mapping)

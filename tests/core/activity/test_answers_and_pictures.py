@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.core.tasks.a_task import a_task
 
-from taskgate.core.activity.answers import (
+from taskgate.core.answers import (
     MAX_SCHEMA_BYTES,
     elicitation_answer,
     form_problem,
@@ -16,10 +16,10 @@ from taskgate.core.activity.answers import (
     sampling_answer,
     secret_fields,
 )
-from taskgate.core.activity.diagrams import DRAWN, Waterfall, Window, diagrams, in_window, svg
-from taskgate.core.activity.events import Event, EventKind, pending_on_servers, triggers
 from taskgate.core.catalog.search import RegexFilter
+from taskgate.core.diagrams import DRAWN, Waterfall, Window, diagrams, in_window, svg
 from taskgate.core.errors import CallerError
+from taskgate.core.events import Event, EventKind, pending_on_servers, triggers
 from taskgate.core.questions import ELICIT, SAMPLE, with_inbox
 from taskgate.core.tasks.state import MOVES, HappeningKind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.activity.events import PER_REPLY, Batch, Event, EventKind, EventLog, by_server
+from taskgate.core.events import PER_REPLY, Batch, Event, EventKind, EventLog, by_server
 
 
 def event(number: int, *, durable: bool = False, at_ms: int = 0, server: str = "s") -> Event:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.activity.answers import MAX_ADDRESS, MAX_ROOTS, form_problem, roots_answer, roots_form
+from taskgate.core.answers import MAX_ADDRESS, MAX_ROOTS, form_problem, roots_answer, roots_form
 from taskgate.core.errors import CallerError
 
 

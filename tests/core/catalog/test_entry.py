@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import Audience, EntryKind, read_entries, render
+from taskgate.core.catalog.tool_listing import TaskSupport
 from taskgate.core.generations import Generation
 
 AWKWARD = (

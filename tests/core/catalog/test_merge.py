@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.merge import InvalidCursor, merge, page
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, InvalidCursor, merge, page
 from taskgate.core.catalog.names import NameStyle
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.harness.any_json import any_json
 
-from taskgate.core.catalog.output_schema import NOTICE, cut_notice, task_notice, with_notice
+from taskgate.core.catalog.tool_listing import NOTICE, cut_notice, task_notice, with_notice
 
 WORDS = ("a", "b", "value", "$ref", "$id", NOTICE, "kind", "task", "message")
 NOTICES = [task_notice("tg_1", "working", "It goes on."), cut_notice(5000, 1024, "It was cut.")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.catalog.annotate import (
+from taskgate.core.catalog.tool_listing import (
     AnnotationMode,
     Owner,
     TaskCheck,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
-from taskgate.core.catalog.uri_template import MAX_TEMPLATE, MAX_URI, Text, UriTemplate, first_matching
+from taskgate.core.resource_uri import MAX_TEMPLATE, MAX_URI, Text, UriTemplate, first_matching
 
 _pieces = st.lists(st.sampled_from(["a", "b", "/", "-", "{x}", "{+y}", "{z}", "{/w}", "{?q}"]), max_size=7)
 

@@ -7,13 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.cpu_time import PAUSE_S, least_cpu
 
-from taskgate.core.governance.confusable_names import MAX_NAME, resembles, skeleton
 from taskgate.core.governance.decision import Action, Denied, Forward, NeedsApproval, Note
-from taskgate.core.governance.pipeline import Gates, Profile, decide, decide_unlisted
-from taskgate.core.governance.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
+from taskgate.core.governance.digest import MAX_NAME, resembles, skeleton
+from taskgate.core.governance.pipeline import (
+    ExposeMode,
+    Gates,
+    Layers,
+    Profile,
+    Within,
+    decide,
+    decide_unlisted,
+    expose,
+)
 from taskgate.core.governance.rules import Rule, compile_rules
-from taskgate.core.governance.visibility import ExposeMode, Layers, Within, expose
 from taskgate.core.patterns import Glob, Pattern, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.resource_uri import MAX_URI, is_ambiguous, normal_form, normal_glob
 from taskgate.core.scoping.registry import Approval as Wish
 from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord
 from taskgate.core.scoping.scope import ScopePolicy

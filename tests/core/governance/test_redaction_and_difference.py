@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.difference import MAX_CHANGES, Change, ChangeKind, difference
-from taskgate.core.governance.redaction import HIDDEN, NOTHING_HIDDEN, Redacted, compile_redaction
+from taskgate.core.governance.redaction import (
+    HIDDEN,
+    MAX_CHANGES,
+    NOTHING_HIDDEN,
+    Change,
+    ChangeKind,
+    Redacted,
+    compile_redaction,
+    difference,
+)
 from taskgate.core.patterns import PatternError
 
 VALUE = {

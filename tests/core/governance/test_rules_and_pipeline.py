@@ -23,20 +23,24 @@ from taskgate.core.governance.decision import (
     strictness,
 )
 from taskgate.core.governance.pipeline import (
+    ExposeMode,
     Gates,
+    Layers,
+    Lists,
     PolicyAnswer,
     PolicyVerdict,
     Profile,
     UnknownWorkflow,
+    Within,
     check_workflows,
     conclude,
     decide,
+    expose,
     listed,
     open_gates,
     workflow_named,
 )
 from taskgate.core.governance.rules import BadRule, Rule, compile_rules
-from taskgate.core.governance.visibility import ExposeMode, Layers, Lists, Within, expose
 from taskgate.core.patterns import PatternError, PatternKind, PatternSet
 from taskgate.core.scoping.registry import Approval as Wish
 from taskgate.core.scoping.registry import ApprovalPolicy, Registry, RegistryRecord

@@ -10,21 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.governance.confusable_names import (
-    confusable,
-    confusable_with,
-    first_confusable,
-    fold,
-    imitated_property,
-)
 from taskgate.core.governance.digest import (
     AmbiguousJson,
     JsonLimits,
     canonical,
     check,
+    confusable,
+    confusable_with,
     digest,
     digest_of_bytes,
     digest_of_json,
+    first_confusable,
+    fold,
+    imitated_property,
     parse_strict,
 )
 

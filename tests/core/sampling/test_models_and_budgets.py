@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgate.core.sampling.choose_model import (
+from taskgate.core.choose_model import (
     Estimate,
     Model,
     SamplingAnswer,
@@ -19,7 +19,7 @@ from taskgate.core.sampling.choose_model import (
     estimate,
     price,
 )
-from taskgate.core.sampling.read_request import (
+from taskgate.core.sampling_request import (
     Audio,
     Image,
     Message,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgate.core.sampling.read_request import (
+from taskgate.core.sampling_request import (
     Audio,
     Image,
     Message,

@@ -6,14 +6,17 @@ import pytest
 
 from taskgate.core.patterns import ALL_TOOLS, PatternError, PatternSet
 from taskgate.core.scoping.registry import (
+    MAX_ENTRIES,
+    MAX_TEXT,
     Approval,
     ApprovalPolicy,
     Registry,
     RegistryRecord,
+    RequestError,
+    SessionRequest,
     TransportKind,
     problem_of_server_id,
 )
-from taskgate.core.scoping.request import MAX_ENTRIES, MAX_TEXT, RequestError, SessionRequest
 from taskgate.core.scoping.scope import (
     Narrowing,
     Profile,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, PatternKind, PatternSet
 from taskgate.core.scoping import subset as subset_module
-from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.registry import LeftOut, Registry, RegistryRecord, SessionRequest
 from taskgate.core.scoping.scope import Narrowing, ResolvedProfile, ScopePolicy
 from taskgate.core.scoping.subset import Exclusion, ExplainRow, NotAllowed, Reason, Subset, compose, explain
 

@@ -4,7 +4,7 @@ from a_task import NOW, a_task, an_attempt
 from msgspec.structs import replace
 
 from taskgate.core.errors import Executed
-from taskgate.core.tasks.events import entry_of
+from taskgate.core.events import entry_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome, OutcomeKind
 

@@ -8,59 +8,69 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.errors import CallerError
-from taskgate.core.tasks import expiry, ids
+from taskgate.core.tasks.recovery import (
+    Ttl,
+    approval_is_over,
+    execution_is_over,
+    is_gone,
+    kept_until_ms,
+    may_resend_until_ms,
+    read_ttl,
+    try_until_ms,
+)
 from taskgate.core.tasks.state import TaskState, ToolClass, fix_class, poll_interval_ms
+from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, is_task_id, is_ulid, new_task_id, ulid
 
 
 def test_a_ttl_is_defaulted_kept_or_clamped() -> None:
-    assert expiry.read_ttl(None) == expiry.Ttl(600_000)
-    assert expiry.read_ttl(1) == expiry.Ttl(1)
-    assert expiry.read_ttl(86_400_000) == expiry.Ttl(86_400_000)
-    assert expiry.read_ttl(10**30) == expiry.Ttl(86_400_000, clamped=True)
-    assert expiry.read_ttl(None, default_ms=10, max_ms=5) == expiry.Ttl(5)
+    assert read_ttl(None) == Ttl(600_000)
+    assert read_ttl(1) == Ttl(1)
+    assert read_ttl(86_400_000) == Ttl(86_400_000)
+    assert read_ttl(10**30) == Ttl(86_400_000, clamped=True)
+    assert read_ttl(None, default_ms=10, max_ms=5) == Ttl(5)
 
 
 @pytest.mark.parametrize("asked", [0, -1, 1.0, 1.5, "600000", True, False, [], {}])
 def test_a_ttl_that_is_not_a_positive_whole_number_is_the_callers_error(asked: Any) -> None:
     with pytest.raises(CallerError) as caught:
-        expiry.read_ttl(asked)
+        read_ttl(asked)
     assert caught.value.error_type == "invalid_params"
 
 
 def test_an_open_task_is_never_gone() -> None:
-    assert expiry.kept_until_ms(a_task()) is None
-    assert not expiry.is_gone(a_task(), NOW + 10**12)
+    assert kept_until_ms(a_task()) is None
+    assert not is_gone(a_task(), NOW + 10**12)
 
 
 def test_a_finished_task_is_kept_for_its_ttl_and_at_least_five_minutes_from_its_end() -> None:
     early = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 5)
-    assert expiry.kept_until_ms(early) == NOW + 600_000
+    assert kept_until_ms(early) == NOW + 600_000
     late = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000)
-    assert expiry.kept_until_ms(late) == NOW + 1_200_000
-    assert not expiry.is_gone(late, NOW + 1_199_999)
-    assert expiry.is_gone(late, NOW + 1_200_000)
+    assert kept_until_ms(late) == NOW + 1_200_000
+    assert not is_gone(late, NOW + 1_199_999)
+    assert is_gone(late, NOW + 1_200_000)
     asked_for_less = a_task(state=TaskState.COMPLETED, finished_ms=NOW + 900_000, keep_result_ms=1)
-    assert expiry.is_gone(asked_for_less, NOW + 900_001)
+    assert is_gone(asked_for_less, NOW + 900_001)
 
 
 @pytest.mark.parametrize("state", list(TaskState))
 def test_the_approval_clock_runs_only_while_an_approval_matters(state: TaskState) -> None:
-    over = expiry.approval_is_over(a_task(state=state, approval_deadline_ms=NOW), NOW)
+    over = approval_is_over(a_task(state=state, approval_deadline_ms=NOW), NOW)
     assert over == (state in (TaskState.AWAITING_APPROVAL, TaskState.APPROVED))
-    assert not expiry.approval_is_over(a_task(state=state), NOW)
-    assert not expiry.approval_is_over(a_task(state=state, approval_deadline_ms=NOW + 1), NOW)
+    assert not approval_is_over(a_task(state=state), NOW)
+    assert not approval_is_over(a_task(state=state, approval_deadline_ms=NOW + 1), NOW)
 
 
 @pytest.mark.parametrize("state", list(TaskState))
 def test_the_execution_clock_runs_only_while_the_call_is_out(state: TaskState) -> None:
-    over = expiry.execution_is_over(a_task(state=state, execution_deadline_ms=NOW), NOW)
+    over = execution_is_over(a_task(state=state, execution_deadline_ms=NOW), NOW)
     assert over == (state in (TaskState.RUNNING, TaskState.INPUT_REQUIRED))
-    assert not expiry.execution_is_over(a_task(state=state), NOW)
+    assert not execution_is_over(a_task(state=state), NOW)
 
 
 def test_the_resend_window_counts_from_the_last_attempt() -> None:
-    assert expiry.may_resend_until_ms(a_task()) is None
-    assert expiry.may_resend_until_ms(a_task(last_attempt=an_attempt())) == NOW + 600_000
+    assert may_resend_until_ms(a_task()) is None
+    assert may_resend_until_ms(a_task(last_attempt=an_attempt())) == NOW + 600_000
 
 
 def test_polling_slows_down_with_load_and_for_people() -> None:
@@ -97,15 +107,15 @@ def test_the_class_of_a_tool_is_the_operators_word_then_trusted_hints_then_once(
 
 @given(st.integers(0, 2**48 - 1), st.binary(min_size=10, max_size=10))
 def test_an_id_tells_when_it_was_made(now_ms: int, randomness: bytes) -> None:
-    made = ids.task_id(now_ms, randomness)
+    made = new_task_id(now_ms, randomness)
     assert len(made) == 29
-    assert ids.is_task_id(made)
-    assert ids.born_ms(made) == now_ms
+    assert is_task_id(made)
+    assert born_ms(made) == now_ms
 
 
 @given(st.integers(0, 2**48 - 2), st.binary(min_size=10, max_size=10), st.binary(min_size=10, max_size=10))
 def test_later_ids_sort_later(now_ms: int, one: bytes, two: bytes) -> None:
-    assert ids.ulid(now_ms, one) < ids.ulid(now_ms + 1, two)
+    assert ulid(now_ms, one) < ulid(now_ms + 1, two)
 
 
 @pytest.mark.parametrize(
@@ -122,26 +132,26 @@ def test_later_ids_sort_later(now_ms: int, one: bytes, two: bytes) -> None:
     ],
 )
 def test_anything_else_is_not_an_id_of_ours(text: str) -> None:
-    assert not ids.is_task_id(text)
+    assert not is_task_id(text)
 
 
 def test_a_ulid_refuses_the_wrong_amount_of_randomness_and_impossible_times() -> None:
     with pytest.raises(ValueError, match="random bytes"):
-        ids.ulid(0, b"short")
+        ulid(0, b"short")
     with pytest.raises(ValueError, match="48 bits"):
-        ids.ulid(2**48, bytes(10))
+        ulid(2**48, bytes(10))
 
 
 def test_what_was_never_sent_is_tried_until_its_ttl_or_its_approval_is_over_and_what_was_sent_until_its_deadline() -> (
     None
 ):
     waiting = a_task()
-    assert expiry.try_until_ms(waiting) == NOW + 600_000
-    assert expiry.try_until_ms(a_task(approval_deadline_ms=NOW + 5)) == NOW + 5
+    assert try_until_ms(waiting) == NOW + 600_000
+    assert try_until_ms(a_task(approval_deadline_ms=NOW + 5)) == NOW + 5
     sent = a_task(last_attempt=an_attempt(), sends=1, unanswered_sends=1, execution_deadline_ms=NOW + 7)
-    assert expiry.try_until_ms(sent) == NOW + 7
+    assert try_until_ms(sent) == NOW + 7
 
 
 def test_a_ulid_is_told_from_other_text() -> None:
-    assert ids.is_ulid(ids.ulid(NOW, bytes(ids.RANDOM_BYTES)))
-    assert not ids.is_ulid("x")
+    assert is_ulid(ulid(NOW, bytes(RANDOM_BYTES)))
+    assert not is_ulid("x")

@@ -6,7 +6,7 @@ import pytest
 from a_task import NOW, a_task, an_attempt
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks.outcome_text import gave_up, iso, outcome_unknown, past_deadline
+from taskgate.core.tasks.endings import gave_up_text, iso, outcome_unknown, past_deadline_text
 from taskgate.core.tasks.recovery import Action, next_action
 from taskgate.core.tasks.state import TERMINAL, TaskState, ToolClass
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
@@ -144,8 +144,8 @@ def test_the_text_of_an_unknown_outcome_names_tool_server_time_and_reference() -
 
 
 def test_the_other_sad_texts_name_the_task() -> None:
-    assert a_task().id in gave_up(a_task(last_attempt=an_attempt(number=3)))
-    assert "60 s" in past_deadline(a_task())
+    assert a_task().id in gave_up_text(a_task(last_attempt=an_attempt(number=3)))
+    assert "60 s" in past_deadline_text(a_task())
 
 
 def test_times_are_shown_in_utc_with_milliseconds() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.core.tasks.a_task import a_task
 
 from taskgate.core.errors import Executed, UpstreamError
-from taskgate.core.tasks import endings, outcome_text
+from taskgate.core.tasks import endings
 from taskgate.core.tasks.recovery import Action, next_action
 from taskgate.core.tasks.state import ToolClass
 from taskgate.core.tasks.task import Attempt, AttemptState, Task
@@ -94,8 +94,8 @@ def test_an_answer_that_was_too_large_is_an_execution_and_not_a_loss() -> None:
 
 def test_the_text_counts_attempts_that_may_have_arrived() -> None:
     task = moved(a_task(tool_class=ToolClass.READ), SENT, SENT, AttemptVoided(), SENT, AttemptVoided())
-    assert "once and never got" in outcome_text.gave_up(task)
-    assert "2 times and never got" in outcome_text.gave_up(moved(task, SENT))
+    assert "once and never got" in endings.gave_up_text(task)
+    assert "2 times and never got" in endings.gave_up_text(moved(task, SENT))
 
 
 def test_a_record_of_the_first_version_counts_its_attempts_by_number() -> None:

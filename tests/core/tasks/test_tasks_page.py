@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from a_task import a_task
 
-from taskgate.core.tasks import stateful_projection, stateless_projection, tool_projection
+from taskgate.core.tasks import projections
 from taskgate.core.tasks.state import TaskState, mermaid
 
 PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
@@ -28,9 +28,9 @@ def state_rows() -> str:
     for state in TaskState:
         task = a_task(state=state)
         words = (
-            stateful_projection.status(task),
-            stateless_projection.status(task),
-            tool_projection.status(task, task.created_ms),
+            projections.stateful_status(task),
+            projections.stateless_status(task),
+            projections.shown_status(task, task.created_ms),
         )
         rows += f"| `{state.value}` | {' | '.join(words)} |\n"
     return rows

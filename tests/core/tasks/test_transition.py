@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.errors import Executed
+from taskgate.core.events import TaskEvent, event_data, event_of
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import stateful_projection, stateless_projection, tool_projection, vendor_projection
+from taskgate.core.tasks import projections
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.creation import AlreadySent, AskingFirst, born
-from taskgate.core.tasks.events import TaskEvent, event_data, event_of
 from taskgate.core.tasks.state import BIRTH, MOVES, OPEN, TERMINAL, HappeningKind, TaskState, ToolClass, mermaid
-from taskgate.core.tasks.task import AttemptState, OutcomeKind, Task, UpstreamHandle
+from taskgate.core.tasks.task import AlreadySent, AskingFirst, AttemptState, OutcomeKind, Task, UpstreamHandle, born
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible, apply
 
 HANDLE = UpstreamHandle("reports", "up-1", "s-1", Generation.STATEFUL)
@@ -209,14 +208,14 @@ def test_any_order_of_happenings_leaves_a_legal_state_and_the_end_is_the_end(
 
 def check_shown(before: Task, task: Task) -> None:
     stateful = {"working", "input_required", "completed", "failed", "cancelled"}
-    assert stateful_projection.status(task) in stateful
-    assert stateless_projection.status(task) in stateful
-    assert tool_projection.status(task, task.updated_ms) in tool_projection.STATUSES
-    assert vendor_projection.status(task) in {"pending", "working", "completed", "failed", "cancelled"}
-    if stateless_projection.status(task) == "input_required":
+    assert projections.stateful_status(task) in stateful
+    assert projections.stateless_status(task) in stateful
+    assert projections.shown_status(task, task.updated_ms) in projections.STATUSES
+    assert projections.vendor_status(task) in {"pending", "working", "completed", "failed", "cancelled"}
+    if projections.stateless_status(task) == "input_required":
         assert task.question_keys
-    if stateful_projection.status(task) == "failed":
-        assert stateful_projection.status_message(task)
+    if projections.stateful_status(task) == "failed":
+        assert projections.status_message(task)
     event = event_of(before, task)
     assert (event is None) == (before.state is task.state)
 

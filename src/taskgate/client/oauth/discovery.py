@@ -23,8 +23,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from taskgate.client.errors import InvalidReply, LoginFailed
-from taskgate.client.http_replies import read_failure
-from taskgate.client.transport import decode, encode
+from taskgate.client.transport import decode, encode, read_failure
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply

@@ -48,10 +48,9 @@ from taskgate.config.clients.client import (
 )
 from taskgate.config.clients.settings_text import SettingsError, servers_in, with_servers
 from taskgate.config.document import read_document
-from taskgate.config.paths import read_bytes
-from taskgate.config.problems import ConfigError
+from taskgate.config.problems import ConfigError, plain
 from taskgate.config.server_forms import gather_servers, slug
-from taskgate.config.tree import plain
+from taskgate.config.value_sources import read_bytes
 
 MAX_SETTINGS_BYTES = 32 << 20
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from taskgate.core.governance.difference import Difference, difference
 from taskgate.core.governance.digest import AmbiguousJson, check, digest, digest_of_bytes
+from taskgate.core.governance.redaction import Difference, difference
 
 MAX_DESCRIPTION = 8_192
 MAX_NAME = 128

@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias, assert_never
 
-from taskgate.core.caller import ANONYMOUS, OPERATOR
-from taskgate.core.identity.identity import tenant_of
-from taskgate.core.identity.roles import Permission, Role, allows, groups_in
+from taskgate.core.identity import ANONYMOUS, OPERATOR, Permission, Role, allows, groups_in, tenant_of
 from taskgate.core.patterns import Glob, PatternKind
 
 DEFAULT_WORKFLOW = "default"

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from taskgate.core.catalog.pin import character_flag, deceptive_characters, kinds_of, slices_of
 from taskgate.core.governance.approval import Approval, State, Verdict, Vote, Workflow
-from taskgate.core.governance.difference import Difference, difference
-from taskgate.core.governance.redaction import Redaction
+from taskgate.core.governance.redaction import Difference, Redaction, difference
 
 LONGEST_CHANGE: Final = 4_000
 """So many characters of one changed value are shown."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from taskgate.core.governance.approval import DEFAULT_WORKFLOW, Workflow
-from taskgate.core.governance.confusable_names import skeletons
 from taskgate.core.governance.decision import (
     Action,
     Decision,
@@ -28,12 +27,123 @@ from taskgate.core.governance.decision import (
     Strictness,
     strictness,
 )
-from taskgate.core.governance.resource_uri import is_ambiguous
+from taskgate.core.governance.digest import skeletons
 from taskgate.core.governance.rules import MAX_REMEMBERED, Matched, RuleSet, compile_rules
-from taskgate.core.governance.visibility import EVERYTHING_VISIBLE, Layer
-from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.patterns import NO_PATTERNS, PatternError, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.resource_uri import is_ambiguous
 from taskgate.core.scoping.registry import Approval as RecordWish
 from taskgate.core.scoping.registry import ApprovalPolicy
+from taskgate.core.scoping.subset import Subset
+
+# Which names exist at all for a caller: a server's `expose` setting, lists of allowed and denied names, and the scope.
+#
+# A hidden name is answered exactly like a name that does not exist. A list restricts tools always, and resources or
+# prompts only if it has patterns for them (`resource:GLOB`, `prompt:GLOB`): `tools: ["read_*"]` says nothing about
+# resources. Selecting servers for a piece of work is `core.scoping`'s business; `within` puts its answer behind the
+# same question.
+
+
+class Layer(Protocol):
+    """Anything that can say why a name is hidden."""
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Why the name is hidden, for the log, or None when it is shown."""
+
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Why a name that looks like this one is denied, or None. Asked of names that no server listed."""
+
+
+class ExposeMode(StrEnum):
+    """How a server's `expose.tools` list is read."""
+
+    ALL = "all"
+    ALLOWLIST = "allowlist"
+    BLOCKLIST = "blocklist"
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """One layer of allowing and denying. `allow` None means that this layer allows everything it does not deny."""
+
+    allow: PatternSet | None = None
+    deny: PatternSet = NO_PATTERNS
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Why this layer hides the name, or None."""
+        if self.deny.matches(server, name, kind):
+            return "on a deny list"
+        if self.allow is None or self.allow.matches(server, name, kind):
+            return None
+        silent = kind is not PatternKind.TOOL and all(pattern.kind is not kind for pattern in self.allow.patterns)
+        # An empty list names nothing at all, so it is silent about nothing.
+        return None if silent and self.allow.patterns else "not on the allow list"
+
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """Whether the name looks like one on the deny list."""
+        return "looks like a name on a deny list" if self.deny.resembled_by(server, name, kind) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """All layers that apply: those of each server, and those that hold for every server."""
+
+    per_server: Mapping[str, tuple[Layer, ...]]
+    everywhere: tuple[Layer, ...] = ()
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The first reason that any layer has, or None when every layer shows the name."""
+        layers = (*self.per_server.get(server, ()), *self.everywhere)
+        return next((reason for layer in layers if (reason := layer.hides(kind, server, name)) is not None), None)
+
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The first layer that denies a name which looks like this one."""
+        layers = (*self.per_server.get(server, ()), *self.everywhere)
+        reasons = (layer.hides_lookalike(kind, server, name) for layer in layers)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def narrowed(self, *layers: Layer) -> Layers:
+        """The same with more layers; layers can only hide more."""
+        return Layers(self.per_server, (*self.everywhere, *layers))
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A scope's subset as a layer."""
+
+    subset: Subset
+
+    def hides(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The scope's own explanation, or None when the scope admits the name."""
+        if self.subset.admits_kind(server, name, kind):
+            return None
+        excluded = self.subset.explain(server, name, kind)
+        return "outside the scope" if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
+
+    def hides_lookalike(self, kind: PatternKind, server: str, name: str) -> str | None:
+        """The scope's list that denies a name which looks like this one."""
+        excluded = self.subset.denies_lookalike(server, name, kind)
+        return None if excluded is None else f"{excluded.reason.value}: {excluded.detail}"
+
+
+EVERYTHING_VISIBLE = Layers({})
+
+
+def expose(mode: ExposeMode, tools: Iterable[str], *, server: str | None = None) -> Lists:
+    """A server's `expose` setting as a layer. A bad pattern is a PatternError in every mode."""
+    patterns = PatternSet.of(tools)
+    for pattern in patterns.patterns:
+        if server is not None and not pattern.server.matches(server):
+            raise PatternError(pattern.text, f"speaks of another server, in the expose list of {server!r}")
+    match mode:
+        case ExposeMode.ALL:
+            return Lists()
+        case ExposeMode.ALLOWLIST:
+            return Lists(allow=patterns)
+        case ExposeMode.BLOCKLIST:
+            return Lists(deny=patterns)
+        case _:
+            assert_never(mode)
+
 
 UNKNOWN = "unknown_tool"
 REFUSED = "policy_denied"

@@ -17,8 +17,7 @@ import msgspec
 from taskgate.core.governance.decision import Action, Decision, Denied, Gate, NeedsApproval, NeedsPolicy, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, Gates, PolicyAnswer, conclude, decide, decide_unlisted
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.registry import Registry
-from taskgate.core.scoping.request import NO_WISH, SessionRequest
+from taskgate.core.scoping.registry import NO_WISH, Registry, SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgate.core.governance.decision import Action
-from taskgate.core.governance.resource_uri import normal_form
 from taskgate.core.patterns import Glob, Pattern, PatternError, PatternKind, PatternSet, judged_skeleton
+from taskgate.core.resource_uri import normal_form
 
 NEVER: Final = 1 << 30
 # Servers come from the registry, so this is more than any gateway has; it only ends what would grow without end.

@@ -20,8 +20,7 @@ from enum import StrEnum
 
 from taskgate.core.errors import CallerError
 from taskgate.core.patterns import ALL_TOOLS, NO_PATTERNS, AnyOf, PatternKind, PatternSet
-from taskgate.core.scoping.registry import Registry, RegistryRecord
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.registry import Registry, RegistryRecord, SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy
 
 # A caller may guess names for ever; remembering the answers stops here, answering does not.

@@ -7,12 +7,12 @@ upstream itself answers is not here; that is relayed as it came.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import assert_never
 
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
-from taskgate.core.generations.error_codes import error_object
+from taskgate.core.generations import error_object
 from taskgate.core.governance.approval import Approval, State
-from taskgate.core.tasks import outcome_text
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     ApprovalDenied,
@@ -24,6 +24,64 @@ from taskgate.core.tasks.transition import (
     RunRefused,
     TransitionEvent,
 )
+
+# The sentences about calls whose effect is not known, and about cancelled and expired ones. Plain text for people.
+
+
+def iso(ms: int) -> str:
+    """A stored time as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def outcome_unknown(task: Task) -> str:
+    """What a caller reads when a call that may not be repeated was lost on the way."""
+    attempt = task.last_attempt
+    sent = iso(attempt.sent_at_ms if attempt is not None else task.updated_ms)
+    return (
+        f"Outcome unknown. Taskgate sent `{task.tool}` to `{task.server}` at {sent} and lost contact before a result "
+        "arrived. The call may or may not have taken effect. It was not sent again because this tool is not known to "
+        "be safe to repeat. "
+        f"Check the target system before trying again. Ref {task.id}, attempt {task.attempts}."
+    )
+
+
+def gave_up_text(task: Task) -> str:
+    """What a caller reads when a repeatable call was tried as often as is allowed."""
+    return (
+        f"Taskgate sent `{task.tool}` to `{task.server}` {_times(task.times_sent)} and never got a result. "
+        "The tool is known to be safe to repeat, so you may try again. "
+        f"Ref {task.id}."
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def past_deadline_text(task: Task) -> str:
+    """What a caller reads when a run took longer than its budget."""
+    seconds = task.execution_budget_ms / 1000
+    return (
+        f"`{task.tool}` on `{task.server}` did not finish within {seconds:g} s and was cancelled. "
+        f"It may have taken effect in part. Ref {task.id}."
+    )
+
+
+def stopped_between_rounds(task: Task, why: str) -> str:
+    """What a caller reads when a call could not go on after its questions were answered."""
+    return (
+        f"`{task.tool}` on `{task.server}` had begun, asked for input, and could not be continued with the answers: {why} "
+        f"What it did before it asked may have taken effect. Ref {task.id}."
+    )
+
+
+def restored_text(task: Task) -> str:
+    """What a caller reads whose call waited in a store that was put back from a backup."""
+    return (
+        f"Outcome unknown. Taskgate found its store older than it had left it, as after a restored backup. `{task.tool}` on "
+        f"`{task.server}` may have run since the backup was made, so it was not sent. Check the target system before trying "
+        f"again. Ref {task.id}."
+    )
 
 
 def by_error(task: Task, error: TaskgateError) -> ErrorCame:
@@ -38,14 +96,14 @@ def refused(task: Task, error: TaskgateError) -> RunRefused:
 
 def unknown(task: Task) -> ContactLost:
     """The call was out and may not be repeated, and nothing tells what became of it."""
-    text = outcome_text.outcome_unknown(task)
+    text = outcome_unknown(task)
     error = UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task))
     return ContactLost(_object(task, error), text)
 
 
 def gave_up(task: Task) -> ErrorCame:
     """The call may be repeated, and was, as often as is allowed."""
-    text = outcome_text.gave_up(task)
+    text = gave_up_text(task)
     return by_error(task, UpstreamError("upstream_unreachable", text, executed=Executed.MAYBE, data=_about(task)))
 
 
@@ -62,19 +120,19 @@ def lost(task: Task, error: UpstreamError) -> ErrorCame | ContactLost:
 
 def between_rounds(task: Task, error: TaskgateError) -> ErrorCame:
     """The server answered what it was sent with questions, and the answers to them were not executed: done in part."""
-    text = outcome_text.stopped_between_rounds(task, error.message)
+    text = stopped_between_rounds(task, error.message)
     return by_error(task, UpstreamError(error.error_type, text, executed=Executed.MAYBE, data=_about(task)))
 
 
 def restored(task: Task) -> ErrorCame:
     """The store was put back from a backup, and the call may have run since that was made."""
-    text = outcome_text.restored(task)
+    text = restored_text(task)
     return by_error(task, UpstreamError("outcome_unknown", text, executed=Executed.MAYBE, data=_about(task)))
 
 
 def past_deadline(task: Task) -> ErrorCame | ContactLost:
     """The run took longer than its budget: unknown for a call that may not be repeated, failed for the others."""
-    text = outcome_text.past_deadline(task)
+    text = past_deadline_text(task)
     executed = Executed.MAYBE if task.may_have_been_sent else Executed.NO
     error = UpstreamError("upstream_timeout", text, executed=executed, data=_about(task))
     return by_error(task, error) if task.tool_class.may_repeat else ContactLost(_object(task, error), text)

@@ -16,19 +16,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.annotate import TaskCheck, TaskSupport, check_task
-from taskgate.core.catalog.merge import MARK
+from taskgate.core.catalog.entry import MARK
+from taskgate.core.catalog.tool_listing import TaskCheck, TaskSupport, check_task
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import error_data
-from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, complete, missing_capability
+from taskgate.core.generations import (
+    TASKS_EXTENSION,
+    Generation,
+    complete,
+    error_data,
+    missing_capability,
+    speaks_tasks,
+)
 from taskgate.core.governance.decision import Denied, Forward
-from taskgate.core.meta import meta_of
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.tasks.task import UpstreamHandle
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Raw, meta_of
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.find_tool import find_tool
 from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES
@@ -43,8 +46,8 @@ from taskgate.gateway.tasks.replies import is_error
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import header_values, mismatch
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import RelayedError, Upstream, UpstreamCall
-from taskgate.ports.upstream_credentials import AccountNeeded
 from taskgate.turns import LARGE_BYTES
 
 TASK_META: Final = "taskgate/task"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from taskgate.core.catalog.annotate import TaskSupport
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.tool_listing import TaskSupport
 from taskgate.core.errors import UpstreamError
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.calls.call_tool import as_tool_result

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.completion.memory import CompletionPlace, Usage, UsageMemory
-from taskgate.core.completion.rank import CandidateIndex
+from taskgate.core.completion import CandidateIndex
+from taskgate.core.completion_memory import CompletionPlace, Usage, UsageMemory
 from taskgate.gateway.plan.plan import Live, Plan
 
 MAX_NOTES: Final = 1_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from taskgate.core.catalog.merge import MARK, uris_between, uris_in
+from taskgate.core.catalog.entry import MARK, uris_between, uris_in
 from taskgate.turns import let_others_run
 
 MAX_REMEMBERED: Final = 20_000

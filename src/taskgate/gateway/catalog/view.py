@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgate.core import wire
-from taskgate.core.catalog.annotate import TaskSupport, shown_support
-from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, render
-from taskgate.core.catalog.merge import scheme_of
+from taskgate.core.catalog.entry import Audience, CatalogEntry, EntryKind, render, scheme_of
 from taskgate.core.catalog.names import SEPARATOR, NameStyle, NameTable
 from taskgate.core.catalog.search import SearchIndex
-from taskgate.core.catalog.uri_template import UriTemplate, first_matching
+from taskgate.core.catalog.tool_listing import TaskSupport, shown_support
 from taskgate.core.generations import Generation
 from taskgate.core.governance.decision import Decision, Denied, Gate, action_of
 from taskgate.core.governance.pipeline import UNKNOWN, decide, decide_unlisted
 from taskgate.core.patterns import PatternKind, judged_skeleton
+from taskgate.core.resource_uri import UriTemplate, first_matching
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.wire import Raw

@@ -10,16 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
-from taskgate.core.catalog.annotate import TaskSupport, supports_tasks
-from taskgate.core.catalog.entry import CatalogEntry, EntryKind
-from taskgate.core.catalog.merge import Merged, merge, scheme_of
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, Merged, merge, scheme_of
 from taskgate.core.catalog.names import RESERVED_NAMES, NameStyle
-from taskgate.core.catalog.uri_template import UriTemplate
+from taskgate.core.catalog.tool_listing import TaskSupport, supports_tasks
 from taskgate.core.governance.decision import Denied, Forward, Gate
 from taskgate.core.governance.pipeline import decide
+from taskgate.core.identity import Caller
 from taskgate.core.patterns import PatternKind
-from taskgate.core.scoping.request import NO_WISH, SessionRequest
+from taskgate.core.resource_uri import UriTemplate
+from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.core.scoping.subset import Subset, compose
 from taskgate.gateway.catalog.catalogs import Catalogs

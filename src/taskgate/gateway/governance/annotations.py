@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from taskgate.core.catalog.annotate import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.tool_listing import annotation_line, sends_task_status, shown_support, supports_tasks
 from taskgate.core.governance.decision import Action, action_of
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind

@@ -15,8 +15,8 @@ from typing import Any, Final
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import State
 from taskgate.core.governance.card import Card
-from taskgate.ports.approval_channel import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.ports.approval_store import ApprovalStore, StoredReceipt
+from taskgate.ports.services import ApprovalChannel, Decide, Delivered, Delivery
 from taskgate.telemetry.logs import log
 
 DELIVERY_S: Final = 600.0

@@ -29,13 +29,11 @@ from taskgate.core.governance.approval import (
     Workflow,
 )
 from taskgate.core.governance.card import Card, card
-from taskgate.core.governance.decision import NeedsApproval
+from taskgate.core.governance.decision import REQUEST_DRIFT, NeedsApproval
 from taskgate.core.governance.pipeline import Gates, Profile, workflow_named
-from taskgate.core.governance.recheck import REQUEST_DRIFT
-from taskgate.core.identity.identity import tenant_of
-from taskgate.core.tasks import ids
+from taskgate.core.identity import tenant_of
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import RunOn, Task
+from taskgate.core.tasks.task import RANDOM_BYTES, RunOn, Task, ulid
 from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
 from taskgate.gateway.governance.announce import Announcer
 from taskgate.gateway.governance.evaluate import Asked
@@ -45,8 +43,8 @@ from taskgate.gateway.plan.plan import ExecuteOn, Live, Plan, PublicAddress
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.approval_channel import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
+from taskgate.ports.services import OTHER_ARGUMENTS, UNKNOWN_APPROVAL, Heard, Said
 from taskgate.ports.store import AuditLog
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
@@ -132,7 +130,7 @@ class Approvals:
         self, asked: Asked, needs: NeedsApproval, caller: str, wire_name: str, limit_key: str
     ) -> ApprovalRequest:
         """The question about one call."""
-        approval_id = PREFIX + ids.ulid(self._store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
+        approval_id = PREFIX + ulid(self._store.now_ms(), secrets.token_bytes(RANDOM_BYTES))
         return question(self._plan.value, approval_id, asked, needs, caller, wire_name=wire_name, limit_key=limit_key)
 
     def run_on(self) -> RunOn:

@@ -12,10 +12,10 @@ from typing import Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry, revisions
-from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.digest import digest_of_bytes
+from taskgate.core.identity import Caller
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.record_calls import CallRecorder
 from taskgate.gateway.governance.usage import BYTES_IN, BYTES_OUT, CALLS, ERRORS, SECONDS, UsageCounter

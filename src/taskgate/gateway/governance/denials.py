@@ -11,8 +11,8 @@ from collections import Counter
 from typing import Final
 
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
+from taskgate.core.identity import Caller
 from taskgate.core.scoping.subset import NotAllowed
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.store import AuditLog

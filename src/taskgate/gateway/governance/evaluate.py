@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgate import clock
-from taskgate.core.caller import CredentialFacts
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Binding
-from taskgate.core.governance.confusable_names import imitated_property
-from taskgate.core.governance.decision import Decision, Forward, NeedsApproval, NeedsPolicy, Settled
-from taskgate.core.governance.digest import AmbiguousJson, digest, parse_strict
-from taskgate.core.governance.grants import Grant, covering
+from taskgate.core.governance.decision import Decision, Forward, Grant, NeedsApproval, NeedsPolicy, Settled, covering
+from taskgate.core.governance.digest import AmbiguousJson, digest, imitated_property, parse_strict
 from taskgate.core.governance.pipeline import PolicyAnswer, PolicyVerdict, conclude, workflow_named
 from taskgate.core.governance.rehearse import RecordedCall, RuleBook
-from taskgate.core.governance.resource_uri import normal_form
+from taskgate.core.identity import CredentialFacts
 from taskgate.core.patterns import PatternKind
+from taskgate.core.resource_uri import normal_form
 from taskgate.gateway.plan.plan import Plan
-from taskgate.ports.policy_engine import PolicyRequest, PolicyTime
+from taskgate.ports.services import PolicyRequest, PolicyTime
 from taskgate.telemetry.logs import log
 
 

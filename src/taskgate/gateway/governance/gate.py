@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NoReturn
 
 from taskgate.core.audit import AuditEntry, revisions
-from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
+from taskgate.core.identity import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef

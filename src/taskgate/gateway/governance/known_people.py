@@ -17,8 +17,7 @@ import msgspec
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.governance.approval import Approver
-from taskgate.core.identity.identity import Identity
-from taskgate.core.identity.roles import GATEWAY_ROLES
+from taskgate.core.identity import GATEWAY_ROLES, Identity
 from taskgate.gateway.plan.plan import Plan
 from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, Store
 

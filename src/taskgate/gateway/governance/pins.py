@@ -14,7 +14,7 @@ from typing import Any, Final
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
-from taskgate.core.governance.difference import Difference, difference
+from taskgate.core.governance.redaction import Difference, difference
 from taskgate.gateway.catalog.catalogs import Offer, Quarantine
 from taskgate.gateway.events.events import DefinitionChanged, EventHub
 from taskgate.gateway.plan.plan import Live, Plan

@@ -20,12 +20,21 @@ from taskgate.core.governance.approval import (
     State,
     Workflow,
 )
-from taskgate.core.governance.decision import Decision, Denied, Gate, NeedsApproval, Settled
+from taskgate.core.governance.decision import (
+    POLICY_DRIFT,
+    Decision,
+    Denied,
+    Gate,
+    NeedsApproval,
+    Present,
+    Settled,
+    Stopped,
+    recheck,
+)
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_json
 from taskgate.core.governance.pipeline import REFUSED, decide, decide_unlisted, workflow_named
-from taskgate.core.governance.recheck import POLICY_DRIFT, Present, Stopped, recheck
 from taskgate.core.patterns import PatternKind, judged_skeleton
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.tasks.endings import refused
 from taskgate.core.tasks.task import Task

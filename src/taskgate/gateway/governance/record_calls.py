@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.decision import Action, Decision, action_of
 from taskgate.core.governance.rehearse import RecordedCall
+from taskgate.core.identity import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.governance.evaluate import Asked, read_arguments

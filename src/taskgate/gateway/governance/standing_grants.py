@@ -12,8 +12,8 @@ from typing import Final
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approval, Approver, Refusal, State, Verdict, Workflow
-from taskgate.core.governance.grants import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
-from taskgate.core.tasks import ids
+from taskgate.core.governance.decision import DEFAULT_GRANT_MS, Grant, NoGrant, grant_from
+from taskgate.core.tasks.task import RANDOM_BYTES, ulid
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Store
@@ -100,7 +100,7 @@ class StandingGrants:
         try:
             grant = grant_from(
                 approval,
-                PREFIX + ids.ulid(now, secrets.token_bytes(ids.RANDOM_BYTES)),
+                PREFIX + ulid(now, secrets.token_bytes(RANDOM_BYTES)),
                 now,
                 for_ms=wish.for_ms,
                 exact_arguments=wish.exact_arguments,

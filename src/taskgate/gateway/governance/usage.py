@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from taskgate.core.caller import Caller
+from taskgate.core.budgets import OTHERS, UsageRow, day_of
+from taskgate.core.identity import Caller
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Outcome
-from taskgate.core.usage import OTHERS, UsageRow, day_of
 from taskgate.gateway.catalog.views import ToolRef
 from taskgate.gateway.events.events import EventHub, TaskChanged
 from taskgate.ports.store import Store

@@ -15,15 +15,15 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.catalog.uri_template import UriTemplate
-from taskgate.core.completion.memory import CompletionPlace
-from taskgate.core.completion.rank import CandidateIndex, Completion, merge_with_upstream, values_from_schema
-from taskgate.core.completion.rank import complete as rank
+from taskgate.core.completion import CandidateIndex, Completion, merge_with_upstream, values_from_schema
+from taskgate.core.completion import complete as rank
+from taskgate.core.completion_memory import CompletionPlace
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import complete as as_complete
+from taskgate.core.generations import complete as as_complete
 from taskgate.core.governance.decision import Denied
 from taskgate.core.patterns import PatternKind
+from taskgate.core.resource_uri import UriTemplate
 from taskgate.core.wire import Raw
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.find_tool import look_for_name, look_for_uri

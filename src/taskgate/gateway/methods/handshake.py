@@ -12,10 +12,8 @@ from typing import Any, Final
 
 from taskgate import __version__
 from taskgate.core import wire
-from taskgate.core.catalog.annotate import sends_task_status
-from taskgate.core.generations import STATELESS_REVISIONS
-from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.generations.stateless_2026 import SERVER_INFO, TASKS_EXTENSION
+from taskgate.core.catalog.tool_listing import sends_task_status
+from taskgate.core.generations import SERVER_INFO, STATELESS_REVISIONS, TASKS_EXTENSION, speaks_tasks
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.own_tools import own_resources
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.catalog.entry import EntryKind
-from taskgate.core.catalog.merge import page
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import SERVER_INFO
+from taskgate.core.catalog.entry import EntryKind, page
+from taskgate.core.generations import SERVER_INFO, Generation
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.methods.handshake import SERVER
 from taskgate.gateway.own_tools import own_resources, table

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.activity.events import EventKind
-from taskgate.core.caller import EVERY, Caller, ConversationKey, conversation_of
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
+from taskgate.core.events import EventKind
 from taskgate.core.generations import Generation
+from taskgate.core.identity import EVERY, Caller, ConversationKey, conversation_of
 from taskgate.core.questions import Answer, Question, not_supported
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Message, Raw
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -28,7 +28,7 @@ from taskgate.gateway.questions.asker import Asker
 from taskgate.gateway.questions.server_elicitations import ServerElicitations
 from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
 from taskgate.gateway.requests.sessions import Session, SessionTable
-from taskgate.ports.cancel_note import CancelNote
+from taskgate.ports.outlet import CancelNote
 from taskgate.ports.upstream import LISTENER, Link, LinkKey
 from taskgate.telemetry.logs import log
 

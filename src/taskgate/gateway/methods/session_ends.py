@@ -15,7 +15,7 @@ from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.gateway.tasks.conversation import RESUMED, Conversations
-from taskgate.ports.session_store import SessionStore
+from taskgate.ports.replicas import SessionStore
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 

@@ -16,11 +16,11 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
-from taskgate.core.generations.stateful_2025 import Opening
+from taskgate.core.generations import Opening
+from taskgate.core.identity import Caller
 from taskgate.core.patterns import PatternSet
-from taskgate.core.scoping.request import NO_WISH, SessionRequest
+from taskgate.core.scoping.registry import NO_WISH, SessionRequest
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
@@ -29,8 +29,7 @@ from taskgate.gateway.relay.suspended import home_of
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import Session
-from taskgate.ports.session_store import KeptSession, SessionStore
-from taskgate.ports.wakeups import SESSIONS, Wakeups
+from taskgate.ports.replicas import SESSIONS, KeptSession, SessionStore, Wakeups
 from taskgate.telemetry.logs import log
 
 LOOK_EVERY_S: Final = 10.0

@@ -14,12 +14,10 @@ from typing import Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import SUBSCRIPTION, TASKS_EXTENSION, missing_capability
-from taskgate.core.meta import with_meta
+from taskgate.core.generations import SUBSCRIPTION, TASKS_EXTENSION, Generation, missing_capability
 from taskgate.core.patterns import PatternKind
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Raw, with_meta
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.calls.read_things import agreed, owner_of
 from taskgate.gateway.requests.request import Request

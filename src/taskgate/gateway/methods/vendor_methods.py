@@ -17,9 +17,9 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.tasks import ids, vendor_projection
-from taskgate.core.tasks.task import Task
+from taskgate.core.generations import speaks_tasks
+from taskgate.core.tasks import projections
+from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.context import Context
@@ -27,7 +27,7 @@ from taskgate.gateway.questions.elicitation_pages import CallerAsks
 from taskgate.gateway.questions.server_elicitations import OwnElicitations, listed
 from taskgate.gateway.requests.caller_keys import KEY_META
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.cancel_note import CancelNote
+from taskgate.ports.outlet import CancelNote
 
 TASK_LIMIT_CODE: Final = -32087
 
@@ -64,7 +64,7 @@ class VendorMethods:
         task = await context.tasks.records.find(request, task_id)
         if wished is not None and task.created_ms < began:
             raise _exists(wished)
-        return wire.encode(vendor_projection.created(task))
+        return wire.encode(projections.vendor_created(task))
 
     async def _called(self, context: Context, call: Request) -> Any:
         try:
@@ -86,7 +86,7 @@ class VendorMethods:
             return await methods.get(request)
         await methods.get(_about(request, task.id))
         task = await records.find(request, task.id)
-        return wire.encode(vendor_projection.task_object(task, await records.result_bytes(task)))
+        return wire.encode(projections.vendor_task(task, await records.result_bytes(task)))
 
     async def _result_of_task(self, request: Request) -> bytes:
         methods = self._context.tasks.methods
@@ -94,7 +94,7 @@ class VendorMethods:
         if task is None:
             return await methods.result(request)
         result = await methods.result(_about(request, task.id))
-        return vendor_projection.result(await self._context.tasks.records.find(request, task.id), result)
+        return projections.vendor_result(await self._context.tasks.records.find(request, task.id), result)
 
     async def _cancel_task(self, request: Request) -> bytes:
         methods = self._context.tasks.methods
@@ -102,16 +102,16 @@ class VendorMethods:
         if task is None:
             return await methods.cancel(request)
         await methods.cancel(_about(request, task.id))
-        return wire.encode(vendor_projection.cancelled(await self._context.tasks.records.find(request, task.id)))
+        return wire.encode(projections.vendor_cancelled(await self._context.tasks.records.find(request, task.id)))
 
     async def _list_tasks(self, request: Request) -> bytes:
         """MCP's list, with the rows of tasks that were made here in the form of their callers."""
         listed = wire.parse_strictly(await self._context.tasks.methods.list(request))
         store = self._context.tasks.store
         for place, row in enumerate(listed["tasks"]):
-            task = await store.get(row["taskId"]) if ids.is_task_id(row["taskId"]) else None
+            task = await store.get(row["taskId"]) if is_task_id(row["taskId"]) else None
             if task is not None and task.vendor_id is not None:
-                listed["tasks"][place] = vendor_projection.task_object(task, None)
+                listed["tasks"][place] = projections.vendor_task(task, None)
         return wire.encode(listed)
 
     async def _made_here(self, request: Request) -> Task | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgate.core.activity.answers import ACTIONS
+from taskgate.core.answers import ACTIONS
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace
 from taskgate.core.questions import SAMPLE
-from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import is_task_id
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
@@ -26,7 +26,7 @@ _REASON: Final = Parameter("reason", Kind.TEXT, "Why, for the log of the server.
 async def _find(context: Context, request: Request, given: dict[str, Any], methods: tuple[str, ...]) -> Waiting:
     """The question, if it is this caller's: from its own inbox, or of a task whose id it knows and that it may see."""
     task_id = given.get("task_id")
-    task = await context.tasks.store.get(task_id) if task_id is not None and ids.is_task_id(task_id) else None
+    task = await context.tasks.store.get(task_id) if task_id is not None and is_task_id(task_id) else None
     if task is not None and may_see(request, task):
         for waiting in context.activity.inbox.of_task(task.id, methods):
             if waiting.id == given["request_id"]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgate.core.activity.events import IMMEDIATE, TIMEOUT, by_server, pending_on_servers, triggers
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
+from taskgate.core.events import IMMEDIATE, TIMEOUT, by_server, pending_on_servers, triggers
 from taskgate.core.questions import SAMPLE
-from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import is_ulid
 from taskgate.gateway.own_tools.inner import MAX_SHOWN, hand_over
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, saying
 from taskgate.gateway.questions.feed import Feed
@@ -27,7 +27,7 @@ DEFAULT_MS: Final = 30_000
 
 async def await_activity(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     after = given.get("after")
-    if after is not None and not ids.is_ulid(after):
+    if after is not None and not is_ulid(after):
         raise CallerError("invalid_params", '"after" must be the id of an event, as lastEventId of an earlier reply.')
     feed = await context.activity.feed(request)
     await feed.settled()

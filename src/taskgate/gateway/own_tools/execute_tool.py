@@ -9,7 +9,7 @@ from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace, wait_para
 from taskgate.core.delivery import Delivery, Form
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import Generation
-from taskgate.core.tasks import tool_projection
+from taskgate.core.tasks import projections
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw
@@ -72,10 +72,10 @@ def _promoted(context: Context, request: Request, feed: Feed, task: Task, timeou
         )
     others = [other for other in feed.open_tasks.values() if other.server == task.server and other.id != task.id]
     pending = {
-        "tasks": [tool_projection.proxy_task(shown, now) for shown in (task, *others)],
+        "tasks": [projections.proxy_task(shown, now) for shown in (task, *others)],
         "elicitations_for_server": context.activity.inbox.elicitations(request, task.server),
     }
-    reply = saying(text, {"proxy_task": tool_projection.proxy_task(task, now), "pending_on_server": pending})
+    reply = saying(text, {"proxy_task": projections.proxy_task(task, now), "pending_on_server": pending})
     return reply.encoded(request.generation)
 
 

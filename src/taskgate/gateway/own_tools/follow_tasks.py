@@ -8,11 +8,12 @@ from taskgate.core import wire
 from taskgate.core.catalog.own_tools import Family, Kind, Parameter, ToolFace, wait_parameter
 from taskgate.core.errors import CallerError
 from taskgate.core.generations import RELATED_TASK
-from taskgate.core.meta import with_meta
 from taskgate.core.questions import SAMPLE
-from taskgate.core.tasks import expiry, ids, tool_projection
+from taskgate.core.tasks import projections
+from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.state import OPEN, TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import Task, is_task_id
+from taskgate.core.wire import with_meta
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, patience_s, relayed, saying
 from taskgate.gateway.requests.caller_keys import may_see
 from taskgate.gateway.requests.request import NO_CONVERSATION, Heartbeat, Request
@@ -32,12 +33,10 @@ _TASK_ID: Final = Parameter("task_id", Kind.TEXT, "The id of the task, as a repl
 
 async def list_tasks(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     word = given.get("status")
-    states = (
-        tool_projection.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
-    )
+    states = projections.states_shown_as(word) if word is not None else (None if given["include_completed"] else OPEN)
     tasks = await tasks_of(context, request, states, given.get("server"), also_gone=word == "expired")
     now = context.tasks.store.now_ms()
-    shown = [tool_projection.task_object(task, now) for task in tasks]
+    shown = [projections.shown_task(task, now) for task in tasks]
     reply: dict[str, Any] = {"tasks": [row for row in shown if word is None or row["status"] == word]}
     if request.caller_key.startswith(NO_CONVERSATION):
         reply["note"] = _NO_LIST
@@ -65,7 +64,7 @@ async def tasks_of(
             server=server,
             states=states,
             also_gone=also_gone,
-            arguments_up_to=tool_projection.MAX_SHOWN_ARGUMENTS,
+            arguments_up_to=projections.MAX_SHOWN_ARGUMENTS,
         )
         found.extend(page.tasks)
         after = page.after
@@ -76,7 +75,7 @@ async def tasks_of(
 
 async def find(context: Context, request: Request, task_id: str) -> Task:
     """The task, also one whose result is no longer kept: the tools show that one as expired."""
-    task = await context.tasks.store.get(task_id, also_gone=True) if ids.is_task_id(task_id) else None
+    task = await context.tasks.store.get(task_id, also_gone=True) if is_task_id(task_id) else None
     if task is None or not may_see(request, task):
         raise CallerError(
             "unknown_task", f"There is no task {task_id[:60]!r}, or it is no longer kept. list_tasks shows your tasks."
@@ -87,7 +86,7 @@ async def find(context: Context, request: Request, task_id: str) -> Task:
 async def get_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(context, request, given["task_id"])
     context.tasks.methods.wanted(task)
-    shown = tool_projection.task_object(task, context.tasks.store.now_ms())
+    shown = projections.shown_task(task, context.tasks.store.now_ms())
     inbox = context.activity.inbox
     asked = inbox.elicitations(request, task.server, task.id)
     reply = {"task": shown, "pending_elicitations_for_server": asked}
@@ -110,10 +109,10 @@ async def get_task_result(context: Context, request: Request, given: dict[str, A
         context.tasks.followers.waits_no_more(task.id, request)
         beat.stop()
     now = context.tasks.store.now_ms()
-    shown = tool_projection.task_object(task, now)
+    shown = projections.shown_task(task, now)
     if not task.state.is_terminal:
         return saying(_not_yet(task, limit), {"task": shown})
-    if expiry.is_gone(task, now):
+    if is_gone(task, now):
         return saying({"error": "The result of this task is no longer kept.", "task": shown}, is_error=True)
     try:
         final = await methods.final(request, task)
@@ -134,7 +133,7 @@ def _not_yet(task: Task, waited_s: float) -> str:
 async def cancel_task(context: Context, request: Request, given: dict[str, Any]) -> ToolReply:
     task = await find(context, request, given["task_id"])
     if task.state.is_terminal:
-        status = tool_projection.status(task, context.tasks.store.now_ms())
+        status = projections.shown_status(task, context.tasks.store.now_ms())
         return saying({"success": False, "message": f"This task has ended already, as {status}."}, is_error=True)
     task = await context.tasks.methods.cancel_task(task, None)
     return saying({"success": True, "message": task.status_message or f"Task {task.id} is cancelled."})
@@ -148,7 +147,7 @@ TOOLS: Final = (
             "are still working.",
             (
                 Parameter("server", Kind.TEXT, "Only tasks on this server."),
-                Parameter("status", Kind.TEXT, "Only tasks with this status.", choices=tool_projection.STATUSES),
+                Parameter("status", Kind.TEXT, "Only tasks with this status.", choices=projections.STATUSES),
                 Parameter("include_completed", Kind.YES_NO, "Also tasks that have ended.", default=False),
             ),
             Family.HELPER,

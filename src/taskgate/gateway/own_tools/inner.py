@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from taskgate.core import wire
-from taskgate.core.activity.events import Batch
-from taskgate.core.meta import META
-from taskgate.core.wire import Kind, Members, Message, Raw
+from taskgate.core.events import Batch
+from taskgate.core.wire import META, Kind, Members, Message, Raw
 from taskgate.gateway.own_tools.tool import ToolReply, json_block, relayed
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.requests.delivery import ReplyDelivery

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgate.core.activity.events import EventKind
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError, Executed, TaskgateError
+from taskgate.core.events import EventKind
 from taskgate.core.governance.decision import Forward
 from taskgate.core.governance.pipeline import decide
 from taskgate.core.patterns import PatternKind

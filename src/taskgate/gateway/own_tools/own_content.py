@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from taskgate import __version__
 from taskgate.core import wire
-from taskgate.core.activity.diagrams import diagrams
-from taskgate.core.activity.events import pending_on_servers
 from taskgate.core.catalog.own_tools import DIAGRAMS, DIAGRAMS_ALIAS, STATUS
-from taskgate.core.tasks import tool_projection
+from taskgate.core.diagrams import diagrams
+from taskgate.core.events import pending_on_servers
+from taskgate.core.tasks import projections
 from taskgate.gateway.own_tools.follow_tasks import tasks_of
 from taskgate.gateway.own_tools.look_around import server_row
 from taskgate.gateway.requests.request import Request
@@ -37,7 +37,7 @@ async def _status(context: Context, request: Request) -> dict[str, Any]:
     return {
         "version": __version__,
         "servers": [server_row(context, view, server) for server in view.subset.servers],
-        "tasks": Counter(tool_projection.status(task, now) for task in await tasks_of(context, request, None, None)),
+        "tasks": Counter(projections.shown_status(task, now) for task in await tasks_of(context, request, None, None)),
         "pending_server": pending_on_servers(feed.open_tasks.values(), now),
         "pending_client": {
             "elicitations": context.activity.inbox.elicitations(request),

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from taskgate.core import wire
 from taskgate.core.catalog.names import NameStyle
 from taskgate.core.catalog.own_tools import LISTED
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import cached_privately
+from taskgate.core.generations import Generation, cached_privately
 from taskgate.core.scoping.scope import ScopeMode, ScopePolicy
 from taskgate.gateway.own_tools.own_content import own_content
 from taskgate.gateway.own_tools.table import FACADE_MODES

@@ -14,7 +14,7 @@ from taskgate.core import wire
 from taskgate.core.catalog.entry import Audience
 from taskgate.core.catalog.own_tools import Family
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations.error_codes import error_data
+from taskgate.core.generations import error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.own_tools import (

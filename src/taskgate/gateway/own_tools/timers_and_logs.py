@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
-from taskgate.core.activity.events import EventKind
 from taskgate.core.catalog.own_tools import LONGEST_WAIT_MS, Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.events import EventKind
+from taskgate.core.tasks.endings import iso
 from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, saying
 from taskgate.gateway.questions.feed import Feed, new_ulid
 from taskgate.gateway.requests.request import Request

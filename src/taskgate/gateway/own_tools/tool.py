@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgate.core import wire
 from taskgate.core.catalog.own_tools import Kind, Parameter, ToolFace
 from taskgate.core.errors import CallerError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import complete
+from taskgate.core.generations import Generation, complete
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.requests.request import Request

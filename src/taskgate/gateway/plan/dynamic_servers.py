@@ -18,7 +18,7 @@ import msgspec
 
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.patterns import PatternSet
-from taskgate.core.peer_url import check_peer_url
+from taskgate.core.peer_input import check_peer_url
 from taskgate.core.scoping.registry import Registry, RegistryRecord, TransportKind
 from taskgate.gateway.plan.plan import Plan
 from taskgate.mcp.addresses import is_public_address

@@ -18,19 +18,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
-from taskgate.core.catalog.annotate import AnnotationMode
 from taskgate.core.catalog.pin import PinMode
+from taskgate.core.catalog.tool_listing import AnnotationMode
+from taskgate.core.choose_model import SpendLimits
 from taskgate.core.delivery import DeliverySettings
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.pipeline import Gates, open_gates
 from taskgate.core.governance.redaction import NOTHING_HIDDEN, Redaction
-from taskgate.core.sampling.choose_model import SpendLimits
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.scoping.scope import Profile, ScopePolicy
 from taskgate.core.tasks.state import ToolClass, fix_class
 from taskgate.ports.approval_store import PendingLimits
-from taskgate.ports.model_provider import ModelProvider
-from taskgate.ports.policy_engine import PolicyEngine
+from taskgate.ports.services import ModelProvider, PolicyEngine
 
 
 class Validate(StrEnum):

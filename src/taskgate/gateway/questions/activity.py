@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.events import EventKind, EventLog
-from taskgate.core.caller import EVERY, ConversationKey, conversation_of
 from taskgate.core.errors import GatewayFault, TaskgateError
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.events import EventKind, EventLog
+from taskgate.core.identity import EVERY, ConversationKey, conversation_of
+from taskgate.core.tasks.endings import iso
 from taskgate.core.wire import Raw
 from taskgate.gateway.events.events import EventHub, SessionEnded, TaskChanged, TaskExpired
 from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress

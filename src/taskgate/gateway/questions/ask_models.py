@@ -15,14 +15,13 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import OPERATOR, ConversationKey
+from taskgate.core.choose_model import Model, SamplingAnswer, SpendLedger, as_result, choose_model, price
 from taskgate.core.errors import Executed, TaskgateError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import error_object
-from taskgate.core.plain_text import visible
+from taskgate.core.generations import Generation, error_object
+from taskgate.core.identity import OPERATOR, ConversationKey
+from taskgate.core.peer_input import visible
 from taskgate.core.questions import ELICIT, SAMPLE, Answer, Question, accepted
-from taskgate.core.sampling.choose_model import Model, SamplingAnswer, SpendLedger, as_result, choose_model, price
-from taskgate.core.sampling.read_request import (
+from taskgate.core.sampling_request import (
     Audio,
     Image,
     SamplingError,

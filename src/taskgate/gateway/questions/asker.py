@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from taskgate.core.caller import ConversationKey
+from taskgate.core.identity import ConversationKey
 from taskgate.core.questions import SAMPLE, Answer, Question, can_answer, not_supported
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity

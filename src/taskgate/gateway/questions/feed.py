@@ -14,13 +14,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.activity.events import ENDED, SHOWN, Batch, Event, EventKind, EventLog
-from taskgate.core.caller import ConversationKey
-from taskgate.core.tasks import ids
+from taskgate.core.events import ENDED, SHOWN, Batch, Event, EventKind, EventLog
+from taskgate.core.identity import ConversationKey
 from taskgate.core.tasks.state import OPEN
-from taskgate.core.tasks.task import Task
-from taskgate.ports.event_outbox import StoredEvent
+from taskgate.core.tasks.task import RANDOM_BYTES, Task, ulid
 from taskgate.ports.store import Store
+from taskgate.ports.store_answers import StoredEvent
 from taskgate.ports.upstream import LinkKey
 
 MAX_NOTIFICATIONS: Final = 1_000
@@ -221,4 +220,4 @@ class Feed:
 
 
 def new_ulid(now_ms: int) -> str:
-    return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
+    return ulid(now_ms, secrets.token_bytes(RANDOM_BYTES))

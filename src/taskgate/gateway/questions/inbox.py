@@ -17,18 +17,12 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.answers import (
-    BY_ACTION,
-    Ending,
-    elicitation_answer,
-    roots_answer,
-    sampling_answer,
-)
-from taskgate.core.activity.events import EventKind
-from taskgate.core.caller import ConversationKey
+from taskgate.core.answers import BY_ACTION, Ending, elicitation_answer, roots_answer, sampling_answer
 from taskgate.core.errors import CallerError
+from taskgate.core.events import EventKind
+from taskgate.core.identity import ConversationKey
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
-from taskgate.core.tasks import ids
+from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, ulid
 from taskgate.gateway.events.events import EventHub, QuestionsChanged
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
@@ -315,6 +309,6 @@ _WORDS: Final = {
 def _new_id(now_ms: int, task_id: str | None, key: str | None, asked: bytes) -> str:
     """A question of a task keeps its id over a restart: a client may have read it. Another one under the same key gets another."""
     if task_id is None or key is None:
-        return ids.ulid(now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
+        return ulid(now_ms, secrets.token_bytes(RANDOM_BYTES))
     digest = hashlib.sha256(f"{task_id}/{key}/".encode() + asked).digest()
-    return ids.ulid(ids.born_ms(task_id) or 0, digest[: ids.RANDOM_BYTES])
+    return ulid(born_ms(task_id) or 0, digest[:RANDOM_BYTES])

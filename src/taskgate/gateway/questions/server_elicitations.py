@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import error_object
+from taskgate.core.generations import Generation, error_object
 from taskgate.core.questions import Answer, Question, no_list_form
 from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.elicitation_pages import Asker, ElicitationPages

@@ -30,8 +30,7 @@ from taskgate.gateway.questions.waiting import (
     read_answer,
     waiting_elsewhere,
 )
-from taskgate.ports.session_store import GONE, TAKEN, KeptQuestion, QuestionStore
-from taskgate.ports.wakeups import POLL_S, QUESTIONS, Wakeups
+from taskgate.ports.replicas import GONE, POLL_S, QUESTIONS, TAKEN, KeptQuestion, QuestionStore, Wakeups
 from taskgate.telemetry.logs import log
 
 TAKEN_WITHIN_S: Final = 10.0

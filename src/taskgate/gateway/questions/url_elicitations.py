@@ -16,9 +16,8 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import error_object
-from taskgate.core.peer_url import check_peer_url
+from taskgate.core.generations import Generation, error_object
+from taskgate.core.peer_input import check_peer_url
 from taskgate.core.questions import ELICIT, Answer, Question, no_list_form
 from taskgate.core.wire import Raw
 from taskgate.gateway.plan.plan import Live, Plan

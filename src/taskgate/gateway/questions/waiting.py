@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.activity.answers import Ending, roots_form, secret_fields
-from taskgate.core.caller import ConversationKey, conversation_of
+from taskgate.core.answers import Ending, roots_form, secret_fields
 from taskgate.core.errors import CallerError
+from taskgate.core.identity import ConversationKey, conversation_of
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE, Answer
-from taskgate.core.tasks.outcome_text import iso
+from taskgate.core.tasks.endings import iso
 from taskgate.gateway.requests.request import Request
-from taskgate.ports.session_store import KeptQuestion
+from taskgate.ports.replicas import KeptQuestion
 
 KeepAnswer = Callable[[Answer], Awaitable[None]]
 _SHARED: Final = ("server", "method", "params", "asked_ms", "of_call", "task_id", "key", "page", "told_durably")

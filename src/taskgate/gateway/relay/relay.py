@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.diagrams import Waterfall
+from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import CACHEABLE, cached_privately, complete, strip_result
+from taskgate.core.generations import CACHEABLE, Generation, cached_privately, complete, strip_result
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import ElicitationCompleted, EventHub
@@ -29,6 +28,7 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
+from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.outlet import ResumableOutlet
 from taskgate.ports.upstream import (
     CallFailed,
@@ -43,7 +43,6 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     never_sent,
 )
-from taskgate.ports.upstream_credentials import AccountNeeded
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing

@@ -6,8 +6,8 @@ from typing import Any
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.digest import AmbiguousJson, digest_of_bytes, digest_of_json
-from taskgate.core.meta import meta_of
 from taskgate.core.tasks.task import Task
+from taskgate.core.wire import meta_of
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
 
 KEY_META = "taskgate/idempotencyKey"

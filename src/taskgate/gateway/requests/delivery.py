@@ -14,9 +14,9 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.diagrams import Span, Waterfall
 from taskgate.core.delivery import Delivery
-from taskgate.core.generations.stateless_2026 import Envelope
+from taskgate.core.diagrams import Span, Waterfall
+from taskgate.core.generations import Envelope
 from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import Final
 
 from taskgate import clock
-from taskgate.core.caller import EVERY, ConversationKey
+from taskgate.core.identity import EVERY, ConversationKey
 from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.sessions import SessionTable
 

@@ -1,7 +1,7 @@
 """Progress on its way to one caller: only rising, no faster than the caller can use, and the last of it always.
 
 One of these belongs to one progress token, from the first update until the request or the task ends. The rule is
-`core.progress`; here are the clock and the timer. A request without a token never makes one.
+`core.delivery`; here are the clock and the timer. A request without a token never makes one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.delivery import ProgressFlow, ProgressUpdate
 from taskgate.core.generations import PROGRESS_TOKEN
-from taskgate.core.progress import ProgressFlow, ProgressUpdate
 from taskgate.core.wire import Raw
 
 

@@ -13,9 +13,7 @@ from typing import Final
 from taskgate.core import wire
 from taskgate.core.catalog.entry import STATELESS_AUDIENCE, Audience
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError, UpstreamError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.error_codes import code_of, error_object
-from taskgate.core.generations.stateful_2025 import speaks_tasks
+from taskgate.core.generations import Generation, code_of, error_object, speaks_tasks
 from taskgate.core.wire import Message
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.admission import TooBusy

@@ -16,12 +16,10 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS, Caller, ConversationKey
-from taskgate.core.generations import PROGRESS_TOKEN, Generation
-from taskgate.core.generations.stateless_2026 import CAPABILITIES, CLIENT_INFO, Envelope
-from taskgate.core.meta import META, meta_of
-from taskgate.core.scoping.request import NO_WISH, SessionRequest
-from taskgate.core.wire import Members, Message, Raw
+from taskgate.core.generations import CAPABILITIES, CLIENT_INFO, PROGRESS_TOKEN, Envelope, Generation
+from taskgate.core.identity import ANONYMOUS, Caller, ConversationKey
+from taskgate.core.scoping.registry import NO_WISH, SessionRequest
+from taskgate.core.wire import META, Members, Message, Raw, meta_of
 from taskgate.gateway.requests.delivery import ReplyDelivery
 from taskgate.gateway.requests.sessions import Session
 from taskgate.ports.outlet import ReplyOutlet

@@ -18,16 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.caller import SESSION, Caller, ConversationKey
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateful_2025 import Opening, declares_tasks, speaks_tasks
+from taskgate.core.generations import Generation, Opening, declares_tasks, speaks_tasks
+from taskgate.core.identity import SESSION, Caller, ConversationKey
 from taskgate.core.questions import Answer
-from taskgate.core.scoping.request import SessionRequest
+from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
 from taskgate.gateway.plan.plan import Live, Plan
-from taskgate.ports.cancel_note import CancelNote
-from taskgate.ports.outlet import Outlet, SessionOutlet
+from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
 from taskgate.ports.upstream import ClientProfile, LinkKey
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

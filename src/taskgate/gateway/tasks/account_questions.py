@@ -13,14 +13,14 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.questions import ELICIT, Answer, Question, accepted, can_answer
-from taskgate.core.tasks import expiry
+from taskgate.core.tasks.recovery import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.gateway.questions.url_elicitations import UrlElicitations
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.upstream_credentials import AccountConnector, AccountNeeded
+from taskgate.ports.credentials import AccountConnector, AccountNeeded
 
 ASK_AT_MOST: Final = 2
 """How often one run asks its person. A server that still refuses what was connected cannot be helped by asking again."""
@@ -66,7 +66,7 @@ class AccountQuestions:
             await asyncio.gather(asking, waiting, return_exceptions=True)
 
     def _patience_s(self, task: Task) -> float:
-        until = expiry.try_until_ms(task)
+        until = try_until_ms(task)
         left = _LONGEST_WAIT_S if until is None else (until - self._records.store.now_ms()) / 1000
         return max(0.0, min(left, _LONGEST_WAIT_S))
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.activity.diagrams import Waterfall
+from taskgate.core.diagrams import Waterfall
 from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import NO_STATE, Answer, accepted
-from taskgate.core.tasks import endings, expiry
+from taskgate.core.tasks import endings
+from taskgate.core.tasks.recovery import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
 from taskgate.core.wire import Members, Raw
@@ -37,6 +38,7 @@ from taskgate.gateway.tasks.run_queue import RunQueue, Turn
 from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
+from taskgate.ports.credentials import AccountNeeded
 from taskgate.ports.upstream import (
     CallFailed,
     ClientProfile,
@@ -49,7 +51,6 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     never_sent,
 )
-from taskgate.ports.upstream_credentials import AccountNeeded
 
 if TYPE_CHECKING:
     from taskgate.telemetry.tracing import Tracing
@@ -148,7 +149,7 @@ class Attempts:
         return TaskSends(self._records, self._recheck, current, next_params(sent_params(task), given, state))
 
     def _time_left(self, task: Task, pause_s: float) -> bool:
-        until = expiry.try_until_ms(task)
+        until = try_until_ms(task)
         return until is None or self._records.store.now_ms() + pause_s * 1000 < until
 
     async def _in_turn(self, sends: TaskSends, conversation: Conversation) -> UpstreamError | None:
@@ -206,7 +207,7 @@ class Attempts:
             return problem if await sends.after_failure(problem) else None
 
     def _patience_s(self, task: Task) -> float | None:
-        until = expiry.try_until_ms(task)
+        until = try_until_ms(task)
         return None if until is None else max(0.0, (until - self._records.store.now_ms()) / 1000)
 
     async def _send(self, sends: TaskSends, link: Link, conversation: Conversation, turn: Turn) -> _MadeTask | None:

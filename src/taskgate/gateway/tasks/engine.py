@@ -10,13 +10,11 @@ from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
 from taskgate.core.delivery import Form
 from taskgate.core.errors import CallerError, Executed, GatewayFault
-from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.generations.stateless_2026 import complete
-from taskgate.core.meta import with_meta
-from taskgate.core.tasks import expiry
-from taskgate.core.tasks.creation import AlreadySent
-from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.generations import RELATED_TASK, Generation, complete
+from taskgate.core.tasks.recovery import Ttl, read_ttl
+from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import UpstreamTaskKnown
+from taskgate.core.wire import with_meta
 from taskgate.gateway.events.events import ApprovalOpened, EventHub
 from taskgate.gateway.plan.plan import Live, Plan
 from taskgate.gateway.requests.large_results import edited
@@ -56,12 +54,12 @@ class TaskEngine:
         """The gateway is going down: replies are not held any longer, and nothing is cancelled because of it."""
         return self.methods.draining
 
-    def ttl_ms(self, task_member: Any) -> expiry.Ttl:
+    def ttl_ms(self, task_member: Any) -> Ttl:
         """The ttl that a caller's `task` asks for, checked."""
         if type(task_member) is not dict:
             raise CallerError("invalid_params", '"task" must be an object, for example {"ttl": 600000}.')
         settings = self.plan.value.calls
-        return expiry.read_ttl(task_member.get("ttl"), default_ms=settings.default_ttl_ms, max_ms=settings.max_ttl_ms)
+        return read_ttl(task_member.get("ttl"), default_ms=settings.default_ttl_ms, max_ms=settings.max_ttl_ms)
 
     async def create(
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None

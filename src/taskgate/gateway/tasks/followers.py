@@ -13,14 +13,12 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS, SESSION
-from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK
-from taskgate.core.generations.stateful_2025 import speaks_tasks
-from taskgate.core.meta import with_meta
+from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK, speaks_tasks
+from taskgate.core.identity import ANONYMOUS, SESSION
 from taskgate.core.questions import Answer, Question, can_answer
-from taskgate.core.tasks import stateful_projection
+from taskgate.core.tasks import projections
 from taskgate.core.tasks.task import Task
-from taskgate.core.wire import Raw
+from taskgate.core.wire import Raw, with_meta
 from taskgate.gateway.events.events import (
     EventHub,
     ProgressMade,
@@ -176,7 +174,7 @@ class Followers:
         params = None
         for session in self._sessions_of(task):
             if speaks_tasks(session.version) and (session.task_aware or session.used_tasks):
-                params = params or wire.encode(stateful_projection.task_object(task, self._records.poll_ms(task)))
+                params = params or wire.encode(projections.stateful_task(task, self._records.poll_ms(task)))
                 session.notify("notifications/tasks/status", params)
         if self.is_listened_to(task.id):
             self._in_background(self._tell(task))

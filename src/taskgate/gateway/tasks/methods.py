@@ -7,14 +7,13 @@ from typing import Any, Final
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
-from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION, missing_capability, strip_result
-from taskgate.core.meta import with_meta
+from taskgate.core.generations import RELATED_TASK, TASKS_EXTENSION, Generation, missing_capability, strip_result
 from taskgate.core.questions import Answer
-from taskgate.core.tasks import stateful_projection
+from taskgate.core.tasks import projections
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
 from taskgate.core.tasks.transition import Cancelled
+from taskgate.core.wire import with_meta
 from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import Request
@@ -25,7 +24,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.gateway.tasks.upstream_listing import ALIAS, UpstreamListing
-from taskgate.ports.cancel_note import CancelNote
+from taskgate.ports.outlet import CancelNote
 from taskgate.ports.upstream import RelayedError
 
 KEEP_ALIVE_S: Final = 10.0
@@ -76,7 +75,7 @@ class TaskMethods:
 
     async def _shown(self, request: Request, task: Task) -> dict[str, Any]:
         if request.generation is Generation.STATEFUL:
-            return stateful_projection.task_object(task, self._records.poll_ms(task))
+            return projections.stateful_task(task, self._records.poll_ms(task))
         return await self._records.detailed(task)
 
     async def _held_if_early(self, request: Request, task: Task) -> Task:
@@ -167,12 +166,12 @@ class TaskMethods:
         if task.state.is_terminal:
             if stateless:
                 return b'{"resultType":"complete"}'
-            raise CallerError("task_finished", f"This task has ended already, as {stateful_projection.status(task)}.")
+            raise CallerError("task_finished", f"This task has ended already, as {projections.stateful_status(task)}.")
         reason = request.params.get("reason")
         task = await self.cancel_task(task, reason if type(reason) is str else None)
         if stateless:
             return b'{"resultType":"complete"}'
-        return wire.encode(stateful_projection.task_object(task, self._records.poll_ms(task)))
+        return wire.encode(projections.stateful_task(task, self._records.poll_ms(task)))
 
     async def cancel_task(self, task: Task, reason: str | None) -> Task:
         cancelled = await self._records.advance(task.id, Cancelled(reason[:200] if reason else None))
@@ -208,7 +207,7 @@ class TaskMethods:
         if not server:
             key = request.conversation_key
             page = await own_tasks(self._records.store, self._conversations, key, after=after or None, limit=limit)
-            rows = [stateful_projection.list_row(task, self._records.poll_ms(task)) for task in page.tasks]
+            rows = [projections.stateful_list_row(task, self._records.poll_ms(task)) for task in page.tasks]
             if page.after is not None:
                 return wire.encode({"tasks": rows, "nextCursor": self._cursor(request, "", page.after)})
             after = ""

@@ -17,16 +17,14 @@ from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.output_schema import task_notice
+from taskgate.core.catalog.tool_listing import task_notice
 from taskgate.core.delivery import Delivery, DeliverySettings, Form, delivery, promoted_text
 from taskgate.core.errors import TaskgateError, UpstreamError
-from taskgate.core.generations import Generation
-from taskgate.core.generations.stateless_2026 import complete
+from taskgate.core.generations import Generation, complete
 from taskgate.core.questions import Answer, Question
-from taskgate.core.tasks import endings, stateful_projection, stateless_projection
-from taskgate.core.tasks.creation import AlreadySent
+from taskgate.core.tasks import endings, projections
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task, UpstreamHandle
+from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.events.events import EventHub, ProgressMade
@@ -371,5 +369,5 @@ def handed_over(request: Request, task: Task, records: TaskRecords, delivery_mod
 def task_handle(request: Request, task: Task, records: TaskRecords) -> dict[str, Any]:
     poll = records.poll_ms(task)
     if request.generation is Generation.STATELESS:
-        return stateless_projection.create_result(task, poll)
-    return stateful_projection.create_result(task, poll)
+        return projections.stateless_create_result(task, poll)
+    return projections.stateful_create_result(task, poll)

@@ -17,13 +17,11 @@ from functools import partial
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.generations.stateless_2026 import TASKS_EXTENSION
-from taskgate.core.meta import with_meta
+from taskgate.core.generations import RELATED_TASK, TASKS_EXTENSION, Generation
 from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer, not_supported, unanswered
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import InputAsked, InputSettled
-from taskgate.core.wire import Raw, raw
+from taskgate.core.wire import Raw, raw, with_meta
 from taskgate.gateway.events.events import EventHub, TaskStreamOpened
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.ask_models import Models

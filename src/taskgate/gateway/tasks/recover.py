@@ -19,7 +19,7 @@ from taskgate.core.tasks.task import RunOn, Task
 from taskgate.core.tasks.transition import ApprovalExpired, InputSettled
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.cancel_note import CancelNote
+from taskgate.ports.outlet import CancelNote
 from taskgate.telemetry.logs import log
 
 PAGE: Final = 500

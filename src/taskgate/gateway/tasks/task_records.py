@@ -20,15 +20,13 @@ from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
-from taskgate.core.generations import PROGRESS_TOKEN
-from taskgate.core.generations.stateless_2026 import ENVELOPE_KEYS, complete
-from taskgate.core.meta import with_meta
-from taskgate.core.tasks import expiry, ids, stateless_projection
-from taskgate.core.tasks.creation import AlreadySent
+from taskgate.core.generations import ENVELOPE_KEYS, PROGRESS_TOKEN, complete
+from taskgate.core.tasks import projections
+from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
-from taskgate.core.tasks.task import OutcomeKind, RunOn, Task
+from taskgate.core.tasks.task import RANDOM_BYTES, AlreadySent, OutcomeKind, RunOn, Task, is_task_id, new_task_id
 from taskgate.core.tasks.transition import TransitionEvent
-from taskgate.core.wire import Members, Raw
+from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events.events import EventHub, TaskChanged, TaskExpired
 from taskgate.gateway.plan.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.caller_keys import (
@@ -176,7 +174,7 @@ class TaskRecords:
         self.open_tasks = open_tasks
 
     def new_id(self) -> str:
-        return ids.task_id(self.store.now_ms(), secrets.token_bytes(ids.RANDOM_BYTES))
+        return new_task_id(self.store.now_ms(), secrets.token_bytes(RANDOM_BYTES))
 
     def _draft(self, request: Request, call: NewCall, task_id: str) -> Task:
         rest = {key: value for key, value in call.params.items() if key not in _NOT_KEPT}
@@ -244,8 +242,8 @@ class TaskRecords:
         """The task, if this caller may see it. Unknown, foreign and forgotten look the same."""
         if type(task_id) is not str:
             raise CallerError("invalid_params", '"taskId" must be a string.')
-        task = await self.store.get(task_id) if ids.is_task_id(task_id) else None
-        if task is None or expiry.is_gone(task, self.store.now_ms()) or not may_see(request, task):
+        task = await self.store.get(task_id) if is_task_id(task_id) else None
+        if task is None or is_gone(task, self.store.now_ms()) or not may_see(request, task):
             raise unknown_task()
         return task
 
@@ -268,7 +266,7 @@ class TaskRecords:
         questions = {}
         if task.state is TaskState.INPUT_REQUIRED:
             questions = {asked.key: asked.request for asked in await self.store.questions(task.id)}
-        return stateless_projection.get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
+        return projections.stateless_get_result(task, self.poll_ms(task), outcome=outcome, questions=questions)
 
 
 def sent_params(task: Task) -> Members:

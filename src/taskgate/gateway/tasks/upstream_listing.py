@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgate.core import wire
-from taskgate.core.caller import ANONYMOUS
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.generations import RELATED_TASK, Generation
-from taskgate.core.meta import with_meta
+from taskgate.core.identity import ANONYMOUS
+from taskgate.core.wire import with_meta
 from taskgate.gateway.events.events import EventHub, TaskChanged
 from taskgate.gateway.plan.plan import Live
 from taskgate.gateway.requests.asking import ask_caller

@@ -5,12 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from taskgate import clock
-from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
-from taskgate.core.generations import STATEFUL_REVISIONS, Generation
-from taskgate.core.generations.stateless_2026 import unsupported_version
-from taskgate.core.identity.claims import TokenRefused
-from taskgate.core.identity.identity import NO_REQUIREMENT, Identity, Requirement
+from taskgate.core.generations import STATEFUL_REVISIONS, Generation, unsupported_version
+from taskgate.core.identity import NO_REQUIREMENT, Caller, Identity, Requirement, TokenRefused
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.plan.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply

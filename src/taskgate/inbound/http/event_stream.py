@@ -16,7 +16,7 @@ from typing import Final
 
 from taskgate.gateway.plan.plan import Limits, Live, Plan
 from taskgate.gateway.requests.sessions import Session
-from taskgate.mcp.sse import PING, format_event
+from taskgate.mcp.framing import PING, format_event
 
 PING_S: Final = 15.0
 RETRY_MS: Final = 1000

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.caller import Caller
 from taskgate.core.errors import Executed, GatewayFault, TaskgateError, UpstreamError
 from taskgate.core.generations import Generation
+from taskgate.core.identity import Caller
 from taskgate.core.wire import Kind, Message
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.methods.shared_sessions import SharedSessions

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from taskgate.core.caller import Caller, CredentialFacts
+from taskgate.core.identity import Caller, CredentialFacts
 from taskgate.inbound.http.asgi import Headers
 
 HOP: Final = b"taskgate-hop"

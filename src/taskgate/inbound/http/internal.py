@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.caller import Caller
+from taskgate.core.identity import Caller
 from taskgate.gateway.plan.plan import Limits
 from taskgate.inbound.http.arrival import Arrival, OpenConnections
 from taskgate.inbound.http.asgi import Receive, Scope, Send, respond_json

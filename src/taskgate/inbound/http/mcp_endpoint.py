@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from taskgate import clock
-from taskgate.core.caller import Caller
 from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS
+from taskgate.core.identity import Caller
 from taskgate.core.wire import Reader
 from taskgate.gateway.events.events import SessionEnded
 from taskgate.gateway.gateway import Gateway

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from taskgate import clock
-from taskgate.core.caller import Caller
+from taskgate.core.identity import Caller
 from taskgate.gateway.plan.plan import Limits, Live, Plan
 from taskgate.inbound.http.arrival import Arrival
 from taskgate.inbound.http.asgi import SSE_HEADERS, Headers

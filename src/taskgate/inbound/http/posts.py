@@ -16,13 +16,11 @@ from functools import lru_cache
 from typing import Final
 
 from taskgate.core import wire
-from taskgate.core.caller import Caller
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import STATELESS_REVISIONS, Generation
-from taskgate.core.generations.stateless_2026 import check_headers, has_envelope, read_envelope
-from taskgate.core.meta import META
-from taskgate.core.scoping.request import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
-from taskgate.core.wire import InvalidMessage, Kind, Message, Reader
+from taskgate.core.generations import STATELESS_REVISIONS, Generation, check_headers, has_envelope, read_envelope
+from taskgate.core.identity import Caller
+from taskgate.core.scoping.registry import NO_WISH, SERVERS_HEADER, TOOLS_HEADER, SessionRequest
+from taskgate.core.wire import META, InvalidMessage, Kind, Message, Reader
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.request import Request

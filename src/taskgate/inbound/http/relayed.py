@@ -7,8 +7,8 @@ from typing import Final
 
 from taskgate.inbound.http.asgi import Send
 from taskgate.inbound.http.post import Post
+from taskgate.mcp.framing import format_event
 from taskgate.mcp.http.reader import HttpHead, HttpReply
-from taskgate.mcp.sse import format_event
 
 NOT_HERE: Final = 421
 """What a gateway answers another one when it does not hold the session (any more)."""

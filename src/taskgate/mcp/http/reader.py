@@ -17,7 +17,7 @@ import httptools
 import msgspec
 
 from taskgate.mcp.failures import Stage
-from taskgate.mcp.sse import SseEvent, SseOverflow, SseParser
+from taskgate.mcp.framing import SseEvent, SseOverflow, SseParser
 
 
 class HttpHead(msgspec.Struct, frozen=True):

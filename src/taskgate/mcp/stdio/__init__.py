@@ -2,7 +2,6 @@
 
 from taskgate.mcp.failures import ChildFailure, ChildProblem
 from taskgate.mcp.stdio.child import Child, ChildExit
-from taskgate.mcp.stdio.process import ChildSpec
-from taskgate.mcp.stdio.reaper import Reaper
+from taskgate.mcp.stdio.process import ChildSpec, Reaper
 
 __all__ = ["Child", "ChildExit", "ChildFailure", "ChildProblem", "ChildSpec", "Reaper"]

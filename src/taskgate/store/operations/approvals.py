@@ -7,8 +7,8 @@ from dataclasses import replace as with_changes
 from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import ANONYMOUS_LIMIT
 from taskgate.core.governance import approval as approvals
+from taskgate.core.identity import ANONYMOUS_LIMIT
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ApprovalAsked, apply
 from taskgate.ports.approval_store import (
@@ -21,8 +21,8 @@ from taskgate.ports.approval_store import (
     StoredReceipt,
     UnknownApproval,
 )
+from taskgate.ports.replicas import APPROVALS
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
-from taskgate.ports.wakeups import APPROVALS
 from taskgate.store.operations import rows, task_rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction

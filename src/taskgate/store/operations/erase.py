@@ -13,9 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
-from taskgate.core.caller import streams_between
+from taskgate.core.identity import streams_between
+from taskgate.ports.replicas import GRANTS
 from taskgate.ports.store import Erased
-from taskgate.ports.wakeups import GRANTS
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction
 

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgate.core.tasks import ids
-from taskgate.ports.event_outbox import StoredEvent
+from taskgate.core.tasks.task import RANDOM_BYTES, ulid
+from taskgate.ports.store_answers import StoredEvent
 from taskgate.store.operations import rows
 from taskgate.store.operations.transaction import Transaction
 
@@ -17,7 +17,7 @@ _TRIM_EVERY: Final = 64
 def tell(tx: Transaction, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
     """Append an event to a caller's stream."""
     number = tx.next_event_number(caller)
-    event_id = ids.ulid(tx.now_ms, secrets.token_bytes(ids.RANDOM_BYTES))
+    event_id = ulid(tx.now_ms, secrets.token_bytes(RANDOM_BYTES))
     event = StoredEvent(number, event_id, caller, kind, server, tx.now_ms, data)
     tx.run("insert_event", **rows.event_columns(event))
     if number % _TRIM_EVERY == 0:

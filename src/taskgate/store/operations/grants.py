@@ -1,10 +1,10 @@
-"""What the store does to standing grants, each inside one transaction. The rules are in `core.governance.grants`."""
+"""What the store does to standing grants, each inside one transaction. The rules are in `core.governance.decision`."""
 
 from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
-from taskgate.core.governance.grants import Grant, revoke
-from taskgate.ports.wakeups import GRANTS
+from taskgate.core.governance.decision import Grant, revoke
+from taskgate.ports.replicas import GRANTS
 from taskgate.store.operations import rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
-from taskgate.ports.wakeups import PINS
+from taskgate.ports.replicas import PINS
 from taskgate.store.operations import rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction

@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from taskgate.core.audit import GENESIS, Row
-from taskgate.core.caller import streams_between
-from taskgate.core.governance.grants import Grant
-from taskgate.core.tasks import expiry, ids
+from taskgate.core.governance.decision import Grant
+from taskgate.core.identity import streams_between
+from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
-from taskgate.ports.event_outbox import EventPage
 from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
-from taskgate.ports.store_answers import Due, Ownership, TaskFilter, TaskPage, TaskQuestion
+from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion
 from taskgate.store.operations import rows
 from taskgate.store.operations.transaction import KeptEvents, Statements
 from taskgate.store.sealing import Sealing
@@ -35,7 +34,7 @@ class Reader:
         if row is None:
             return None
         task = rows.task_from(self._sealing, *row)
-        return None if expiry.is_gone(task, now_ms) and not also_gone else task
+        return None if is_gone(task, now_ms) and not also_gone else task
 
     def outcome(self, task_id: str, now_ms: int) -> tuple[bytes | None, str | None] | None:
         """Body and name of the spill file of a kept task; one of them is set."""
@@ -229,4 +228,4 @@ def _held_cursor(after: str | None) -> tuple[int, str]:
 
 def _first_id(ms: int) -> str:
     """The smallest id that a task of this millisecond can have."""
-    return ids.task_id(min(max(ms, 0), (1 << 48) - 1), bytes(ids.RANDOM_BYTES))
+    return new_task_id(min(max(ms, 0), (1 << 48) - 1), bytes(RANDOM_BYTES))

@@ -11,13 +11,12 @@ from msgspec.structs import replace
 from taskgate.core.audit import FORMAT, AuditEntry, Row, from_export, row_bytes
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Approval, State
-from taskgate.core.governance.grants import Grant
-from taskgate.core.tasks import expiry
+from taskgate.core.governance.decision import Grant
+from taskgate.core.tasks.recovery import kept_until_ms
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
 from taskgate.ports.approval_store import HeldCall, StoredPin
-from taskgate.ports.event_outbox import StoredEvent
-from taskgate.ports.store_answers import TaskQuestion
+from taskgate.ports.store_answers import StoredEvent, TaskQuestion
 from taskgate.store.sealing import Sealing
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -52,7 +51,7 @@ def task_columns(task: Task) -> dict[str, Any]:
         "revision": task.revision,
         "needs_owner": int(not task.state.is_terminal or task.cancel_owed),
         "finished_ms": task.finished_ms,
-        "keep_until_ms": expiry.kept_until_ms(task),
+        "keep_until_ms": kept_until_ms(task),
         "approval_due_ms": task.approval_deadline_ms if task.state in _WAITING else None,
         "execution_due_ms": task.execution_deadline_ms if task.state in _OUT else None,
         "doc": _encode(doc),

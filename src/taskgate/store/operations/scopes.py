@@ -5,8 +5,8 @@ in one transaction.
 from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
+from taskgate.ports.replicas import SCOPES, TOKENS
 from taskgate.ports.store import IdentityRecord, KeptScope
-from taskgate.ports.wakeups import SCOPES, TOKENS
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.transaction import Transaction
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from taskgate.core.audit import AuditEntry
-from taskgate.core.tasks import expiry
-from taskgate.core.tasks.events import entry_of, event_data, event_of
+from taskgate.core.events import entry_of, event_data, event_of
+from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.task import Task
-from taskgate.ports.event_outbox import StoredEvent
-from taskgate.ports.store_answers import StaleOwner, UnknownTask
-from taskgate.ports.wakeups import TASKS
+from taskgate.ports.replicas import TASKS
+from taskgate.ports.store_answers import StaleOwner, StoredEvent, UnknownTask
 from taskgate.store.operations import rows
 from taskgate.store.operations.audit import record
 from taskgate.store.operations.events import tell
@@ -23,7 +22,7 @@ def load(tx: Transaction, task_id: str) -> Task | None:
 def load_ours(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
     """The task, if it is still kept and if its fence is ours."""
     task = load(tx, task_id)
-    if task is None or expiry.is_gone(task, tx.now_ms):
+    if task is None or is_gone(task, tx.now_ms):
         return UnknownTask(task_id)
     if task.fence != tx.ownership.fence or task.owner != tx.ownership.owner:
         return StaleOwner(tx.ownership)
@@ -33,7 +32,7 @@ def load_ours(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
 def load_anybodys(tx: Transaction, task_id: str) -> Task | UnknownTask:
     """The task, if it is still kept, whoever runs it. For what any gateway may write; the owner hears of it."""
     task = load(tx, task_id)
-    return UnknownTask(task_id) if task is None or expiry.is_gone(task, tx.now_ms) else task
+    return UnknownTask(task_id) if task is None or is_gone(task, tx.now_ms) else task
 
 
 def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as law
-from taskgate.core.tasks import expiry
-from taskgate.core.tasks.creation import AlreadySent, AskingFirst, Birth, born
+from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import AlreadySent, AskingFirst, Birth, Task, born
 from taskgate.core.tasks.transition import (
     AlreadyOver,
     ApprovalDenied,
@@ -96,7 +95,7 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     call, task_id, _, executed = found
     task = task_rows.load(tx, task_id)
     said = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
-    kept = task is not None and not expiry.is_gone(task, tx.now_ms)
+    kept = task is not None and not is_gone(task, tx.now_ms)
     if said is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
         # Nothing was done under this key, so it does not stand in the way of a repeat.
         return None

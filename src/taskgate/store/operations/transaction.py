@@ -15,8 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from taskgate.ports.event_outbox import KEPT_EVENTS, KEPT_EVENTS_MS
-from taskgate.ports.store_answers import Ownership
+from taskgate.ports.store_answers import KEPT_EVENTS, KEPT_EVENTS_MS, Ownership
 from taskgate.store.sealing import Sealing
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from taskgate.core.tasks import expiry
-from taskgate.core.tasks.events import TaskEvent, event_data
+from taskgate.core.events import TaskEvent, event_data
+from taskgate.core.tasks.recovery import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.ports.store_answers import Swept
@@ -59,7 +59,7 @@ def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
         tx.run("remember_executed", ids=gone)
         for part in ("forget_outcomes", "forget_attempts", "forget_questions"):
             tx.run(part, ids=gone)
-        tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + expiry.SHOWN_AS_EXPIRED_MS)
+        tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + SHOWN_AS_EXPIRED_MS)
     for task in tasks:
         if task.state is not TaskState.EXPIRED:
             tell(tx, task.asked_in.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))

@@ -9,7 +9,7 @@ from typing import Final
 
 import psycopg
 
-from taskgate.ports.wakeups import CACHED
+from taskgate.ports.replicas import CACHED
 from taskgate.store.batch import Batch
 from taskgate.store.operations.transaction import KeptEvents, Locks, Transaction
 from taskgate.store.postgres.connection import Connection, connect

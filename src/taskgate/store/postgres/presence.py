@@ -15,9 +15,8 @@ from typing import Any, Final
 import psycopg
 
 from taskgate import clock
-from taskgate.ports.replicas import Replica
+from taskgate.ports.replicas import Replica, SeenRevisions
 from taskgate.ports.store_answers import Ownership
-from taskgate.ports.wakeups import SeenRevisions
 from taskgate.store.postgres.connection import Connection, connect, reason
 from taskgate.store.postgres.statements import SQL
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from taskgate.ports.replicas import SERVERS
 from taskgate.ports.store import KeptServer
-from taskgate.ports.wakeups import SERVERS
 from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView
 

@@ -1,4 +1,4 @@
-"""Sessions and open questions as rows (`ports.session_store`). Only this adapter has them: SQLite has no second gateway.
+"""Sessions and open questions as rows (`ports.replicas`). Only this adapter has them: SQLite has no second gateway.
 
 A change of home is one statement that names the former home and looks at its lease, so of two gateways that adopt the same session
 at once one finds the row changed. Opening and ending are announced, for gateways that remember which sessions exist.
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taskgate.ports.session_store import KeptQuestion, KeptSession
-from taskgate.ports.wakeups import QUESTIONS, SESSIONS
+from taskgate.ports.replicas import QUESTIONS, SESSIONS, KeptQuestion, KeptSession
 from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.postgres.engine import PostgresEngine
 from taskgate.store.postgres.statements import SQL

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 import psycopg
 
 from taskgate.core.audit import GENESIS
-from taskgate.ports.replicas import Replica
+from taskgate.ports.replicas import Replica, SeenRevisions
 from taskgate.ports.store_answers import Ownership
-from taskgate.ports.wakeups import SeenRevisions
 from taskgate.store.operations.transaction import KeptEvents
 from taskgate.store.postgres.audit_chains import ChainView
 from taskgate.store.postgres.commit import Committer

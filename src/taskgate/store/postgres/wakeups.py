@@ -16,7 +16,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Wakeups:
-    """Implements `ports.wakeups.Wakeups`. Names are only hints to look: when there are too many, all of them are dropped for one
+    """Implements `ports.replicas.Wakeups`. Names are only hints to look: when there are too many, all of them are dropped for one
     hint to look at everything."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import ApprovalEvent, Workflow
-from taskgate.core.governance.grants import Grant
+from taskgate.core.governance.decision import Grant
 from taskgate.core.tasks.endings import after_approval
 from taskgate.ports.approval_store import (
     NO_PENDING_LIMITS,

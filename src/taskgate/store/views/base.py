@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from taskgate.core.errors import GatewayFault
-from taskgate.core.governance.grants import Grant
+from taskgate.core.governance.decision import Grant
 from taskgate.ports.store_answers import Ownership, StaleOwner
 from taskgate.store.batch import DeferredWrite, Operation, TakeBack
 from taskgate.store.operations.reader import Reader

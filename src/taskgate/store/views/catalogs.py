@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from taskgate.ports.replicas import LISTS
 from taskgate.ports.store import KeptCatalog
-from taskgate.ports.wakeups import LISTS
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations.transaction import Transaction
 from taskgate.store.views.base import StoreView

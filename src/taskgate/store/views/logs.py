@@ -1,4 +1,4 @@
-"""The view of a store that keeps events and the audit trail (`ports.event_outbox`, `ports.audit_log`)."""
+"""The view of a store that keeps events and the audit trail (`ports.store_answers`, `ports.audit_log`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskgate.core.audit import AuditEntry, Row
-from taskgate.ports.event_outbox import EventPage, StoredEvent
+from taskgate.ports.store_answers import EventPage, StoredEvent
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations import audit, events
 from taskgate.store.operations.transaction import Locks

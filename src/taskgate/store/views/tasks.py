@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core.audit import AuditEntry
-from taskgate.core.tasks.creation import AlreadySent
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import AlreadySent, Task
 from taskgate.core.tasks.transition import Dispatched, Noted, ResultCame, TransitionEvent, apply
 from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.replicas import GRANTS
 from taskgate.ports.store_answers import (
     Accepting,
     Advancing,
@@ -29,7 +29,6 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
-from taskgate.ports.wakeups import GRANTS
 from taskgate.store.operations import grants, tasks, upkeep
 from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import Engine, StoreView

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from taskgate.core.budgets import UsageRow, days_before, with_tenant
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.usage import UsageRow, days_before, with_tenant
 from taskgate.ports.store import RecordedPage
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations.reader import Reader

@@ -1,0 +1,248 @@
+"""A card as receivers take it: JSON for programs, blocks for Slack."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from taskgate.core.governance.approval import State
+from taskgate.core.governance.card import Card, Excerpt, excerpt, history_line
+from taskgate.core.governance.redaction import ChangeKind, Difference
+
+# A card as JSON for receivers that are programs. Documented in docs/approvals.md; keys are only ever added.
+
+
+def card_json(card: Card) -> dict[str, Any]:
+    """Everything on the card. `arguments` is text: exactly what an approver is to read, hidden fields marked."""
+    return {
+        "id": card.approval_id,
+        "state": card.state.value,
+        "server": card.server,
+        "tool": card.tool,
+        "requester": card.requester,
+        "scope": card.scope,
+        "workflow": card.workflow,
+        "rule": card.rule,
+        "arguments": card.arguments,
+        "arguments_digest": card.arguments_digest,
+        "hidden": list(card.hidden),
+        "deceptive": list(card.deceptive),
+        "changes": None if card.changes is None else _changes(card.changes),
+        "votes": [
+            {
+                "approver": vote.approver,
+                "verdict": vote.verdict.value,
+                "at": moment(vote.at_ms),
+                "reason": vote.reason,
+                "channel": vote.channel,
+            }
+            for vote in card.votes
+        ],
+        "approvals_needed": card.approvals_needed,
+        "approvals_given": card.approvals_given,
+        "asked_at": moment(card.asked_at_ms),
+        "expires_at": moment(card.expires_at_ms),
+        "reason": card.reason,
+        "url": card.url,
+    }
+
+
+def moment(at_ms: int) -> str:
+    """A time in UTC, as RFC 3339 writes it."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _changes(difference: Difference) -> dict[str, Any]:
+    return {
+        "left_out": difference.left_out,
+        "list": [
+            {
+                "path": change.path,
+                "kind": change.kind.value,
+                "before": change.before,
+                "after": change.after,
+                "hidden": change.hidden,
+            }
+            for change in difference.changes
+        ],
+    }
+
+
+# A card as Slack blocks. Pure: values in, the JSON of Block Kit out.
+#
+# Arguments stand in a preformatted rich-text element, which Slack never interprets, so no mention, link or emoji can
+# hide in them. What Slack has no room for is cut, and a cut card offers no way to approve: it says so and links to the
+# full view.
+
+APPROVE_ACTION, DENY_ACTION, DENY_VIEW = "taskgate_approve", "taskgate_deny", "taskgate_deny_reason"
+REASON_BLOCK, REASON_INPUT = "reason", "text"
+ARGUMENTS_LIMIT = 2_500
+TEXT_LIMIT = 2_900
+SHOWN_CHANGES = 10
+
+Block = dict[str, Any]
+
+
+def fallback_text(card: Card) -> str:
+    """What notifications show."""
+    return escaped(excerpt(f"{card.requester} asks to call {card.tool} on {card.server}", 300).text)
+
+
+def whole(card: Card) -> bool:
+    """Whether the card shows every byte of the arguments, so that it may offer approval."""
+    return len(card.arguments) <= ARGUMENTS_LIMIT
+
+
+def blocks(card: Card, *, buttons: bool) -> list[Block]:
+    """The whole message. Without `buttons` people answer by reactions."""
+    made = [
+        {"type": "header", "text": _plain(excerpt(f"Approval: {card.tool}", 140).text)},
+        _section(_facts(card)),
+        _preformatted(excerpt(card.arguments, ARGUMENTS_LIMIT)),
+    ]
+    warnings = _warnings(card)
+    if warnings:
+        made.append(_section(warnings))
+    if card.changes is not None:
+        made.append(_section(_changed(card)))
+    if card.votes:
+        made.append(_section(f"So far: {escaped(history_line(card.votes))}"))
+    made.append(_ending(card, buttons) if card.state is State.OPEN else _section(f"*{_outcome(card)}*"))
+    return made
+
+
+def reason_view(approval_id: str, digest: str) -> Block:
+    """The dialog that asks for the reason of a denial."""
+    return {
+        "type": "modal",
+        "callback_id": DENY_VIEW,
+        "private_metadata": button_value(approval_id, digest),
+        "title": _plain("Deny this call"),
+        "submit": _plain("Deny"),
+        "close": _plain("Back"),
+        "blocks": [
+            {
+                "type": "input",
+                "block_id": REASON_BLOCK,
+                "optional": True,
+                "label": _plain("Reason, told to the caller"),
+                "element": {
+                    "type": "plain_text_input",
+                    "action_id": REASON_INPUT,
+                    "multiline": True,
+                    "max_length": 2000,
+                },
+            }
+        ],
+    }
+
+
+def button_value(approval_id: str, digest: str) -> str:
+    """What a button carries back."""
+    return f"{approval_id} {digest}"
+
+
+def read_button_value(value: str) -> tuple[str, str]:
+    """The approval and the digest of the arguments that were on the card."""
+    approval_id, _, digest = value.partition(" ")
+    return approval_id, digest
+
+
+def escaped(text: str) -> str:
+    """Slack's three control characters, made harmless."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _facts(card: Card) -> str:
+    lines = [
+        f"*{escaped(card.requester)}* asks to call *{escaped(card.tool)}* on *{escaped(card.server)}*",
+        f"Scope: {escaped(card.scope or '-')}   Workflow: {escaped(card.workflow)}   Rule: {escaped(card.rule)}",
+        f"Approvals: {card.approvals_given} of {card.approvals_needed}   Until: {moment(card.expires_at_ms)}",
+        f"Id: {escaped(card.approval_id)}",
+    ]
+    return excerpt("\n".join(lines), TEXT_LIMIT).text
+
+
+def _warnings(card: Card) -> str:
+    lines = []
+    if card.hidden:
+        lines.append(f":lock: Hidden from you: {escaped(', '.join(card.hidden))}")
+    if card.deceptive:
+        lines.append(f":warning: Characters that deceive the eye: {escaped(', '.join(card.deceptive))}")
+    if not whole(card):
+        left_out = excerpt(card.arguments, ARGUMENTS_LIMIT).left_out
+        lines.append(f":scissors: {left_out} characters are not shown here. Approve on the full page: {_link(card)}")
+    return excerpt("\n".join(lines), TEXT_LIMIT).text
+
+
+def _changed(card: Card) -> str:
+    changes = card.changes.changes if card.changes is not None else ()
+    if not changes:
+        return "The same arguments as in the last approved call."
+    lines = ["Different from the last approved call:"]
+    for change in changes[:SHOWN_CHANGES]:
+        before = "" if change.kind is ChangeKind.ADDED else f" was {_short(change.before)}"
+        after = "" if change.kind is ChangeKind.REMOVED else f" is {_short(change.after)}"
+        lines.append(f"• {escaped(change.path)} ({change.kind.value}):{before}{after}")
+    more = len(changes) - SHOWN_CHANGES + (card.changes.left_out if card.changes is not None else 0)
+    if more > 0:
+        lines.append(f"• and {more} more: {_link(card)}")
+    return excerpt("\n".join(lines), TEXT_LIMIT).text
+
+
+def _ending(card: Card, buttons: bool) -> Block:
+    if not buttons:
+        if whole(card):
+            return _section("React with :white_check_mark: to approve or with :x: to deny.")
+        return _section("React with :x: to deny. Approving needs the full page.")
+    value = button_value(card.approval_id, card.arguments_digest)
+    elements: list[Block] = []
+    if whole(card):
+        confirm = {
+            "title": _plain("Approve this call?"),
+            "text": _plain(excerpt(f"{card.tool} on {card.server} will run with exactly these arguments.", 250).text),
+            "confirm": _plain("Approve"),
+            "deny": _plain("Back"),
+        }
+        elements.append(_button("Approve", APPROVE_ACTION, value, style="primary", confirm=confirm))
+    elements.append(_button("Deny", DENY_ACTION, value, style="danger"))
+    return {"type": "actions", "elements": elements}
+
+
+def _outcome(card: Card) -> str:
+    words = {
+        State.APPROVED: "Approved",
+        State.USED: "Approved and sent",
+        State.DENIED: "Denied",
+        State.EXPIRED: "Expired: nobody decided in time",
+        State.CANCELLED: "Withdrawn",
+        State.INVALID: "Void: something changed meanwhile",
+    }
+    said = words.get(card.state, card.state.value)
+    return excerpt(f"{said}. {escaped(card.reason)}".strip(), TEXT_LIMIT).text
+
+
+def _short(value: Any) -> str:
+    return escaped(excerpt(repr(value), 120).text)
+
+
+def _link(card: Card) -> str:
+    return f"<{card.url}>" if card.url else "the inbox of the gateway"
+
+
+def _plain(text: str) -> Block:
+    return {"type": "plain_text", "text": text, "emoji": False}
+
+
+def _section(text: str) -> Block:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+
+
+def _preformatted(shown: Excerpt) -> Block:
+    text = shown.text + (f"\n… and {shown.left_out} characters more" if shown.left_out else "")
+    element = {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": text}]}
+    return {"type": "rich_text", "elements": [element]}
+
+
+def _button(label: str, action: str, value: str, **more: Any) -> Block:
+    return {"type": "button", "text": _plain(label), "action_id": action, "value": value, **more}

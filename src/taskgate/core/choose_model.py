@@ -1,0 +1,256 @@
+"""The models that may answer a server's sampling request, and which of them does."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from taskgate.core.sampling_request import (
+    Audio,
+    Block,
+    Image,
+    Preferences,
+    SamplingError,
+    SamplingProblem,
+    SamplingRequest,
+    Text,
+    ToolResult,
+    ToolUse,
+)
+
+# Which declared model answers: the first hint that names some, then the priorities, then the order of the table.
+#
+# Hints are advice (client/sampling, model preferences): one that names no declared model is passed over. What a model
+# cannot do is not advice: a conversation with images never goes to a model that takes none.
+#
+# A model's answer, and its form as the result of `sampling/createMessage`.
+#
+# What a server may spend on models: tokens and money in an hour, requests in a minute.
+#
+# A request is reserved at its estimate before it is sent and settled at what it cost, so that many at once cannot
+# overrun the budget together. Windows slide by the minute. A plain object without clock or lock: it is told the time,
+# and one loop owns it.
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One declared model. `cost` is how cheap it is; that, speed and intelligence compare models, from 0 to 1."""
+
+    name: str
+    provider: str
+    cost: float = 0.5
+    speed: float = 0.5
+    intelligence: float = 0.5
+    input_price: float = 0.0
+    output_price: float = 0.0
+    max_tokens: int | None = None
+    images: bool = False
+    audio: bool = False
+    tools: bool = True
+    aliases: tuple[str, ...] = ()
+
+    def answers_to(self, hint: str) -> bool:
+        """Whether a hint, which may be a part of a name, means this model."""
+        wanted = hint.casefold()
+        return any(wanted in name.casefold() for name in (self.name, *self.aliases))
+
+
+def choose_model(models: Sequence[Model], request: SamplingRequest) -> Model:
+    """The model for a request. Raises `model_not_available` when none of the declared ones can take it."""
+    able = [model for model in models if not missing_abilities(model, request)]
+    if not able:
+        lacking = missing_abilities(models[0], request) if len(models) == 1 else ()
+        detail = f" ({', '.join(lacking)})" if lacking else ""
+        raise SamplingError(SamplingProblem.MODEL_NOT_AVAILABLE, f"No declared model can answer this request{detail}.")
+    hinted = next((found for hint in request.preferences.hints if (found := _meant(able, hint))), able)
+    return max(hinted, key=lambda model: _score(model, request.preferences))
+
+
+def missing_abilities(model: Model, request: SamplingRequest) -> tuple[str, ...]:
+    """What the request needs and this model does not take."""
+    needs = (
+        ("images", request.needs(Image) and not model.images),
+        ("audio", request.needs(Audio) and not model.audio),
+        ("tools", bool(request.tools) and request.tool_choice != "none" and not model.tools),
+    )
+    return tuple(name for name, missing in needs if missing)
+
+
+def _meant(models: Sequence[Model], hint: str) -> list[Model]:
+    exact = [model for model in models if hint in (model.name, *model.aliases)]
+    return exact or [model for model in models if model.answers_to(hint)]
+
+
+def _score(model: Model, wish: Preferences) -> float:
+    # `max` keeps the first of equals, so the order of the table decides where nothing else does.
+    return round(wish.cost * model.cost + wish.speed * model.speed + wish.intelligence * model.intelligence, 9)
+
+
+END_TURN, MAX_TOKENS, STOP_SEQUENCE, TOOL_USE = "endTurn", "maxTokens", "stopSequence", "toolUse"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingAnswer:
+    """What a provider gives back. `model` is the vendor's own name for what answered."""
+
+    content: tuple[Text | ToolUse, ...]
+    model: str
+    stop_reason: str
+    tokens_in: int
+    tokens_out: int
+
+
+def as_result(answer: SamplingAnswer, model: Model) -> dict[str, Any]:
+    """The result for the server that asked, with what it cost in `_meta`."""
+    blocks = [_block(block) for block in answer.content] or [{"type": "text", "text": ""}]
+    cost = price(model, answer.tokens_in, answer.tokens_out)
+    return {
+        "role": "assistant",
+        "content": blocks[0] if len(blocks) == 1 else blocks,
+        "model": answer.model,
+        "stopReason": answer.stop_reason,
+        "_meta": {"tokensUsed": answer.tokens_in + answer.tokens_out, "cost": round(cost, 9)},
+    }
+
+
+def _block(block: Text | ToolUse) -> dict[str, Any]:
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text}
+    return {"type": "tool_use", "id": block.id, "name": block.name, "input": dict(block.input)}
+
+
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
+_TOKENS_PER_MEDIUM = 1600
+_CHARACTERS_PER_TOKEN = 3.5
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLimits:
+    """None means no limit."""
+
+    tokens_per_hour: int | None = None
+    money_per_hour: float | None = None
+    requests_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a request will cost at most. `money` is in the currency of the price table."""
+
+    tokens_in: int
+    tokens_out: int
+    money: float
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(slots=True, eq=False)
+class Spending:
+    """One request in the books, at its estimate until it is settled."""
+
+    at: float
+    tokens: int
+    money: float
+
+
+@dataclass(slots=True)
+class SpendLedger:
+    """The books of all servers."""
+
+    limits: SpendLimits
+    _spent: dict[str, list[Spending]] = field(default_factory=dict)
+
+    def adopt(self, limits: SpendLimits) -> None:
+        """Other limits hold from now on; what was spent stays in the books."""
+        self.limits = limits
+
+    def reserve(self, server: str, estimate: Estimate, now: float) -> Spending:
+        """Enter a request, or raise: `sampling_rate_limited` or `sampling_budget_exceeded`, with the time to wait."""
+        spent = self._spent[server] = [entry for entry in self._spent.get(server, ()) if entry.at > now - _HOUR_S]
+        self._check_rate([entry for entry in spent if entry.at > now - _MINUTE_S], now)
+        limits = self.limits
+        self._check_sum("tokens", limits.tokens_per_hour, estimate.tokens, [(e.at, e.tokens) for e in spent], now)
+        self._check_sum("money", limits.money_per_hour, estimate.money, [(e.at, e.money) for e in spent], now)
+        entry = Spending(now, estimate.tokens, estimate.money)
+        spent.append(entry)
+        return entry
+
+    def settle(self, entry: Spending, tokens: int, money: float) -> None:
+        """Put what it really cost in place of the estimate; zero for a request that never left."""
+        entry.tokens, entry.money = max(0, tokens), max(0.0, money)
+
+    def spent(self, server: str, now: float) -> tuple[int, float]:
+        """Tokens and money of the last hour."""
+        recent = [entry for entry in self._spent.get(server, ()) if entry.at > now - _HOUR_S]
+        return sum(entry.tokens for entry in recent), sum(entry.money for entry in recent)
+
+    def _check_rate(self, recent: list[Spending], now: float) -> None:
+        limit = self.limits.requests_per_minute
+        if limit is None or len(recent) < limit:
+            return
+        wait = recent[-limit].at + _MINUTE_S - now if limit > 0 else _MINUTE_S
+        raise SamplingError(
+            SamplingProblem.RATE_LIMITED, "This server asks its model too often. Try again later.", retry_after_s=wait
+        )
+
+    def _check_sum(
+        self, what: str, limit: float | None, wanted: float, spent: list[tuple[float, float]], now: float
+    ) -> None:
+        if limit is None:
+            return
+        over = sum(amount for _, amount in spent) + wanted - limit
+        if over <= 1e-9:
+            return
+        raise SamplingError(
+            SamplingProblem.OVER_BUDGET,
+            f"This server's budget of {what} for one hour is used up.",
+            retry_after_s=_until_free(over, spent, now),
+        )
+
+
+def _until_free(over: float, spent: Iterable[tuple[float, float]], now: float) -> float | None:
+    """When enough of the hour has passed; None if it never will, because the request alone is too large."""
+    for at, amount in sorted(spent):
+        over -= amount
+        if over <= 1e-9:
+            return at + _HOUR_S - now
+    return None
+
+
+def estimate(request: SamplingRequest, model: Model) -> Estimate:
+    """An upper guess without a tokenizer: characters for text, a flat sum for an image or a sound."""
+    blocks = [block for message in request.messages for block in message.content]
+    tokens_in = math.ceil(len(request.system) / _CHARACTERS_PER_TOKEN) + 4 * len(request.messages)
+    tokens_in += sum(_tokens(block) for block in blocks)
+    for tool in request.tools:
+        tokens_in += math.ceil((len(tool.description) + _json_length(tool.input_schema)) / _CHARACTERS_PER_TOKEN)
+    tokens_out = min(request.max_tokens, model.max_tokens or request.max_tokens)
+    return Estimate(tokens_in, tokens_out, price(model, tokens_in, tokens_out))
+
+
+def _tokens(block: Block) -> int:
+    match block:
+        case Text():
+            return math.ceil(len(block.text) / _CHARACTERS_PER_TOKEN)
+        case Image() | Audio():
+            return _TOKENS_PER_MEDIUM
+        case ToolUse():
+            return math.ceil(_json_length(block.input) / _CHARACTERS_PER_TOKEN)
+        case ToolResult():
+            return sum(_tokens(part) for part in block.content)
+        case _:
+            assert_never(block)
+
+
+def _json_length(value: Mapping[str, Any]) -> int:
+    return len(json.dumps(value, default=str))
+
+
+def price(model: Model, tokens_in: int, tokens_out: int) -> float:
+    """What so many tokens cost with a model."""
+    return (tokens_in * model.input_price + tokens_out * model.output_price) / 1_000_000
