@@ -64,7 +64,7 @@ async def fastmcp(upstream: str, generation: str) -> AsyncIterator[Target]:
 async def mcp_proxy() -> AsyncIterator[Target]:
     """This one relays to a child over stdio, so it starts an echo server itself; only in the older generation."""
     port = free_port()
-    command = [HOME / "mcp-proxy/bin/mcp-proxy", "--log-level", "ERROR", "--port", str(port), "--"]
+    command = [HOME / "mcp-proxy/bin/python", "-m", "mcp_proxy", "--log-level", "ERROR", "--port", str(port), "--"]
     command += [sys.executable, ECHO, "--stdio"]
     async with running(command, listening(port)) as program:
         yield Target("mcp-proxy (stdio)", f"http://127.0.0.1:{port}/mcp", program.pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -12,13 +13,16 @@ import pytest_asyncio
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.programs import run_to_end
 
+ANN = "ann-token-0123456789abcdef"
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
-    async with running_gateway({"schema": 1, "servers": servers}, tmp_path_factory.mktemp("gateway")) as made:
+    tokens = [{"id": "ann", "sha256": hashlib.sha256(ANN.encode()).hexdigest()}]
+    config = {"schema": 1, "servers": servers, "tokens": tokens}
+    async with running_gateway(config, tmp_path_factory.mktemp("gateway")) as made:
         yield made
 
 
@@ -51,18 +55,21 @@ async def test_a_question_with_nobody_there_ends_a_watched_task_with_code_4(gate
     assert "Ada" in out
 
 
-async def test_a_watcher_sees_what_a_server_asks_without_saying_for_which_call(gateway: Gateway) -> None:
+@pytest.mark.parametrize("who", [(), ("--token", ANN)], ids=["the operator", "a caller"])
+async def test_a_watcher_sees_what_a_server_asks_without_saying_for_which_call(
+    gateway: Gateway, who: tuple[str, ...]
+) -> None:
     """Two calls are open on one process: the question is shown as the server's, with the command that answers it."""
     await cancel_all(gateway)
-    code, out, _ = await run(gateway, "call", "demo__slow_report", '{"seconds": 60}', "--task")
+    code, out, _ = await run(gateway, "call", "demo__slow_report", '{"seconds": 60}', "--task", *who)
     other = out.strip()
     words = ["call", "demo__greet", "--task", "--watch", "--json", "--timeout", "15"]
-    code, out, _ = await run(gateway, *words)
+    code, out, _ = await run(gateway, *words, *who)
     (asked,) = [row for row in map(json.loads, out.splitlines()) if row["event"] == "server_question"]
     assert (asked["server"], asked["params"]["message"]) == ("demo", "What is your name?")
     assert not {"taskId", "task_id"} & asked.keys()
     assert other not in json.dumps(asked)
-    code, _, err = await run(gateway, "questions", "answer", asked["request_id"], '{"name": "Ada"}')
+    code, _, err = await run(gateway, "questions", "answer", asked["request_id"], '{"name": "Ada"}', *who)
     assert code == 0, err
     await cancel_all(gateway)
 

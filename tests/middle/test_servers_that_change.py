@@ -70,3 +70,49 @@ async def test_in_strict_mode_a_plain_call_of_what_its_server_requires_as_a_task
         shown = (await gate.http("GET", "/metrics").done()).body.decode().splitlines()
         assert 'taskgate_task_validation_errors_total{error="required"} 1.0' in shown
         assert 'taskgate_requests_total{method="tools/call",outcome="task_required"} 1.0' in shown
+
+
+async def _dear(call: Call) -> dict[str, Any]:
+    said = {"type": "text", "text": f"Dear {call.params['arguments']['to']}"}
+    return {"messages": [{"role": "user", "content": said}]}
+
+
+async def _page(call: Call) -> dict[str, Any]:
+    return {"contents": [{"uri": call.params["uri"], "text": "page"}]}
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+def test_the_only_server_is_asked_for_what_it_does_not_declare_and_one_of_several_is_not(generation: str) -> None:
+    """Servers may answer prompts and URIs without having any list of them; then they declare nothing."""
+
+    def answering() -> Upstream:
+        notes = Upstream(generation, capabilities={"completions": {}})
+        notes.on("prompts/get", _dear)
+        notes.on("resources/read", _page)
+        notes.on("completion/complete", _ann)
+        return notes
+
+    letter = {"name": "notes__letter", "arguments": {"to": "Ann"}}
+    page = {"uri": "note://1"}
+    typed = {"ref": PROMPT, "argument": {"name": "to", "value": "A"}}
+
+    @seam
+    async def alone() -> None:
+        async with Gateway({}, {"notes": answering()}) as gate:
+            caller = await gate.caller(generation)
+            written = (await caller.request("prompts/get", letter)).result
+            assert written["messages"][0]["content"]["text"] == "Dear Ann"
+            assert (await caller.request("resources/read", page)).result["contents"][0]["text"] == "page"
+            assert (await caller.request("completion/complete", typed)).result["completion"]["values"] == ["Ann"]
+
+    @seam
+    async def beside_another() -> None:
+        notes = answering()
+        async with Gateway({}, {"notes": notes, "other": answering()}) as gate:
+            caller = await gate.caller(generation)
+            for method, asked in (("prompts/get", letter), ("resources/read", page)):
+                assert (await caller.request(method, asked)).error["data"]["executed"] == "no"
+                assert notes.methods[method] == 0
+
+    alone()
+    beside_another()

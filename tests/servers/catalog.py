@@ -12,7 +12,8 @@ from tests.harness.absent import HOME, find_browser
 
 NODE = str(HOME / "node")
 OFFICIAL = "node_modules/@modelcontextprotocol"
-PYTHON_SERVERS = HOME / "servers-python/bin"
+PYTHON = str(HOME / "servers-python/bin/python")
+"""Programs that pip writes carry the path of the folder in which they were installed; modules are found wherever it is."""
 Asked = tuple[str, dict[str, Any]]
 """A tool and its arguments; `{folder}` and `{web}` in a text stand for the server's folder and the web page to fetch."""
 
@@ -135,7 +136,7 @@ SERVERS = (
     Server(
         "git",
         "servers-python",
-        (str(PYTHON_SERVERS / "mcp-server-git"), "--repository", "{folder}"),
+        (PYTHON, "-m", "mcp_server_git", "--repository", "{folder}"),
         (
             ("git_status", {"repo_path": "{folder}"}),
             ("git_diff_unstaged", {"repo_path": "{folder}"}),
@@ -150,7 +151,7 @@ SERVERS = (
     Server(
         "time",
         "servers-python",
-        (str(PYTHON_SERVERS / "mcp-server-time"), "--local-timezone", "Europe/Berlin"),
+        (PYTHON, "-m", "mcp_server_time", "--local-timezone", "Europe/Berlin"),
         (
             ("get_current_time", {"timezone": "Asia/Tokyo"}),
             ("convert_time", {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "UTC"}),
@@ -160,7 +161,7 @@ SERVERS = (
     Server(
         "fetch",
         "servers-python",
-        (str(PYTHON_SERVERS / "mcp-server-fetch"), "--ignore-robots-txt"),
+        (PYTHON, "-m", "mcp_server_fetch", "--ignore-robots-txt"),
         (
             ("fetch", {"url": "{web}/"}),
             ("fetch", {"url": "{web}/", "raw": True, "max_length": 20}),

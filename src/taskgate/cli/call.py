@@ -14,7 +14,7 @@ import typer
 
 from taskgate.cli import say
 from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task, interrupts
-from taskgate.cli.operator_tasks import operator_api
+from taskgate.cli.operator_tasks import questions_api
 from taskgate.cli.say import ExitCode
 from taskgate.cli.target import TakesCommand, Target, Timeout, aimed
 
@@ -112,7 +112,7 @@ async def _call(target: Target, wish: Wish, display: Display, settings: dict[str
                     await _suggest(session, wish.name)
                 raise
     except ClientError as error:
-        return say.failure(error, as_json=wish.as_json)
+        return say.failure(error, as_json=wish.as_json, gateway=target.is_gateway)
 
 
 def is_unknown_tool(error: ServerError) -> bool:
@@ -142,7 +142,7 @@ async def _task_call(target: Target, session: Session, wish: Wish, display: Disp
         return _started(handle.task_id, as_json=wish.as_json)
     if handle.immediate_response and not wish.as_json:
         say.note(say.clean(handle.immediate_response))
-    beside = ServerQuestions(operator_api(target), wish.name, as_json=wish.as_json)
+    beside = ServerQuestions(questions_api(target), wish.name, as_json=wish.as_json)
     return await follow_task(
         handle, display, beside, as_json=wish.as_json, timeout=wish.timeout, attended=wish.attended
     )

@@ -145,7 +145,7 @@ def answerer(display: Display) -> Any:
 class ServerQuestions:
     """What a server asks without saying for which of its calls, shown beside the watched one as the server's.
 
-    Only the operator of the gateway sees these; `api` is None for everybody else.
+    The operator sees those of everybody, a caller its own; `api` is None where nobody says who asks.
     """
 
     def __init__(self, api: GatewayApi | None, tool: str, *, as_json: bool) -> None:

@@ -65,7 +65,8 @@ def install(
     changes = _planned_changes(chosen, host, Gateway((), url) if url else Gateway(command), reach)
     typer.echo(plan.diff(str(target)), nl=False)
     for change in changes:
-        typer.echo(_summary(change), nl=False)
+        moved = [item.name for item in gathered.found if item.path == change.path]
+        typer.echo(_summary(change, moved), nl=False)
     if dry_run:
         typer.echo("Nothing was changed.")
         return
@@ -137,9 +138,10 @@ def _undo(client: Client, records: Path) -> None:
         raise stop(f"{client.title} was not installed by Taskgate; there is nothing to undo")
 
 
-def _summary(change: FileChange) -> str:
-    """The names that come and go; whole lines could show secrets of the client."""
+def _summary(change: FileChange, moved: list[str]) -> str:
+    """How much changes, and which servers go; whole lines could show secrets of the client."""
     before, after = change.before.splitlines(), change.after.splitlines()
     delta = list(difflib.ndiff(before, after)) if len(before) < 5_000 else []
     gone, come = sum(line.startswith("- ") for line in delta), sum(line.startswith("+ ") for line in delta)
-    return f"{change.path}: {come} line(s) in, {gone} line(s) out\n"
+    names = f"; its servers {', '.join(moved)} go behind the gateway" if moved else ""
+    return f"{change.path}: {come} line(s) in, {gone} line(s) out{names}\n"

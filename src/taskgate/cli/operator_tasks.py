@@ -26,8 +26,10 @@ def is_operator(target: Target) -> bool:
     return own is not None and target.token == own
 
 
-def operator_api(target: Target) -> GatewayApi | None:
-    return GatewayApi(_base(target), target.token) if is_operator(target) else None
+def questions_api(target: Target) -> GatewayApi | None:
+    """Where questions are looked for: the operator sees everybody's, a caller with a token its own."""
+    known = target.is_gateway and isinstance(target.address, str) and target.token is not None
+    return GatewayApi(_base(target), target.token) if known else None
 
 
 def list_all(target: Target, *, as_json: bool, state: str, wanted: Mapping[str, str]) -> None:

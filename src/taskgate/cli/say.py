@@ -121,7 +121,7 @@ def readable(tool_result: ToolResult) -> str:
     return "\n".join(lines) or "(no content)"
 
 
-def failure(error: ClientError, *, as_json: bool) -> ExitCode:
+def failure(error: ClientError, *, as_json: bool, gateway: bool = False) -> ExitCode:
     """Print why a command failed, and choose its exit code."""
     code = exit_code_for(error)
     if as_json:
@@ -130,6 +130,8 @@ def failure(error: ClientError, *, as_json: bool) -> ExitCode:
         event("error", **details, exit_code=int(code), **({"data": data} if data is not None else {}))
     else:
         note(f"{_headline(code)}: {clean(error)}")
+        if gateway and type(error).__name__ == "CannotConnect":
+            note("Is it running? Start it with: taskgate serve. `taskgate status` lists the gateways that run.")
         if getattr(error, "status", None) == 401:
             note("The server wants to know who you are: give --token, or --login to log in with your browser.")
     return code

@@ -94,7 +94,7 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
     async def work(session: Session) -> ExitCode:
         handle = await session.resume_task(task_id)
         tool = str(handle.task.raw.get("toolName") or "") if handle.task is not None else ""
-        beside = ServerQuestions(operator_tasks.operator_api(target), tool, as_json=as_json)
+        beside = ServerQuestions(operator_tasks.questions_api(target), tool, as_json=as_json)
         return await follow_task(handle, display, beside, as_json=as_json, timeout=timeout, attended=interactive)
 
     settings = {"elicitation": answerer(display)} if interactive else {}
@@ -136,7 +136,7 @@ def _run(target: Target, work: Work, *, as_json: bool, **settings: Any) -> None:
             async with connect(target.address, **target.settings(), **settings) as session:
                 return await work(session)
         except ClientError as error:
-            return say.failure(error, as_json=as_json)
+            return say.failure(error, as_json=as_json, gateway=target.is_gateway)
 
     try:
         code = asyncio.run(run())

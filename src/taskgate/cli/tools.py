@@ -38,7 +38,7 @@ async def _list(target: Target, output: str, *, as_json: bool, everything: bool)
         async with connect(target.address, **target.settings()) as session:
             listed = await session.list_tools()
     except ClientError as error:
-        return say.failure(error, as_json=as_json)
+        return say.failure(error, as_json=as_json, gateway=target.is_gateway)
     if target.is_gateway and not everything:
         listed = without_helpers(listed)
     if output == "openai":

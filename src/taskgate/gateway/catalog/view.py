@@ -152,7 +152,11 @@ class View:
         return next(iter(candidates)) if len(candidates) == 1 else None
 
     def _able(self, capability: str) -> list[str]:
-        return [server for server in self.subset.servers if capability in self.capabilities.get(server, {})]
+        """Whom to ask for this: those that declare it. Where there is one server only, what it does not declare can still be
+        meant for nobody else.
+        """
+        declare = [server for server in self.subset.servers if capability in self.capabilities.get(server, {})]
+        return declare or list(self.subset.servers if len(self.subset.servers) == 1 else ())
 
     def template(self, uri: str) -> tuple[UriTemplate, CatalogEntry] | None:
         return next((found for found in self.templates if found[1].name == uri), None)
