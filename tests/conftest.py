@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,15 +26,19 @@ if str(ROOT) not in sys.path:
 from tests.harness.absent import all_absent, reason_for  # noqa: E402
 from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
+from tests.harness.scratch import scratch_in_memory  # noqa: E402
 from tests.harness.sharing import GroupScheduling, check_groups  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
+FAILED = pytest.StashKey[bool]()
 MEASURES_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
 
 # The tests start hundreds of gateways: without compiled modules each would spend seconds on compiling the same files again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+SCRATCH = scratch_in_memory()
 
 # A busy machine may take a moment over any example; what must be fast has a benchmark. The examples are the same in every run,
 # so that the same commit is green or red everywhere; HYPOTHESIS_PROFILE=default looks for new ones.
@@ -41,9 +46,16 @@ settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Only the process that made the folder removes it, and not while somebody may want to look into it."""
+    if SCRATCH is not None and not config.stash.get(FAILED, False):
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker that takes long to end (it may have a database to stop) is killed: what it measured is kept before that."""
+    session.config.stash[FAILED] = session.testsfailed > 0
     measured = coverage.Coverage.current()
     if measured is not None:
         measured.save()

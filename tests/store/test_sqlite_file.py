@@ -251,7 +251,7 @@ def test_the_quick_way_to_write_an_audit_row_gives_the_same_bytes(entry: AuditEn
 
 def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(tmp_path: Path) -> None:
     """In steps of the database, which depend on nothing but what is in it."""
-    writing = connect_writer(tmp_path / "store.db")
+    writing = connect_writer(tmp_path / "store.db", synchronous="OFF")
     migrate(writing)
     limits = AcceptLimits(1_000_000, PendingLimits(1_000_000, 1_000_000))
     steps = 0

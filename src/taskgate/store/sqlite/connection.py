@@ -77,7 +77,7 @@ def _connect(path: Path, wait_ms: int) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Apply what is missing, each migration in its own transaction; gives the version reached."""
+    """Apply what is missing, all of it or nothing, in one wait for the disk; gives the version reached."""
     known = migrations()
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > len(known):
@@ -86,8 +86,9 @@ def migrate(connection: sqlite3.Connection) -> int:
             f"The store was written by a newer Taskgate (schema {version}, this one knows {len(known)}). "
             "Start the newer version, or point `store.url` at another file.",
         )
-    for number, text in known[version:]:
-        connection.executescript(f"BEGIN IMMEDIATE; {text}; PRAGMA user_version={number}; COMMIT;")
+    missing = "".join(f"{text};\n" for _, text in known[version:])
+    if missing:
+        connection.executescript(f"BEGIN IMMEDIATE; {missing} PRAGMA user_version={len(known)}; COMMIT;")
     return len(known)
 
 

@@ -1,0 +1,49 @@
+"""Where tests keep their files: in memory where there is room for it. A store waits for the disk at every commit, and thousands of
+tests make one.
+
+The folder belongs to one run and is removed with it; after a failed run it stays until the next one. Nothing changes where
+`TMPDIR` says where files should be, and where memory is small or does not run programs (`/dev/shm` of many containers).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+LEAST_FREE = 4 << 30
+_OURS = re.compile(r"tg-(\d+)")
+
+
+def scratch_in_memory() -> Path | None:
+    """Make the folder of this run and say so to everything that it starts; None if files stay where they are."""
+    if "TMPDIR" in os.environ or not _is_good(MEMORY):
+        return None
+    _remove_those_of_past_runs()
+    folder = MEMORY / f"tg-{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    # A database may run as another user.
+    folder.chmod(0o755)
+    os.environ["TMPDIR"] = str(folder)
+    tempfile.tempdir = None
+    return folder
+
+
+def _is_good(place: Path) -> bool:
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return False
+    return (
+        os.access(place, os.W_OK) and not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > LEAST_FREE
+    )
+
+
+def _remove_those_of_past_runs() -> None:
+    for folder in MEMORY.iterdir():
+        made = _OURS.fullmatch(folder.name)
+        if made is not None and not Path("/proc", made[1]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
