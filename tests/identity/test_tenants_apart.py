@@ -214,10 +214,11 @@ async def test_no_route_of_the_api_shows_or_touches_what_is_another_tenants() ->
         async with Gateway(two_tenants(issuer), servers) as gate:
             own = await seeded(gate, issuer)
             before = await state(gate)
-            wrong = []
+            wrong: list[str] = []
+            plain: set[str] = set()
             routes = [route for route in gate.life.dashboard.api.table.routes if route.path != "/api/v1/system/reload"]
             for route, value in itertools.product(routes, own.values):
-                wrong += [fault async for fault in faults_of_route(gate, route, value, own)]
+                wrong += [fault async for fault in faults_of_route(gate, route, value, own, plain)]
             assert not wrong, "\n".join(sorted(set(wrong)))
             assert await state(gate) == before
 
@@ -239,7 +240,8 @@ async def test_what_is_shown_of_ones_own_is_not_taken_from_another_tenants() -> 
                 assert unmarked(await boss.text(f"/{path}"), own, held["id"])
 
 
-async def faults_of_route(gate: Gateway, route: Route, value: str, own: Seeded) -> Any:
+async def faults_of_route(gate: Gateway, route: Route, value: str, own: Seeded, plain: set[str]) -> Any:
+    """`plain` holds what was asked without the value: once is enough, whatever the value."""
     for address, other in zip(addresses(route, value), addresses(route, lookalike(value)), strict=True):
         if route.stream and "{" not in route.path:
             continue
@@ -247,6 +249,8 @@ async def faults_of_route(gate: Gateway, route: Route, value: str, own: Seeded) 
         if route.method == "POST":
             pairs = zip(bodies(route, value), bodies(route, lookalike(value)), strict=True)
         for body, alike in pairs:
+            if (address, body) == (other, alike) and is_known(plain, f"{route.method} {address} {body}"):
+                continue
             reply = await as_boss(gate, OTHER, route.method, address, body)
             same = await as_boss(gate, OTHER, route.method, other, alike)
             what = f"{route.method} {route.path}"
@@ -268,20 +272,30 @@ async def test_no_page_or_form_shows_or_touches_what_is_another_tenants() -> Non
             before = await state(gate)
             boss = await Person(gate).log_in(secret(OTHER, "boss"))
             guard = form_token(await boss.text("/now"))
-            wrong = []
+            wrong: list[str] = []
+            plain: set[str] = set()
             routes = [route for route in gate.life.dashboard._pages.table.routes if route.path != "/system/reload"]
             assert len(routes) > 25
             for route, value in itertools.product(routes, own.values):
-                wrong += [fault async for fault in faults_of_page(boss, guard, route, value, own)]
+                wrong += [fault async for fault in faults_of_page(boss, guard, route, value, own, plain)]
             assert not wrong, "\n".join(sorted(set(wrong)))
             assert await state(gate) == before
 
 
-async def faults_of_page(boss: Person, guard: str, route: Route, value: str, own: Seeded) -> Any:
+def is_known(plain: set[str], asked: str) -> bool:
+    if asked in plain:
+        return True
+    plain.add(asked)
+    return False
+
+
+async def faults_of_page(boss: Person, guard: str, route: Route, value: str, own: Seeded, plain: set[str]) -> Any:
     what = f"{route.method} {route.path}"
     forms: tuple[Any, ...] = (None,) if route.method == "GET" else FORMS
     for form in forms:
         for address, other in zip(addresses(route, value), addresses(route, lookalike(value)), strict=True):
+            if address == other and "IT" not in (form or {}).values() and is_known(plain, f"{what} {address} {form}"):
+                continue
             replies = []
             for path, put in ((address, value), (other, lookalike(value))):
                 filled = {name: put if text == "IT" else text for name, text in (form or {}).items()}
@@ -362,22 +376,25 @@ async def test_no_method_shows_or_touches_what_is_another_tenants() -> None:
             own = await seeded(gate, issuer)
             gateway = gate.life.app.gateway
             mine = await gate.caller("2025", token=secret(MARK, "agent"), capabilities=TASKS)
-            seen = [fault async for fault in faults_of_method(gate, mine, "tasks/get", own.tasks[-1], own)]
+            seen = [fault async for fault in faults_of_method(gate, mine, "tasks/get", own.tasks[-1], own, set())]
             assert len(seen) > 1, "the walk finds nothing even where there is something"
             await gate.advance(1)
             before = await state(gate)
             tables = {"2025": {**gateway.stateful, **gateway.vendor.methods}, "2026": gateway.stateless}
-            wrong = []
+            wrong: list[str] = []
             for generation, table in tables.items():
+                plain: set[str] = set()
                 caller = await gate.caller(generation, token=secret(OTHER, "agent"), capabilities=TASKS)
                 for method, value in itertools.product(table, own.values):
-                    wrong += [fault async for fault in faults_of_method(gate, caller, method, value, own)]
+                    wrong += [fault async for fault in faults_of_method(gate, caller, method, value, own, plain)]
             assert not wrong, "\n".join(sorted(set(wrong)))
             assert await state(gate) == before
 
 
-async def faults_of_method(gate: Gateway, caller: Any, method: str, value: str, own: Seeded) -> Any:
+async def faults_of_method(gate: Gateway, caller: Any, method: str, value: str, own: Seeded, plain: set[str]) -> Any:
     for params, alike in zip(questions_to(method, value), questions_to(method, lookalike(value)), strict=True):
+        if params == alike and is_known(plain, f"{method} {params}"):
+            continue
         texts = []
         for said in (params, alike):
             asked = caller.begin(method, said)

@@ -62,10 +62,11 @@ class Route:
     status: int = 200
     stream: bool = False
     """Whether the answer is a stream of events."""
+    parts: tuple[str, ...] = field(init=False)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return tuple(part for part in self.path.split("/") if part)
+    def __post_init__(self) -> None:
+        # Every page asks a dozen times what is served, for its menu: the path is taken apart once.
+        object.__setattr__(self, "parts", tuple(part for part in self.path.split("/") if part))
 
     @property
     def places(self) -> tuple[str, ...]:
