@@ -110,7 +110,7 @@ async def test_the_operator_sees_and_answers_it(tmp_path: Path) -> None:
     async with running_gateway(facade(UPSTREAMS[0].stdio()), tmp_path) as gateway, http_session(gateway) as caller:
         task_id, question = await asked_for_roots(caller)
         headers = {"Authorization": f"Bearer {(gateway.state / 'operator-token').read_text().strip()}"}
-        async with httpx2.AsyncClient(headers=headers) as http:
+        async with httpx2.AsyncClient(timeout=120, headers=headers) as http:
             (row,) = (await http.get(f"{gateway.base}/api/questions")).json()
         assert (row["kind"], row["request_id"], row["server"]) == ("roots", question["request_id"], "peer")
 

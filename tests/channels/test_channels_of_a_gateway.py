@@ -158,7 +158,7 @@ async def test_a_signed_callback_decides_and_after_a_restart_only_the_end_is_tol
             "arguments_digest": asked["approval"]["arguments_digest"],
         }
         body = json.dumps(said).encode()
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=120) as http:
             forged = signed_headers(key_of("another secret"), "m0", int(time.time()), body)
             assert (await http.post(asked["callback_url"], content=body, headers=forged)).status_code == 401
             signed = signed_headers(key_of(SECRET), "m1", int(time.time()), body)

@@ -45,7 +45,7 @@ async def there() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(trust_env=False) as made:
+    async with httpx2.AsyncClient(timeout=120, trust_env=False) as made:
         yield made
 
 

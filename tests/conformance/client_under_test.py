@@ -72,7 +72,7 @@ async def visit(address: str) -> str:
     writer.write(
         f"GET {parts.path}?{parts.query} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n\r\n".encode()
     )
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode("latin-1")
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 120)).decode("latin-1")
     writer.close()
     return next(line[9:].strip() for line in head.split("\r\n") if line.lower().startswith("location:"))
 

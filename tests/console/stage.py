@@ -67,7 +67,7 @@ class Console:
     async def api(self, method: str, path: str, body: Any = None) -> Any:
         token = (self.gateway.state / "operator-token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"}
-        return (await self.http.request(method, self.base + path, json=body, headers=headers, timeout=30)).json()
+        return (await self.http.request(method, self.base + path, json=body, headers=headers, timeout=120)).json()
 
     async def call(self, who: str, tool: str, **arguments: Any) -> Any:
         """A call of an agent that declares tasks; what it gets back."""
@@ -85,7 +85,7 @@ class Console:
             "mcp-name": tool,
         }
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        return (await self.http.post(self.gateway.url, json=body, headers=headers, timeout=30)).text
+        return (await self.http.post(self.gateway.url, json=body, headers=headers, timeout=120)).text
 
     async def log_in(self) -> None:
         link = (await self.api("POST", "/api/login-links", {}))["url"]
@@ -109,7 +109,7 @@ class Console:
 async def a_console(folder: Path, config: dict[str, Any] = CONFIG) -> AsyncIterator[Console]:
     async with (
         running_gateway(config, folder) as gateway,
-        httpx2.AsyncClient(verify=NO_TLS) as http,
+        httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http,
         a_browser() as browser,
     ):
         console = Console(gateway, http, browser)

@@ -44,7 +44,7 @@ async def test_a_reader_that_remembers_one_number_sees_each_event_once(store: St
             number = page.events[-1].number if page.events else number
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await asyncio.gather(read_until_all(), *(store.accept(call) for call in calls))
     assert len(set(seen)) == 30
 

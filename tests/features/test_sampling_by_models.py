@@ -114,7 +114,7 @@ async def test_hints_and_priorities_choose_the_model(gateway: Gateway) -> None:
 
 
 async def test_older_shapes_are_read_and_context_never_reaches_the_model(gateway: Gateway, vendors: str) -> None:
-    async with session(gateway) as caller, httpx2.AsyncClient() as http:
+    async with session(gateway) as caller, httpx2.AsyncClient(timeout=120) as http:
         message = {"role": "user", "content": "plain words"}
         answer = await sampled(caller, messages=[message], includeContext=True)
         assert answer["role"] == "assistant"
@@ -271,7 +271,7 @@ async def test_a_person_sees_question_and_answer_first(vendors: str) -> None:
     settings = with_models(vendors, human_review=True)
     async with gateway_with(settings) as own, session(own) as caller:
         asking = asyncio.create_task(sampled(caller))
-        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {operator_token(own)}"}) as http:
+        async with httpx2.AsyncClient(timeout=120, headers={"Authorization": f"Bearer {operator_token(own)}"}) as http:
             first = await review(http, own, "accept")
             second = await review(http, own, "accept")
         assert first.startswith("odd wants to ask the model echo")
@@ -283,7 +283,7 @@ async def test_what_a_person_refuses_is_not_sent(vendors: str) -> None:
     settings = with_models(vendors, human_review=True)
     async with gateway_with(settings) as own, session(own) as caller:
         asking = asyncio.create_task(sampled(caller))
-        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {operator_token(own)}"}) as http:
+        async with httpx2.AsyncClient(timeout=120, headers={"Authorization": f"Bearer {operator_token(own)}"}) as http:
             await review(http, own, "decline")
         error = (await asking)["error"]
         assert (error["code"], error["data"]["error_type"]) == (-1, "sampling_refused")
@@ -351,7 +351,7 @@ async def review(http: httpx2.AsyncClient, gateway: Gateway, action: str) -> str
 
 
 async def test_what_a_model_cost_is_counted_as_usage(gateway: Gateway) -> None:
-    async with session(gateway) as caller, httpx2.AsyncClient() as http:
+    async with session(gateway) as caller, httpx2.AsyncClient(timeout=120) as http:
         await sampled(caller)
         http.headers["authorization"] = f"Bearer {operator_token(gateway)}"
         async with asyncio.timeout(60):

@@ -106,7 +106,7 @@ async def test_a_server_that_is_down_hides_nobody_else_and_comes_back_by_itself(
                     answer = await caller.call("down__mirror", {"value": 5})
                     return answer.reply.get("result", {}).get("vendor/extra") == 5
 
-                await eventually(answers, within=30)
+                await eventually(answers, within=120)
 
 
 async def test_a_server_that_forgot_its_sessions_is_greeted_again(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_a_server_that_forgot_its_sessions_is_greeted_again(tmp_path: Path
                     reply = (await caller.call("a__mirror", {"value": number})).reply
                     return reply.get("result", {}).get("vendor/extra") == number
 
-                await eventually(answers, within=30)
+                await eventually(answers, within=120)
 
 
 async def test_a_child_that_dies_is_started_again_and_none_outlives_a_killed_gateway(tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ async def test_a_child_that_dies_is_started_again_and_none_outlives_a_killed_gat
                 reply = (await caller.call("pipe__mirror", {"value": 2})).reply
                 return reply.get("result", {}).get("vendor/extra") == 2
 
-            await eventually(answers, within=30)
+            await eventually(answers, within=120)
             (child,) = _children(gateway.pid, "mirror_server.py")
         await gateway.kill()
-        await eventually(lambda: _gone(child), within=5)
+        await eventually(lambda: _gone(child), within=120)
 
 
 def _children(parent: int, name: str) -> list[int]:
@@ -165,7 +165,7 @@ async def test_slow_callers_are_dropped_and_others_do_not_notice(tmp_path: Path)
         writer.write(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n")
         async with RawClient(gateway.url) as caller:
             assert (await caller.call("a__mirror", {"value": 1})).result["vendor/extra"] == 1
-        assert await asyncio.wait_for(reader.read(), 15) == b""
+        assert await asyncio.wait_for(reader.read(), 120) == b""
         writer.close()
 
 
@@ -174,7 +174,7 @@ async def test_ready_says_how_the_servers_are(tmp_path: Path) -> None:
     async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
         async with RawClient(gateway.url) as caller:
             await caller.request("tools/list")
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=120) as http:
             state = (await http.get(f"{gateway.base}/ready")).json()
     assert state["ready"] is True
     assert state["servers"] == {"a": "connected"}
@@ -185,7 +185,7 @@ async def test_the_command_line_explains_itself(command: list[str]) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "taskgate", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, err.decode()
     assert out
 

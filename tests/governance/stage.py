@@ -237,5 +237,8 @@ def config(folder: Path, **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def a_stage(folder: Path, tools: list[dict[str, Any]] = TOOLS, **more: Any) -> AsyncIterator[Stage]:
     (folder / "tools.json").write_text(json.dumps(tools))
-    async with running_gateway(config(folder, **more), folder) as gateway, httpx2.AsyncClient(verify=NO_TLS) as http:
+    async with (
+        running_gateway(config(folder, **more), folder) as gateway,
+        httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http,
+    ):
         yield Stage(gateway, folder / "notes", folder / "tools.json", http)

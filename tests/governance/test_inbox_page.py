@@ -52,7 +52,7 @@ async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(t
         assert "owned" not in str(await browser.run("return document.title"))
         await browser.click("button.approve")
         assert "approv" in await browser.text("p.note")
-        assert (await asyncio.wait_for(first, 15))["result"]["content"][0]["text"].startswith("did delete_it")
+        assert (await asyncio.wait_for(first, 120))["result"]["content"][0]["text"].startswith("did delete_it")
         assert stage.sent()[0]["arguments"] == HOSTILE
 
         second = asyncio.create_task(caller.call("s__delete_it", {**HOSTILE, "path": "/other"}))
@@ -61,7 +61,7 @@ async def test_people_approve_and_deny_on_the_page_and_hostile_text_stays_text(t
         assert "/other" in await browser.text("table.diff")
         await browser.type("textarea", "Please <b>no</b>")
         await browser.click("button.deny")
-        reply = await asyncio.wait_for(second, 15)
+        reply = await asyncio.wait_for(second, 120)
         assert "Please <b>no</b>" in reply["error"]["message"]
         assert "denied" in await browser.text("h1")
         assert len(stage.sent()) == 1

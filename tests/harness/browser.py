@@ -38,7 +38,7 @@ class Browser:
 
     async def _do(self, method: str, path: str, body: Any = None) -> Any:
         sent = {} if body is None and method == "POST" else body
-        reply = await self._http.request(method, self._base + path, json=sent, timeout=30)
+        reply = await self._http.request(method, self._base + path, json=sent, timeout=120)
         value = reply.json()["value"]
         assert reply.status_code == 200, value
         return value
@@ -71,12 +71,12 @@ class Browser:
         """
         old_page = await self.one("html")
         await self._do("POST", f"/element/{await self.one(css)}/click")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while await self._is_there(old_page) or await self.run("return document.readyState") != "complete":
                 await asyncio.sleep(0.05)
 
     async def _is_there(self, element: str) -> bool:
-        reply = await self._http.get(f"{self._base}/element/{element}/name", timeout=30)
+        reply = await self._http.get(f"{self._base}/element/{element}/name", timeout=120)
         return reply.status_code == 200
 
     async def type(self, css: str, text: str) -> None:
@@ -110,7 +110,7 @@ class Browser:
 
     async def until(self, script: str) -> None:
         """Wait for a fact of the page: an expression that becomes true."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not await self.run(f"return Boolean({script})"):
                 await asyncio.sleep(0.05)
 
@@ -128,13 +128,13 @@ async def a_browser() -> AsyncIterator[Browser]:
         driver = [find_driver() or "chromedriver", f"--port={port}"]
         async with (
             running(driver, listening(port), {"HOME": os.environ.get("HOME", profile)}),
-            httpx2.AsyncClient() as http,
+            httpx2.AsyncClient(timeout=120) as http,
         ):
-            reply = await http.post(f"http://127.0.0.1:{port}/session", json=wanted, timeout=60)
+            reply = await http.post(f"http://127.0.0.1:{port}/session", json=wanted, timeout=150)
             session = reply.json()["value"]
             assert reply.status_code == 200, session
             base = f"http://127.0.0.1:{port}/session/{session['sessionId']}"
             try:
                 yield Browser(http, base)
             finally:
-                await http.delete(base, timeout=30)
+                await http.delete(base, timeout=120)

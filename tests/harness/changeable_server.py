@@ -46,7 +46,7 @@ class ChangeableServer:
         return sum(1 for heard, _ in self.heard if heard == method)
 
     async def until_heard(self, method: str, times: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while self.count(method) < times:
                 self._woken.clear()
                 await self._woken.wait()

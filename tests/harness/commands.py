@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from taskgate.cli.main import build_app
 
 
-async def command(*words: str, env: Mapping[str, str] | None = None, within: float = 60.0) -> tuple[int, str, str]:
+async def command(*words: str, env: Mapping[str, str] | None = None, within: float = 240.0) -> tuple[int, str, str]:
     """The exit code of a command and what it wrote to both outputs."""
     # Commands have an event loop of their own, so they get a thread of their own.
     running = asyncio.to_thread(CliRunner().invoke, build_app(), list(words), env=dict(env or {}))

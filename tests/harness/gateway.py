@@ -87,7 +87,7 @@ class Gateway:
             return False
         try:
             writer.write(f"GET /ready HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n\r\n".encode())
-            return b" 200 " in await asyncio.wait_for(reader.readline(), 5)
+            return b" 200 " in await asyncio.wait_for(reader.readline(), 30)
         except (OSError, TimeoutError):
             return False
         finally:
@@ -96,7 +96,7 @@ class Gateway:
     async def stop(self) -> int:
         """Drain and end; returns the exit code."""
         assert self.program is not None
-        return await self.program.end(signal.SIGTERM, within=30)
+        return await self.program.end(signal.SIGTERM, within=120)
 
     async def kill(self) -> None:
         """End without a chance to clean up; only the process itself, as a crash would."""

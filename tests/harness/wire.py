@@ -239,7 +239,7 @@ async def caller(
     url: str, *, stateless: bool = False, capabilities: Wire | None = None, answer: Answer = refuse
 ) -> AsyncIterator[Any]:
     """A caller of either generation; the stateful one has already shaken hands."""
-    async with httpx2.AsyncClient(timeout=30, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http:
         kind = StatelessCaller if stateless else StatefulCaller
         made = kind(url, http, capabilities or {}, answer)
         if isinstance(made, StatefulCaller):

@@ -60,14 +60,14 @@ class RealProvider:
     ) -> str:
         """A signed access token for `resource`, of a machine client."""
         form = {"grant_type": "client_credentials", "resource": resource, "scope": scope}
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(timeout=120, trust_env=False) as client:
             reply = await client.post(f"{self.url}/token", data=form, auth=(client_id, secret))
         assert reply.status_code == 200, reply.text
         return str(reply.json()["access_token"])
 
     async def log_in(self, address: str, login: str, *, cookies: httpx2.Cookies | None = None) -> str:
         """Where the provider sends the browser after the login: the client's callback, with code, state and iss."""
-        async with httpx2.AsyncClient(trust_env=False, cookies=cookies) as browser:
+        async with httpx2.AsyncClient(timeout=120, trust_env=False, cookies=cookies) as browser:
             reply = await browser.get(address)
             for _ in range(MOST_STEPS):
                 if reply.is_redirect:
@@ -96,7 +96,7 @@ class RealProvider:
         return found
 
     async def _post(self, what: str) -> str:
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(timeout=120, trust_env=False) as client:
             return (await client.post(f"{self.url}/test/{what}")).text
 
 

@@ -41,7 +41,7 @@ async def token_of_person(provider: RealProvider, login: str) -> str:
     assert landed["state"] == ["s-1"]
     assert landed["iss"] == [provider.url]
     form = {"grant_type": "authorization_code", "code": landed["code"][0], "redirect_uri": CALLBACK}
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(timeout=120, trust_env=False) as client:
         given = {**form, "code_verifier": verifier, "resource": RESOURCE}
         reply = await client.post(f"{provider.url}/token", data=given, auth=("desk", "secret-of-a-client"))
     assert reply.status_code == 200, reply.text
@@ -59,7 +59,10 @@ async def test_tokens_of_machines_and_people_open_what_their_groups_allow(tmp_pa
                 "deploy": {"default_servers": ["*"], "require": {"groups": ["sre"]}},
             },
         }
-        async with running_gateway(config, tmp_path) as gate, httpx2.AsyncClient(trust_env=False) as client:
+        async with (
+            running_gateway(config, tmp_path) as gate,
+            httpx2.AsyncClient(timeout=120, trust_env=False) as client,
+        ):
 
             async def status(token: str, path: str = "/mcp") -> int:
                 headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}

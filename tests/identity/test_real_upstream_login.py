@@ -54,7 +54,7 @@ async def api(gate: Gateway, client: httpx2.AsyncClient, method: str, path: str,
 
 
 async def connect(gate: Gateway, provider: RealProvider, page: str, login: str) -> str:
-    async with httpx2.AsyncClient(trust_env=False) as browser:
+    async with httpx2.AsyncClient(timeout=120, trust_env=False) as browser:
         led = await browser.post(page)
         found = re.search(r'<a href="([^"]+)"', led.text)
         assert found is not None, led.text
@@ -70,7 +70,7 @@ async def until_listed(caller: Caller, tool: str) -> None:
 
 
 async def test_a_person_logs_in_at_the_provider_and_the_waiting_call_goes_on(tmp_path: Path) -> None:
-    async with real_provider(accessTokenTtl=40) as provider, httpx2.AsyncClient(trust_env=False) as client:
+    async with real_provider(accessTokenTtl=40) as provider, httpx2.AsyncClient(timeout=120, trust_env=False) as client:
         demo = {"command": sys.executable, "args": ["-m", "taskgate.demo.files"], "instances": "shared"}
         behind: dict[str, Any] = {"servers": {"demo": demo}, "auth": {"jwt": [{"issuer": provider.url}]}}
         async with running_gateway(behind, tmp_path / "server") as server:

@@ -68,12 +68,12 @@ class Served:
     async def __aenter__(self) -> Served:
         opened = asyncio.Event()
         self._serving = asyncio.create_task(self.life.serve(self.port, lambda _host, _port: opened.set()))
-        await asyncio.wait_for(opened.wait(), 60)
+        await asyncio.wait_for(opened.wait(), 120)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.life.stop()
-        await asyncio.wait_for(self._serving, 60)
+        await asyncio.wait_for(self._serving, 120)
 
     async def ask(self, context: ssl.SSLContext, **headers: str) -> tuple[int, dict[str, Any]]:
         """The status of an initialize, and the certificate that was shown."""
@@ -82,7 +82,7 @@ class Served:
         lines = ["POST /mcp HTTP/1.1", f"host: localhost:{self.port}", "content-type: application/json",
                  "accept: application/json, text/event-stream", f"content-length: {len(body)}", "connection: close",
                  *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]  # fmt: skip
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", self.port, ssl=context, server_hostname="localhost"
             )

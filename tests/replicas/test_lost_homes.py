@@ -24,7 +24,7 @@ async def began(replicas: Replicas, call: str) -> None:
 
 
 async def posted_to_internal(address: str, headers: dict[str, str]) -> httpx2.Response:
-    async with httpx2.AsyncClient(timeout=30, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http:
         body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         return await http.post(f"http://{address}/mcp", json=body, headers=headers)
 
@@ -112,7 +112,7 @@ async def test_the_internal_address_answers_gateways_only(tmp_path: Path) -> Non
         for more in ({}, {"authorization": f"Bearer {token}"}, {"taskgate-hop": forged}):
             reply = await posted_to_internal(replicas.internals[0], {**client.headers, **more})
             assert reply.status_code == 403, reply.text
-        async with httpx2.AsyncClient(timeout=30, verify=NO_TLS) as http:
+        async with httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http:
             for method in ("GET", "DELETE", "PUT"):
                 refused = await http.request(method, f"http://{replicas.internals[0]}/mcp", headers=client.headers)
                 assert refused.status_code == 403

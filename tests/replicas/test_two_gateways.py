@@ -88,7 +88,7 @@ async def pair(
 
 async def operator(gateway: Gateway, method: str, path: str, body: Any = None) -> httpx2.Response:
     token = (gateway.state / "operator-token").read_text().strip()
-    async with httpx2.AsyncClient(timeout=30, verify=NO_TLS) as http:
+    async with httpx2.AsyncClient(timeout=120, verify=NO_TLS) as http:
         headers = {"authorization": f"Bearer {token}"}
         return await http.request(method, f"{gateway.base}{path}", json=body, headers=headers)
 

@@ -102,7 +102,7 @@ class Talker:
         heard, opened = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(self._listen(methods, heard, opened))
         try:
-            await asyncio.wait_for(opened.wait(), 10)
+            await asyncio.wait_for(opened.wait(), 120)
             yield heard
         finally:
             task.cancel()
@@ -147,7 +147,7 @@ async def talking(url: str, version: str, token: str | None = None, **headers: s
     if token is not None:
         chosen["Authorization"] = f"Bearer {token}"
     limits = httpx2.Limits(max_connections=500)
-    async with httpx2.AsyncClient(timeout=30, limits=limits) as http:
+    async with httpx2.AsyncClient(timeout=120, limits=limits) as http:
         yield Talker(url, version, http, chosen)
 
 
