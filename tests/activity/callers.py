@@ -21,7 +21,7 @@ from tests.harness.plain_http import NO_TLS
 from tests.harness.replies import messages
 
 PREFIX = "io.modelcontextprotocol/"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Failed(Exception):

@@ -13,7 +13,7 @@ from taskgate.ports.services import Heard, Said
 
 NOW_S = 1_800_000_000.0
 WORKFLOW = Workflow("money", approvals_needed=2)
-DEADLINE_S = 5.0
+DEADLINE_S = 120.0
 
 
 def a_card(arguments: Any = None, *, last_approved: Any = None, **changes: Any) -> Card:

@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 BOT_TOKEN, APP_TOKEN = "xoxb-test-bot", "xapp-test-app"
-DEADLINE_S = 5.0
+DEADLINE_S = 120.0
 
 
 @dataclass

@@ -32,7 +32,7 @@ app(sys.argv[1:], prog_name="taskgate")
 """
 COMMAND = [sys.executable, "-c", PROGRAM]
 ENVIRONMENT = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "TASKGATE_STATE_DIR": "/nonexistent"}
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 def run(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ import pytest
 from taskgate.cli.say import ExitCode
 
 pytestmark = pytest.mark.timeout(90)
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 COMMAND = (sys.executable, "-m", "taskgate")
 TASK = re.compile(r"tg_\w{26}")
 

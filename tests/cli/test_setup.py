@@ -14,7 +14,7 @@ import pytest
 from taskgate.cli.say import ExitCode
 from taskgate.config import load_text
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 CURSOR = {"mcpServers": {"notes": {"command": "echo", "args": ["x"]}}}
 
 

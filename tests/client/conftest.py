@@ -25,7 +25,7 @@ from taskgate.client import Session, connect
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS, SERVERS, OWN = ROOT / ".peers", ROOT / "tests" / "peers", Path(__file__).parent / "servers"
-START_SECONDS = 30
+START_SECONDS = 150
 
 
 def python_of(environment: str) -> str:
@@ -160,7 +160,7 @@ def opened(servers: Servers) -> Opener:
     @asynccontextmanager
     async def open_peer(peer: Peer, **settings: Any) -> AsyncIterator[Session]:
         target = servers.url(peer.command) if peer.transport == "http" else [*peer.command, "--stdio"]
-        settings = {"generation": peer.generation, "request_timeout": 20.0, "call_timeout": 20.0} | settings
+        settings = {"generation": peer.generation, "request_timeout": 120.0, "call_timeout": 120.0} | settings
         async with connect(target, **settings) as session:
             yield session
 

@@ -10,7 +10,7 @@ import pytest
 
 from taskgate.client import Generation, Progress, Question, ServerError, TaskNotFound, TaskStatus, accept
 
-PATIENCE = 10.0
+PATIENCE = 120.0
 
 
 async def answer_name(question: Question) -> dict[str, Any]:

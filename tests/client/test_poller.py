@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from taskgate.client import TaskStatus
 from taskgate.client.poller import GREATEST_INTERVAL, LEAST_INTERVAL, Poller, back_off, next_delay
 
-PATIENCE = 5.0
+PATIENCE = 120.0
 
 
 class Counter:

@@ -27,7 +27,7 @@ from taskgate.client import (
 )
 
 pytestmark = pytest.mark.timeout(30)
-PATIENCE = 10.0
+PATIENCE = 120.0
 BOTH = pytest.mark.parametrize("generation", ["stateful", "stateless"])
 
 

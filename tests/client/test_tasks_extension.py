@@ -19,7 +19,7 @@ from taskgate.client import (
     connect,
 )
 
-PATIENCE = 15.0
+PATIENCE = 120.0
 
 
 def agree(question: Question) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tests.conformance.drive_gateway import arguments_for
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.wire import STATELESS, caller
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
 
@@ -51,6 +51,11 @@ class Person:
         address = f"{self._gate.base}/api/v1/servers/suite/accounts"
         reply = await self._client.post(address, json={"principal": "anonymous"}, headers=self._headers)
         return await self.connect(reply.json()["url"])
+
+    async def is_connected(self) -> bool:
+        """Whether a login was accepted; without one the suite's server has no tools to wait for."""
+        address = f"{self._gate.base}/api/v1/servers/suite/accounts"
+        return bool((await self._client.get(address, headers=self._headers)).json()["accounts"])
 
     async def stand_by(self) -> None:
         """Answer what the gateway asks, for as long as it runs."""
@@ -89,9 +94,10 @@ async def main(url: str) -> None:
         person = Person(gate, client)
         print(await person.connect_beforehand(), file=sys.stderr)
         standing_by = asyncio.create_task(person.stand_by())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2 * WITHIN_S), caller(gate.url, stateless=stateless, capabilities={}) as one:
-                await use_every_tool(one)
+        if await person.is_connected():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WITHIN_S), caller(gate.url, stateless=stateless, capabilities={}) as one:
+                    await use_every_tool(one)
         standing_by.cancel()
         await gate.kill()
 

@@ -79,7 +79,7 @@ async def judged(command: str, scenario: str, revision: str) -> None:
     with tempfile.TemporaryDirectory(prefix="client-scenario-") as folder:
         words = ["client", "--command", command, "--scenario", scenario, "--spec-version", revision, "-o", folder]
         env = {"PYTHONPATH": PATH, "MCP_CONFORMANCE_SCENARIO": scenario}
-        _, out, err = await run_to_end([HOME / "node", SUITE, *words], env, within=90)
+        _, out, err = await run_to_end([HOME / "node", SUITE, *words], env, within=240)
         verdicts = read_verdicts(Path(folder))
     assert verdicts, f"the suite reported nothing:\n{(out + err)[-2000:]}"
     assert failures(verdicts) == {}

@@ -16,7 +16,7 @@ from tests.harness.gateway import Gateway
 from tests.harness.plain_http import NO_TLS
 from tests.harness.replies import messages
 
-PATIENCE_S = 8.0
+PATIENCE_S = 120.0
 PREFIX = "io.modelcontextprotocol/"
 ODD = str(Path(__file__).resolve().parent.parent / "peers" / "odd_server.py")
 Wire = dict[str, Any]

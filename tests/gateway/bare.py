@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-WITHIN_S = 20
+WITHIN_S = 120
 
 
 @dataclass(slots=True)

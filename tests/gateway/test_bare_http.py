@@ -12,7 +12,7 @@ from tests.harness.raw_client import META as PREFIX
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
 
-WITHIN_S = 10
+WITHIN_S = 120
 META = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": {}}
 
 

@@ -20,7 +20,7 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
 
 SERVER = Path(__file__).resolve().parent / "noting_server.py"
-DEADLINE = 15.0
+DEADLINE = 120.0
 STATEFUL, STATELESS = "2025-11-25", "2026-07-28"
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 URL = {"elicitation": {"url": {}}}

@@ -14,8 +14,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-STEP_DEADLINE = 30.0
-NOTICE_DEADLINE = 10.0
+STEP_DEADLINE = 120.0
+NOTICE_DEADLINE = 120.0
 NAMES = ("Ann", "Bob", "Cleo", "Dora")
 SPOKEN = "hello from the caller's model"
 ROOT = "file:///tmp/project"

@@ -11,7 +11,7 @@ from taskgate.core.generations import Generation
 from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.store.sqlite.store import SqliteStore
 
-DEADLINE_S = 20
+DEADLINE_S = 120
 
 
 def a_call(**changes: Any) -> Task:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 COMMAND = """
 import typer
 from taskgate.cli import import_clients, install, wrap
