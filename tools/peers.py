@@ -1,10 +1,10 @@
 """Installs the real MCP peers that the tests and the benchmark talk to, each in its own environment under `.peers/`.
 
 Run by `make test` before pytest, by `make bench` and by `make clients`; it is idempotent and returns at once when everything
-is there. It uses the ordinary `pip` and `npm` clients with whatever indexes the machine has configured, and the pins live
-here. What cannot be installed is printed with the reason and recorded in `.peers/absent.json`; the tests read that file and
-name the absent peers at the end of their run. It installs nothing of Taskgate itself, and the exit code is 0 even when a peer
-is absent: a machine without npm can still run the rest.
+is there. It uses the ordinary `pip` and `npm` clients with whatever indexes the machine has configured, and GitHub for one
+file that is in no package; the pins live here. What cannot be installed is printed with the reason and recorded in
+`.peers/absent.json`; the tests read that file and name the absent peers at the end of their run. It installs nothing of
+Taskgate itself, and the exit code is 0 even when a peer is absent: a machine without npm can still run the rest.
 
     python tools/peers.py              # everything the tests need
     python tools/peers.py --bench      # also the proxies that only the benchmark compares with
@@ -15,6 +15,7 @@ is absent: a machine without npm can still run the rest.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,8 @@ HOME = Path(__file__).resolve().parent.parent / ".peers"
 OLDEST_NODE = (22, 19)
 NODE_PIN = "22"
 INSTALL_DEADLINE = 600
+DOWNLOAD_DEADLINE = 20
+DOWNLOAD_BYTES = 1_000_000
 BENCH, CLIENTS = "bench", "clients"
 
 
@@ -59,6 +63,16 @@ class NodePeer:
     name: str
     packages: tuple[str, ...]
     only_for: str | None = None
+    program: Download | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A program that is in no package: one file of a public repository, at a commit, with the digest it had there."""
+
+    name: str
+    url: str
+    sha256: str
 
 
 PYTHON_PEERS = (
@@ -111,6 +125,24 @@ NODE_PEERS = (
             "@modelcontextprotocol/node@2.1.2",
             "@modelcontextprotocol/ext-tasks@0.2.2",
             "zod@4.6.7",
+        ),
+    ),
+    # The official everything-server of the TypeScript SDK is in no package; Node runs its one file as it is.
+    NodePeer(
+        "official-ts2",
+        (
+            "@modelcontextprotocol/server@2.4.0",
+            "@modelcontextprotocol/node@2.1.2",
+            "@modelcontextprotocol/express@2.0.2",
+            "express@5.2.1",
+            "cors@2.8.6",
+            "zod@4.6.7",
+        ),
+        program=Download(
+            "everything_server.ts",
+            "https://raw.githubusercontent.com/modelcontextprotocol/typescript-sdk/"
+            "3924de99df834302d89f5997a1b64ca268282284/test/conformance/src/everythingServer.ts",
+            "3a94417774fa20b17971e8162f9865b1cefd2650c7d88fdcd17f971d91213852",
         ),
     ),
     # 0.1.16 is the stable line; only this pre-release knows the requirement sets and the tasks scenarios.
@@ -204,7 +236,7 @@ def pins_of(peer: PythonPeer | NodePeer) -> str:
     if isinstance(peer, PythonPeer):
         packages = [*peer.requirements, *([peer.example.package] if peer.example is not None else [])]
         return f"python {sys.version_info[0]}.{sys.version_info[1]}\n" + "\n".join(packages)
-    return "\n".join(peer.packages)
+    return "\n".join((*peer.packages, *([peer.program.url] if peer.program is not None else [])))
 
 
 def install_python(peer: PythonPeer) -> None:
@@ -235,8 +267,21 @@ def install_node_packages(peer: NodePeer) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir()
+    if peer.program is not None:
+        download(peer.program, folder)
     (folder / "package.json").write_text(json.dumps({"name": f"peer-{peer.name}", "private": True, "type": "module"}))
     npm_install(folder, peer.packages)
+
+
+def download(program: Download, folder: Path) -> None:
+    try:
+        with urllib.request.urlopen(program.url, timeout=DOWNLOAD_DEADLINE) as answer:
+            text = answer.read(DOWNLOAD_BYTES)
+    except OSError as problem:
+        raise CannotInstall(f"{program.url} cannot be had from here: {problem}") from None
+    if hashlib.sha256(text).hexdigest() != program.sha256:
+        raise CannotInstall(f"{program.url} is not the file that was tried: its digest differs")
+    (folder / program.name).write_bytes(text)
 
 
 def npm_install(folder: Path, packages: tuple[str, ...]) -> None:

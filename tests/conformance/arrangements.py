@@ -73,21 +73,35 @@ async def through_replicas(arrangement: Arrangement) -> AsyncIterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Official:
-    """The everything-server that the Python SDK is tested with. It speaks both generations, and has no tasks."""
+    """The everything-server that an SDK is tested with. It speaks both generations, and has no tasks."""
 
     name: str
-    stdio: bool = False
+    peer: str
+    program: tuple[str, ...]
+    """What starts it on HTTP; `{port}` stands for the port."""
+    stdio: tuple[str, ...] = ()
+    """What starts it on standard streams, where it can."""
 
     @asynccontextmanager
-    async def through(self) -> AsyncIterator[str]:
-        if self.stdio:
-            python = str(HOME / "official23/bin/python")
-            run = "from mcp_everything_server.server import mcp; mcp.run('stdio')"
-            async with before({"command": python, "args": ["-c", run]}, {}) as url:
+    async def directly(self) -> AsyncIterator[str]:
+        port = free_port()
+        words = [word.format(port=port) for word in self.program]
+        async with running(words, listening(port), env={"PORT": str(port)}):
+            yield f"http://127.0.0.1:{port}/mcp"
+
+    @asynccontextmanager
+    async def through(self, *, stdio: bool) -> AsyncIterator[str]:
+        if stdio:
+            async with before({"command": self.stdio[0], "args": list(self.stdio[1:])}, {}) as url:
                 yield url
             return
-        async with officially() as direct, before({"url": direct}, {}) as url:
+        async with self.directly() as direct, before({"url": direct}, {}) as url:
             yield url
+
+    @property
+    def ways(self) -> dict[str, bool]:
+        """Over what the gateway reaches it, and whether that is standard streams."""
+        return {"HTTP": False, **({"stdio": True} if self.stdio else {})}
 
 
 @asynccontextmanager
@@ -109,25 +123,19 @@ async def directly() -> AsyncIterator[str]:
         yield entry["url"]
 
 
-@asynccontextmanager
-async def officially() -> AsyncIterator[str]:
-    port = free_port()
-    program = [
-        HOME / "official23/bin/python",
-        "-m",
-        "mcp_everything_server",
-        "--port",
-        str(port),
-        "--log-level",
-        "ERROR",
-    ]
-    async with running(program, listening(port)):
-        yield f"http://127.0.0.1:{port}/mcp"
-
-
+_PYTHON = str(HOME / "official23/bin/python")
 OFFICIAL = (
-    Official("the official Python everything-server over HTTP"),
-    Official("the official Python everything-server over stdio", stdio=True),
+    Official(
+        "the official Python everything-server",
+        "official23",
+        (_PYTHON, "-m", "mcp_everything_server", "--port", "{port}", "--log-level", "ERROR"),
+        (_PYTHON, "-c", "from mcp_everything_server.server import mcp; mcp.run('stdio')"),
+    ),
+    Official(
+        "the official TypeScript everything-server",
+        "official-ts2",
+        (str(HOME / "node"), str(HOME / "official-ts2/everything_server.ts")),
+    ),
 )
 
 ARRANGEMENTS = (

@@ -25,6 +25,7 @@ KNOWN = (
     "inspector",
     "browser",
     "official23",
+    "official-ts2",
     "servers-python",
     "servers-npm",
 )

@@ -161,7 +161,7 @@ SERVERS = (
     Server(
         "fetch",
         "servers-python",
-        (PYTHON, "-m", "mcp_server_fetch", "--ignore-robots-txt"),
+        (PYTHON, "-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"),
         (
             ("fetch", {"url": "{web}/"}),
             ("fetch", {"url": "{web}/", "raw": True, "max_length": 20}),

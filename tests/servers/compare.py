@@ -14,7 +14,7 @@ from typing import Any
 import mcp_types as t
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
-from tests.harness.gateway import running_gateway
+from tests.harness.gateway import Gateway, running_gateway
 from tests.servers.catalog import Server
 
 Wire = dict[str, Any]
@@ -64,7 +64,15 @@ async def asked_through(server: Server, folder: Path, web: str) -> Wire:
         "tasks": {"promote_after_ms": 0},
     }
     async with running_gateway(config) as gateway:
+        await listed(gateway)
         return await asked(server, gateway.url, fill, folder, web)
+
+
+async def listed(gateway: Gateway) -> None:
+    """Some programs install things when they are first started; who lists before that is answered without them."""
+    async with asyncio.timeout(PATIENCE):
+        while "server listed" not in gateway.log:
+            await asyncio.sleep(0.1)
 
 
 class Filling:
