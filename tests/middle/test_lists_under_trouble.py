@@ -103,3 +103,20 @@ async def test_a_session_outlives_pings_whose_answers_do_not_repeat_its_id() -> 
         assert notes.sessions
         await gate.stop()
         assert not notes.sessions, "a session that we do not remember cannot be ended"
+
+
+@seam
+async def test_arguments_are_completed_although_the_server_has_not_listed_its_tools_yet() -> None:
+    """With plain names and one server every name may be one of its tools: that is no reason to suggest nothing."""
+    city = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Paris", "Parma", "Rome"]}}}
+
+    async def slowly(call: Call) -> Any:
+        await call.sleep(2)
+        return {"tools": [{"name": "weather", "inputSchema": city}]}
+
+    weather = Upstream("2025")
+    weather.on("tools/list", slowly)
+    async with Gateway({"scopes": {"default": {"default_servers": ["*"], "names": "plain"}}}, {"w": weather}) as gate:
+        caller = await gate.caller("2026")
+        ref = {"ref": {"type": "ref/tool", "name": "weather"}, "argument": {"name": "city", "value": "Par"}}
+        assert (await caller.request("completion/complete", ref)).result["completion"]["values"] == ["Paris", "Parma"]

@@ -59,6 +59,8 @@ class Source:
     place: CompletionPlace | None = None
     owner: str | None = None
     owner_name: str | None = None
+    is_listed: bool = True
+    """False for a tool that its server has not listed, perhaps not yet."""
 
 
 async def complete(context: Context, request: Request) -> bytes:
@@ -71,10 +73,10 @@ async def complete(context: Context, request: Request) -> bytes:
     if recent is not None:
         return recent
     source = _source(context, request, view, asked)
-    if source is None:
+    if source is None or not source.is_listed:
         again = look_for_uri(context, request, view) if asked.kind == RESOURCE else None
         fresh = await (again or look_for_name(context, request, view, asked.name))
-        source = _source(context, request, fresh, asked) if fresh is not None else None
+        source = (_source(context, request, fresh, asked) if fresh is not None else None) or source
     if source is None:
         raise CallerError(
             "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
@@ -162,7 +164,7 @@ def _of_tool(context: Context, view: View, asked: Asked, tool: ToolRef) -> Sourc
     entry = tool.entry
     place = CompletionPlace(tool.server, tool.name, asked.argument)
     if entry is None:
-        return Source(_NO_CANDIDATES, place)
+        return Source(_NO_CANDIDATES, place, is_listed=False)
     schema = entry.input_schema
 
     def values() -> Iterable[str]:
