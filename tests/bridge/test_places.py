@@ -87,7 +87,7 @@ async def test_a_place_is_known_by_a_digest_that_outlives_the_gateway(tmp_path: 
     file.write_text(json.dumps(config))
 
     def places() -> Places:
-        return Places(load(file, {}), lambda loaded: server_specs(loaded.root, accounts(loaded)), b"secret")
+        return Places(load(file, {}), lambda loaded: server_specs(loaded, accounts(loaded)), b"secret")
 
     one, later = places(), places()
     environment = {"HOME": "/h", "WHO": "ann", "NOISE": "1"}
@@ -107,10 +107,10 @@ async def test_places_where_a_server_is_started_alike_share_its_processes(tmp_pa
     servers = {"w": {**WHERE, "env": {"WHO": "${WHO:-}"}}, "fixed": {**WHERE, "cwd": "/"}}
     file.write_text(json.dumps(configuration(servers=servers)))
     loaded = load(file, {})
-    places = Places(loaded, lambda known: server_specs(known.root, accounts(known)), b"secret")
+    places = Places(loaded, lambda known: server_specs(known, accounts(known)), b"secret")
     ann = await places.enter("/a", {"HOME": "/h", "WHO": "ann"})
     eve = await places.enter("/a", {"HOME": "/h", "WHO": "eve"})
-    specs = server_specs(loaded.root, accounts(loaded))
+    specs = server_specs(loaded, accounts(loaded))
     depends, fixed = Standing(specs["w"], places.spec), Standing(specs["fixed"], places.spec)
     assert (depends.first_like(ann), depends.first_like(eve)) == (ann, eve)
     assert (fixed.first_like(ann), fixed.first_like(eve)) == (ann, ann)

@@ -67,7 +67,7 @@ def loaded(folder: Path, environment: dict[str, str], http: dict[str, Any] = HTT
 def test_a_stdio_record(tmp_path: Path) -> None:
     found = loaded(tmp_path, ENVIRONMENT)
     assert [str(warning) for warning in found.warnings] == []
-    spec = server_specs(found.root, accounts(found))["gitlab"]
+    spec = server_specs(found, accounts(found))["gitlab"]
     assert (spec.command, spec.args, spec.cwd) == ("npx", ("-y", "server-gitlab@1"), None)
     assert spec.env == {"TOKEN": "t", "API": "https://gitlab.com/api/v4", "GITLAB_USER": "ann"}
     record = build_plan(found).registry.records["gitlab"]
@@ -78,7 +78,7 @@ def test_a_stdio_record(tmp_path: Path) -> None:
 
 def test_an_http_record(tmp_path: Path) -> None:
     found = loaded(tmp_path, ENVIRONMENT)
-    spec = server_specs(found.root, accounts(found))["search"]
+    spec = server_specs(found, accounts(found))["search"]
     assert spec.url == "https://search.example.test/mcp"
     assert spec.headers == {"X-Team": "a", "Authorization": "Bearer s3"}
     record = build_plan(found).registry.records["search"]

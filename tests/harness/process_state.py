@@ -20,7 +20,7 @@ from taskgate.telemetry.logs import log
 def kept() -> Iterator[None]:
     environment, folder = dict(os.environ), os.getcwd()
     level, as_text, handlers = log.least, log.as_text, list(logging.root.handlers)
-    hidden = log._hidden
+    hidden = log._hiding
     thresholds, interval, tracer = gc.get_threshold(), sys.getswitchinterval(), sys.gettrace()
     try:
         yield
@@ -29,7 +29,7 @@ def kept() -> Iterator[None]:
             os.environ.clear()
             os.environ.update(environment)
         os.chdir(folder)
-        log.least, log.as_text, log._hidden = level, as_text, hidden
+        log.least, log.as_text, log._hiding = level, as_text, hidden
         logging.root.handlers[:] = handlers
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)

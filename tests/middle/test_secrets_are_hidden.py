@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +20,8 @@ from typer.testing import CliRunner
 
 from taskgate.cli.main import build_app
 from taskgate.config import ConfigError, load
-from taskgate.core.governance.redaction import HIDDEN
+from taskgate.core.governance.redaction import HIDDEN, SecretValues
+from taskgate.telemetry import logs
 from taskgate.telemetry.logs import Log
 
 SECRETS = {kind: f"s3cr3t-of-the-{kind}-0123456789" for kind in ("variable", "file", "keyring", "command")}
@@ -136,6 +140,83 @@ async def test_the_console_and_its_api_show_nothing_of_them(tmp_path: Path, caps
     logged = capsys.readouterr().err
     assert "can be read by every user" in logged
     assert_hidden(logged)
+
+
+REFUSED = {
+    "store": {"store": {"url": "postgresql://u:${env:TASKGATE_TEST_SECRET}@127.0.0.1:9/${env:TASKGATE_TEST_SECRET}"}},
+    "listen": {"listen": {"host": "${env:TASKGATE_TEST_SECRET}"}, "auth": "none"},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "says"),
+    [
+        ("store", ("serve",), "The PostgreSQL store cannot be used"),
+        ("store", ("stdio", "--alone"), "The PostgreSQL store cannot be used"),
+        ("store", ("store", "check"), ""),
+        ("listen", ("serve", "--port", "0"), "Cannot listen on"),
+    ],
+)
+def test_what_fails_after_loading_is_said_without_them(
+    tmp_path: Path, given: str, words: tuple[str, ...], says: str
+) -> None:
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps({**REFUSED[given], "servers": {"s": {"url": "http://127.0.0.1:9/mcp"}}}))
+    command = [sys.executable, "-m", "taskgate", *words, "-c", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode != 0, done.stdout
+    assert says in done.stderr
+    assert HIDDEN in done.stderr
+    assert_hidden(done.stdout + done.stderr)
+
+
+def test_a_mistake_of_ours_is_told_without_them(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(json.dumps(configuration()))
+    script = (
+        "import sys; from taskgate.cli import main, serve; import taskgate.assembly.build as b\n"
+        "def fails(loaded): raise RuntimeError(loaded.root.allowed_hosts)\n"
+        "b.build_for_check = fails; sys.argv = ['taskgate', 'check', '-c', sys.argv[1]]; main.main()"
+    )
+    for debug in ("", "1"):
+        told = subprocess.run(
+            [sys.executable, "-c", script, str(file)],
+            capture_output=True, text=True, timeout=60, check=False,
+            env={**os.environ, "TASKGATE_DEBUG": debug, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path])},
+        )  # fmt: skip
+        assert told.returncode == 70, told.stderr
+        assert HIDDEN in told.stderr
+        assert ("Traceback" in told.stderr) is bool(debug)
+        assert_hidden(told.stderr)
+
+
+@seam
+async def test_callers_hear_nothing_of_them_where_a_program_cannot_be_started(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    env = {"TASKGATE_TEST_SECRET": SECRETS["variable"]}
+    async with Gateway(configuration(), {"bank": bank()}, folder=tmp_path, env=env) as gate:
+        caller = await gate.caller("2025", token="agent-token-0123456789abcdef")
+        for kind in REFERENCES:
+            said = ""
+            while "could not be started" not in said:
+                await gate.advance(0.3)
+                said = (await caller.call(f"{kind}-program__anything")).body.decode()
+            assert HIDDEN in said
+            assert_hidden(said)
+
+
+def test_lines_of_libraries_hide_them(capsys: pytest.CaptureFixture[str]) -> None:
+    secret = SECRETS["variable"]
+    line = logging.LogRecord("asyncio", logging.ERROR, __file__, 1, "lost: %s", (secret,), None)
+    logs.log.hide(SecretValues((secret,)).text)
+    try:
+        assert logs._LibraryLines("%(message)s").format(line) == f"lost: {HIDDEN}"
+        logs.log.hide_also(SecretValues(("another-secret",)).text)
+        logs.log.error(f"what {secret} and another-secret are")
+    finally:
+        logs.log.hide(str)
+    assert f"what {HIDDEN} and {HIDDEN} are" in capsys.readouterr().err
 
 
 def test_log_lines_hide_them_however_deep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

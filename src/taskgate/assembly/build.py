@@ -155,7 +155,7 @@ class App:
         channels = None
         if loaded.root.approval != self.loaded.root.approval:
             channels = self._channels(loaded.root, self.gateway.address.base(plan))
-        specs = server_specs(loaded.root, self.accounts, self.owner)
+        specs = server_specs(loaded, self.accounts, self.owner)
         fresh: dict[str, Server] = {}
         changed: set[str] = set()
         for name, spec in specs.items():
@@ -175,7 +175,7 @@ class App:
             self.retired_verifiers.append(verifier)
             verifier = self.verifier = build_verifier(loaded.root, self.outbound)
         self.loaded, self.plan, self.servers = loaded, plan, fresh
-        log.hide(loaded.secret_values.text)
+        log.hide_also(loaded.secret_values.text)
         self.places.adopt(loaded)
         self.accounts.adopt(loaded.root)
         self.guard = guard(loaded.root)
@@ -242,8 +242,8 @@ def build(
     owner = local_principal(os.geteuid()) if local else ANONYMOUS
     address = PublicAddress(Live(plan))
     accounts = ServerAccounts(outbound, loaded, keys.secret, address.base)
-    places = Places(loaded, lambda known: server_specs(known.root, accounts, owner), keys.secret)
-    factory = ServerFactory(server_specs(loaded.root, accounts, owner), http, reaper, intake, places)
+    places = Places(loaded, lambda known: server_specs(known, accounts, owner), keys.secret)
+    factory = ServerFactory(server_specs(loaded, accounts, owner), http, reaper, intake, places)
     shared = store.sessions if internal is not None else None
     parts = (address, factory, store, metrics, accounts.connector)
     gateway = wire_gateway(*parts, seal_key=keys.secret, tracing=tracing, local=local, session_rows=shared)
@@ -284,11 +284,11 @@ def intake_within(limits: Limits) -> Intake:
     return Intake(limits.result_bytes, Reader(limits.json_depth, limits.json_nodes))
 
 
-def server_specs(root: GatewayFile, accounts: ServerAccounts, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
+def server_specs(loaded: LoadedConfig, accounts: ServerAccounts, owner: str = ANONYMOUS) -> Mapping[str, ServerSpec]:
     """How each server is reached or started; `owner` is whose processes list what it offers."""
     return {
-        name: replace(_spec(name, server, root), owner=owner, credentials=accounts.of(name, server))
-        for name, server in root.servers.items()
+        name: replace(_spec(name, server, loaded), owner=owner, credentials=accounts.of(name, server))
+        for name, server in loaded.root.servers.items()
         if server.enabled
     }
 
@@ -305,10 +305,11 @@ def guest_spec(new: NewServer) -> ServerSpec:
         new.args,
         dict(new.env),
         public_only=True,
+        hide=str,
     )
 
 
-def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
+def _spec(name: str, server: ServerConfig, loaded: LoadedConfig) -> ServerSpec:
     if server.command is not None:
         transport = Transport.STDIO
     else:
@@ -325,9 +326,10 @@ def _spec(name: str, server: ServerConfig, root: GatewayFile) -> ServerSpec:
         Instances(server.instances),
         None if server.generation == "auto" else generation_of(server.generation),
         keeps_questions=server.questions == "inbox",
-        asks_models=server.sampling == "provider" and bool(root.providers),
+        asks_models=server.sampling == "provider" and bool(loaded.root.providers),
         restart_limit=server.restart.limit,
         restart_within_s=server.restart.within.total_seconds(),
+        hide=loaded.secret_values.text,
     )
 
 

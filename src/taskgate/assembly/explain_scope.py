@@ -91,7 +91,7 @@ async def _listed(
     http = HttpClient(max_response_bytes=plan.limits.result_bytes, max_event_bytes=plan.limits.result_bytes)
     reaper, listener, intake = Reaper(), Unheard(), intake_within(plan.limits)
     outbound = Outbound()
-    specs = server_specs(loaded.root, accounts_of(loaded, outbound))
+    specs = server_specs(loaded, accounts_of(loaded, outbound))
     servers = {name: Server(specs[name], listener, http, reaper, intake) for name in subset.servers if name in specs}
     catalogs = listed_only(servers, plan.limits)
     try:

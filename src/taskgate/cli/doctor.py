@@ -17,6 +17,7 @@ import typer
 from taskgate import __version__
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption
+from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
@@ -79,6 +80,7 @@ def _examine(config: str | None, connect: bool) -> Iterator[Finding]:
         for problem in error.problems:
             yield Finding("bad", "configuration", str(problem), "Correct the file; `taskgate check` reads it again.")
         return
+    log.hide(loaded.secret_values.text)
     path = find(config)
     said = f"{path} is in order" if path is not None else "no file found; the bundled demo server is used"
     yield Finding("ok", "configuration", said)
@@ -206,7 +208,7 @@ async def _servers(loaded: LoadedConfig) -> list[Finding]:
     http = HttpClient(max_response_bytes=limits.result_bytes, max_event_bytes=limits.result_bytes)
     reaper, listener, intake = Reaper(), Unheard(), intake_within(limits)
     outbound = Outbound()
-    specs = server_specs(loaded.root, accounts_of(loaded, outbound))
+    specs = server_specs(loaded, accounts_of(loaded, outbound))
     servers = [Server(spec, listener, http, reaper, intake) for spec in specs.values()]
     try:
         found = list(await asyncio.gather(*(_reach(server) for server in servers)))

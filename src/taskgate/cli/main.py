@@ -89,9 +89,13 @@ def main() -> None:
         # A gateway that is started anew is waited for, and needs none of the other commands.
         build_app("serve" if words[:1] == ["serve"] else "")(words)
     except Exception as fault:  # one whole command: people get a sentence, and the traceback if they ask for it
+        import traceback
+
+        from taskgate.telemetry.logs import log
+
         if os.environ.get(DEBUG_VARIABLE):
-            raise
-        why = f"{type(fault).__name__}: {fault}".rstrip(": ")
+            sys.exit(_failed(log.without_secrets("".join(traceback.format_exception(fault))), INTERNAL))
+        why = log.without_secrets(f"{type(fault).__name__}: {fault}".rstrip(": "))
         sys.exit(_failed(f"This is a mistake in Taskgate: {why}. Set {DEBUG_VARIABLE}=1 to see where.", INTERNAL))
 
 

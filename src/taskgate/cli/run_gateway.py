@@ -42,7 +42,7 @@ Announce = Callable[[LoadedConfig, str, int, str], None]
 
 def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announce: Announce) -> None:
     """`taskgate serve`, until it is told to stop."""
-    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    _log_as(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
     address = host or loaded.root.listen.host
     number = loaded.root.listen.port if port is None else port
@@ -61,7 +61,7 @@ def run_gateway(loaded: LoadedConfig, host: str | None, port: int | None, announ
 
 def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> None:
     """One of several processes that take connections from one socket; it ends when the process that has it ends."""
-    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    _log_as(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
     listening = socket.socket(fileno=inherited.listening)
 
@@ -82,6 +82,11 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
         await life.serve(listening, ready)
 
     _or_exit(run, "the inherited socket", _leave)
+
+
+def _log_as(loaded: LoadedConfig, form: str) -> None:
+    logs.set_up(loaded.root.telemetry.log_level, form)
+    logs.log.hide(loaded.secret_values.text)
 
 
 def allow_many_open_files() -> None:
@@ -107,7 +112,7 @@ def run_on_demand(config: str | None) -> None:
         loaded = load_or_default(config)
     except ConfigError as error:
         _tell_and_leave(str(error), ExitCode.USAGE)
-    logs.set_up(loaded.root.telemetry.log_level, "json")
+    _log_as(loaded, "json")
     allow_many_open_files()
     try:
         with _using(loaded):
@@ -116,7 +121,7 @@ def run_on_demand(config: str | None) -> None:
         tell_starter("ready")
         return
     except GatewayFault as problem:
-        _tell_and_leave(problem.message, ExitCode.USAGE)
+        _tell_and_leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
 
     async def run() -> None:
         with _using(loaded):
@@ -129,7 +134,7 @@ def run_on_demand(config: str | None) -> None:
 
 def run_alone(loaded: LoadedConfig, scope: str | None) -> None:
     """`taskgate stdio --alone`."""
-    logs.set_up(loaded.root.telemetry.log_level, loaded.root.telemetry.log_format)
+    _log_as(loaded, loaded.root.telemetry.log_format)
 
     async def run() -> None:
         with _using(loaded):
@@ -191,17 +196,18 @@ def _using(loaded: LoadedConfig) -> Iterator[None]:
 def _or_exit(
     run: Callable[[], Coroutine[Any, Any, None]], address: str, leave: Callable[[str, ExitCode], NoReturn]
 ) -> None:
+    """What is said goes through the log's hiding: a store's address or a file's name may hold a secret."""
     import uvloop
 
     try:
         uvloop.run(run())
     except ConfigError as error:
-        leave(str(error), ExitCode.USAGE)
+        leave(logs.log.without_secrets(str(error)), ExitCode.USAGE)
     except TaskgateError as problem:
-        leave(problem.message, ExitCode.USAGE)
+        leave(logs.log.without_secrets(problem.message), ExitCode.USAGE)
     except OSError as problem:
-        said = problem.strerror or str(problem)
-        leave(f"Cannot listen on {address}: {said}. Try --port 0 for a free port.", ExitCode.CANNOT_CONNECT)
+        said = logs.log.without_secrets(f"Cannot listen on {address}: {problem.strerror or problem}.")
+        leave(f"{said} Try --port 0 for a free port.", ExitCode.CANNOT_CONNECT)
 
 
 def _leave(why: str, code: ExitCode) -> NoReturn:

@@ -15,6 +15,8 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from taskgate.telemetry.logs import log
+
 if TYPE_CHECKING:
     from taskgate.client import ClientError, ToolResult
 
@@ -97,8 +99,8 @@ def event(kind: str, **fields: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Something for the person at the terminal, apart from the result."""
-    print(text, file=sys.stderr, flush=True)
+    """Something for the person at the terminal, apart from the result; without the secrets of the configuration."""
+    print(log.without_secrets(text), file=sys.stderr, flush=True)
 
 
 def result(tool_result: ToolResult, *, as_json: bool) -> ExitCode:

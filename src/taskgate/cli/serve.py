@@ -120,12 +120,15 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
     """Read the configuration, or print every problem and leave."""
     from taskgate.config.load import load_or_default
     from taskgate.config.problems import ConfigError
+    from taskgate.telemetry.logs import log
 
     try:
-        return load_or_default(config)
+        loaded = load_or_default(config)
     except ConfigError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(ExitCode.USAGE) from None
+    log.hide(loaded.secret_values.text)
+    return loaded
 
 
 def refuse_exposure(loaded: LoadedConfig, host: str) -> None:

@@ -174,14 +174,9 @@ def _print_all(rows: list[Any]) -> None:
 
 
 def _loaded(config: str | None) -> LoadedConfig:
-    from taskgate.config.load import load_or_default
-    from taskgate.config.problems import ConfigError
+    from taskgate.cli.serve import loaded_or_exit
 
-    try:
-        return load_or_default(config)
-    except ConfigError as problem:
-        say.note(str(problem))
-        raise typer.Exit(ExitCode.USAGE) from None
+    return loaded_or_exit(config)
 
 
 def _wanted(name: str, config: str | None) -> tuple[LoadedConfig, Server]:

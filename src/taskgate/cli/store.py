@@ -10,6 +10,7 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
+from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from taskgate.core.errors import TaskgateError
@@ -33,7 +34,7 @@ def check(config: ConfigOption = None) -> None:
     loaded = loaded_or_exit(config)
     try:
         if (url := shared_url(loaded)) is not None:
-            print(f"The store is in order: {check_shared(url)}.")
+            print(log.without_secrets(f"The store is in order: {check_shared(url)}."))
             return
         path = store_path(loaded)
         check_store(path)

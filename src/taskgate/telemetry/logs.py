@@ -18,6 +18,7 @@ from typing import Any, Final
 from taskgate.core.peer_input import visible
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+KEPT_HIDING: Final = 8
 _COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 
 
@@ -27,11 +28,20 @@ class Log:
     def __init__(self) -> None:
         self.least = LEVELS["info"]
         self.as_text = False
-        self._hidden: Callable[[str], str] | None = None
+        self._hiding: tuple[Callable[[str], str], ...] = ()
 
     def hide(self, hidden: Callable[[str], str]) -> None:
         """Keep the secrets of the configuration in force out of every line from now on: `hidden` gives a text without them."""
-        self._hidden = hidden
+        self._hiding = (hidden,)
+
+    def hide_also(self, hidden: Callable[[str], str]) -> None:
+        """After a reload: what was replaced may still be good elsewhere, so it stays hidden for some reloads more."""
+        self._hiding = (hidden, *self._hiding)[:KEPT_HIDING]
+
+    def without_secrets(self, text: str) -> str:
+        for hidden in self._hiding:
+            text = hidden(text)
+        return text
 
     def debug(self, event: str, **facts: Any) -> None:
         self._write("debug", event, facts)
@@ -51,8 +61,9 @@ class Log:
         if LEVELS[level] < self.least:
             return
         now = datetime.now(UTC)
-        if self._hidden is not None:
-            facts = {name: _without_secrets(fact, self._hidden) for name, fact in facts.items()}
+        if self._hiding:
+            event = self.without_secrets(event)
+            facts = {name: _without_secrets(fact, self.without_secrets) for name, fact in facts.items()}
         line = _readable(level, event, facts, now) if self.as_text else _json(level, event, facts, now)
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")
@@ -87,8 +98,17 @@ def _readable(level: str, event: str, facts: dict[str, Any], now: datetime) -> s
 log: Final = Log()
 
 
+class _LibraryLines(logging.Formatter):
+    """Libraries and the event loop log errors with their tracebacks, whose texts may quote the configuration."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return log.without_secrets(super().format(record))
+
+
 def set_up(level: str = "info", form: str = "auto") -> None:
     """Once per process, before anything is logged."""
     log.least = LEVELS[level]
     log.as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LibraryLines("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -268,7 +268,7 @@ class Opener:
 
     async def _started(self, place: str) -> StdioWire:
         spec = self._standing.spec(place)
-        line = StdioWire(spec.id, self._intake)
+        line = StdioWire(spec.id, self._intake, spec.hide)
         await line.start(ChildSpec(spec.command, spec.args, spec.env, spec.cwd, spec.inherits), self._reaper)
         return line
 

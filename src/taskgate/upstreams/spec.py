@@ -40,6 +40,8 @@ class Instances(Enum):
 class ServerSpec:
     id: str
     transport: Transport
+    hide: Callable[[str], str] = field(kw_only=True, compare=False)
+    """Gives a text without the secrets that the operator wrote into this entry by reference."""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
@@ -70,6 +72,7 @@ class ServerSpec:
         """This server with the settings of another that are looked up at each use, and need no new conversation."""
         return replace(
             self,
+            hide=other.hide,
             connect_timeout_s=other.connect_timeout_s,
             probe_timeout_s=other.probe_timeout_s,
             keeps_questions=other.keeps_questions,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -232,8 +233,9 @@ AROUND_A_RESULT = 64 * 1024
 
 
 class StdioWire(StreamWire):
-    def __init__(self, server: str, intake: Intake) -> None:
+    def __init__(self, server: str, intake: Intake, hide: Callable[[str], str]) -> None:
         super().__init__(server, intake)
+        self._hide = hide
         self._child: Child | None = None
 
     async def start(self, spec: ChildSpec, reaper: Reaper) -> None:
@@ -247,7 +249,7 @@ class StdioWire(StreamWire):
                 max_line_bytes=self._intake.max_bytes + AROUND_A_RESULT,
             )
         except ChildFailure as failure:
-            raise unreachable(self.server, f"could not be started: {failure.message}") from None
+            raise unreachable(self.server, f"could not be started: {self._hide(failure.message)}") from None
         self._intake.lines.add(self)
 
     def adopt(self, max_bytes: int) -> None:
