@@ -10,7 +10,9 @@ import pytest
 from store_under_test import PostgresUnderTest, SqliteUnderTest, StoreUnderTest, a_call, asking
 from task_steps import dispatched
 
+from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import GatewayFault
+from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks import transition as h
 from taskgate.ports.approval_store import HeldCall
 from taskgate.ports.store import Store
@@ -63,7 +65,17 @@ def all_bytes(adapter: StoreUnderTest) -> bytes:
     assert isinstance(adapter, PostgresUnderTest)
     import psycopg
 
-    columns = ("task_calls", "task_outcomes", "questions", "approvals", "events", "tasks", "audit", "result_chunks")
+    columns = (
+        "task_calls",
+        "task_outcomes",
+        "questions",
+        "approvals",
+        "events",
+        "tasks",
+        "audit",
+        "result_chunks",
+        "recorded_calls",
+    )
     with psycopg.connect(adapter.url) as connection:
         found: list[Any] = [connection.execute(f"SELECT * FROM {name}").fetchall() for name in columns]
     return b"".join(
@@ -85,6 +97,55 @@ async def test_rows_are_sealed_and_read_back(adapter: StoreUnderTest) -> None:
     again = opened(adapter, NEW)
     await check(again, large, LARGE)
     await again.close()
+
+
+async def said_and_recorded(store: Store) -> str:
+    """A task whose server speaks about it, and a recorded call."""
+    task = await dispatched(store)
+    question = TaskQuestion("k", "reports", "elicit", SAID)
+    asked = await store.advance(task.id, h.InputAsked(("k",), f"about {MARKER}"), questions=[question])
+    assert isinstance(asked, Change)
+    ended = await dispatched(store)
+    assert isinstance(await store.advance(ended.id, h.ResultCame(SAID, message=f"done with {MARKER}")), Change)
+    store.record_calls([RecordedCall(1, principal="acme/ann", server="reports", arguments=SAID.decode())])
+    await store.forget_recorded_calls(10**12)
+    return task.id
+
+
+async def check_said(store: Store, task_id: str) -> None:
+    task = await store.get(task_id)
+    assert task is not None
+    assert task.status_message == f"about {MARKER}"
+    told = [event.data.get("message") for event in (await store.events_after("carol", 0)).events]
+    assert f"about {MARKER}" in told
+    (call,) = (await store.recorded_calls(0)).calls
+    assert (call.principal, call.arguments) == ("acme/ann", SAID.decode())
+
+
+async def test_what_servers_say_events_and_recorded_calls_are_sealed(adapter: StoreUnderTest) -> None:
+    store = opened(adapter, OLD)
+    task_id = await said_and_recorded(store)
+    assert MARKER.encode() not in all_bytes(adapter)
+    await check_said(store, task_id)
+    await store.close()
+    with pytest.raises(GatewayFault, match="Nothing was changed"):
+        opened(adapter, NEW)
+    rotated = opened(adapter, NEW, OLD)
+    await check_said(rotated, task_id)
+    erased = await rotated.erase("acme/ann", "", AuditEntry(at_ms=1, event="data_erased"))
+    assert (await rotated.recorded_calls(0)).calls == (), erased
+    await rotated.close()
+
+
+async def test_what_servers_say_is_plain_without_a_key(adapter: StoreUnderTest) -> None:
+    store = opened(adapter)
+    task_id = await said_and_recorded(store)
+    assert MARKER.encode() in all_bytes(adapter)
+    await check_said(store, task_id)
+    await store.close()
+    keyed = opened(adapter, NEW)
+    await check_said(keyed, task_id)
+    await keyed.close()
 
 
 async def test_plain_rows_of_before_are_read_and_keys_are_rotated(adapter: StoreUnderTest) -> None:

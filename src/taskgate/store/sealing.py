@@ -1,8 +1,9 @@
-"""Arguments, results, questions and answers encrypted at rest, where `store.key` is given.
+"""Arguments, results, questions, answers, and what servers say about a task, encrypted at rest, where `store.key` is given.
 
 AES-256-GCM with a random nonce; the id of the task or approval is bound to each value, so that nobody who can write rows can give
 one task the bytes of another. A sealed value begins with a mark and the id of its key; everything that was ever written plainly is
-JSON and does not begin so, which is why both can stand side by side. The first key seals, all of them open.
+JSON and does not begin so, which is why both can stand side by side. The first key seals, all of them open. Where only a part of a
+JSON object is to be hidden, because the database looks into the rest, the part stands in it as a member of its own.
 
 The store remembers the ids of keys that were used. A start without one of them is refused for as long as rows need it, and changes
 nothing.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +29,8 @@ _PURPOSE: Final = b"taskgate values at rest, version 1"
 _ID_BYTES: Final = 4
 _NONCE_BYTES: Final = 12
 _BODY: Final = len(MARK) + _ID_BYTES
+_MEMBER: Final = b',"sealed":"'
+"""Cannot stand within a JSON string, where quotes are escaped."""
 
 
 class Sealing:
@@ -53,6 +57,19 @@ class Sealing:
         ids = (bytes.fromhex(name.removeprefix(KEEPSAKE)) for name in keepsakes)
         return [MARK + known for known in ids if known not in self._ciphers]
 
+    @property
+    def seals(self) -> bool:
+        return self._first is not None
+
+    def seal_into(self, document: bytes, part: bytes, name: str) -> bytes:
+        """A JSON object that is not empty, with a sealed part as its last member."""
+        return document[:-1] + _MEMBER + b64encode(self.seal(part, name)) + b'"}'
+
+    def open_in(self, document: bytes, name: str) -> bytes | None:
+        """The sealed part of a JSON object, if it has one."""
+        at = document.rfind(_MEMBER)
+        return None if at < 0 else self.open(b64decode(document[at + len(_MEMBER) : -2]), name)
+
     def seal(self, value: bytes, name: str) -> bytes:
         if self._first is None:
             return value
@@ -75,6 +92,12 @@ class Sealing:
             return cipher.decrypt(nonce, body, name.encode())
         except (InvalidTag, ValueError):
             raise GatewayFault("store_unavailable", f"What is kept of {name} was changed in the store.") from None
+
+
+def within_json(prefix: bytes) -> bytes:
+    """How a sealed part of a JSON object begins that was sealed with the key of this prefix."""
+    whole = len(prefix) // 3 * 3
+    return _MEMBER + b64encode(prefix[:whole])
 
 
 def key_needed(what: str) -> GatewayFault:

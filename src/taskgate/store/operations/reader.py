@@ -9,6 +9,7 @@ from typing import Any
 
 from taskgate.core.audit import GENESIS, Row
 from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.identity import streams_between
 from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.state import TaskState
@@ -154,7 +155,7 @@ class Reader:
         floor = max(number, last - kept.most)
         limit = kept.most if limit is None else limit
         found = self._run("events_after", caller=caller, number=floor, limit=limit, since_ms=now_ms - kept.for_ms)
-        events = tuple(rows.event_from(*row) for row in found)
+        events = tuple(rows.event_from(self._sealing, *row) for row in found)
         first_kept = events[0].number if events else last + 1
         return EventPage(events, lost=max(0, first_kept - number - 1), last=last)
 
@@ -199,8 +200,9 @@ class Reader:
     def revisions(self) -> dict[str, int]:
         return dict(self._run("revisions").fetchall())
 
-    def recorded_calls(self, since_ms: int, after: int, limit: int) -> list[tuple[int, bytes]]:
-        return self._run("recorded_calls_after", number=after, since_ms=since_ms, limit=limit).fetchall()
+    def recorded_calls(self, since_ms: int, after: int, limit: int) -> list[tuple[int, RecordedCall]]:
+        found = self._run("recorded_calls_after", number=after, since_ms=since_ms, limit=limit).fetchall()
+        return [(number, rows.recorded_call_from(self._sealing, body)) for number, body in found]
 
     def last_recorded_call(self) -> int:
         return int(self._run("last_recorded_call").fetchone()[0])

@@ -12,6 +12,7 @@ from taskgate.core.audit import FORMAT, AuditEntry, Row, from_export, row_bytes
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance.approval import Approval, State
 from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks.recovery import kept_until_ms
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Attempt, Task
@@ -23,12 +24,30 @@ _encode: Final = msgspec.json.Encoder().encode
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _read_task: Final = msgspec.json.Decoder(Task).decode
 _read_approval: Final = msgspec.json.Decoder(Approval).decode
+_read_recorded: Final = msgspec.json.Decoder(RecordedCall).decode
 _read_grant: Final = msgspec.json.Decoder(Grant).decode
 _WAITING: Final = (TaskState.AWAITING_APPROVAL, TaskState.APPROVED)
 _OUT: Final = (TaskState.RUNNING, TaskState.INPUT_REQUIRED)
 
 
-def task_columns(task: Task) -> dict[str, Any]:
+class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task's server said: the part of `doc` that is sealed."""
+
+    status_message: str | None = None
+    request_state: bytes | None = None
+
+
+_read_said: Final = msgspec.json.Decoder(_Said).decode
+
+
+def _task_doc(sealing: Sealing, doc: Task) -> bytes:
+    if not sealing.seals or (doc.status_message is None and doc.request_state is None):
+        return _encode(doc)
+    said = _encode(_Said(doc.status_message, doc.request_state))
+    return sealing.seal_into(_encode(replace(doc, status_message=None, request_state=None)), said, doc.id)
+
+
+def task_columns(sealing: Sealing, task: Task) -> dict[str, Any]:
     """Arguments and results have tables of their own, and owner and fence are columns: none of them is in `doc`."""
     outcome = task.outcome
     doc = replace(
@@ -54,7 +73,7 @@ def task_columns(task: Task) -> dict[str, Any]:
         "keep_until_ms": kept_until_ms(task),
         "approval_due_ms": task.approval_deadline_ms if task.state in _WAITING else None,
         "execution_due_ms": task.execution_deadline_ms if task.state in _OUT else None,
-        "doc": _encode(doc),
+        "doc": _task_doc(sealing, doc),
     }
 
 
@@ -63,7 +82,12 @@ def task_from(
 ) -> Task:
     task = _read_task(doc)
     call, rest = sealing.open(arguments, task.id), sealing.open(params_rest, task.id)
-    return replace(task, owner=owner, fence=fence, arguments=call, params_rest=rest)
+    task = replace(task, owner=owner, fence=fence, arguments=call, params_rest=rest)
+    sealed = sealing.open_in(doc, task.id)
+    if sealed is None:
+        return task
+    said = _read_said(sealed)
+    return replace(task, status_message=said.status_message, request_state=said.request_state)
 
 
 def attempt_columns(task_id: str, attempt: Attempt) -> dict[str, Any]:
@@ -124,7 +148,7 @@ def held_from(
     return HeldCall(approval, caller, wire_name, sealing.open(arguments, approval.id), task_id)
 
 
-def event_columns(event: StoredEvent) -> dict[str, Any]:
+def event_columns(sealing: Sealing, event: StoredEvent) -> dict[str, Any]:
     return {
         "caller": event.caller,
         "number": event.number,
@@ -132,12 +156,27 @@ def event_columns(event: StoredEvent) -> dict[str, Any]:
         "kind": event.kind,
         "server": event.server,
         "at_ms": event.at_ms,
-        "data": _encode(event.data),
+        "data": sealing.seal(_encode(event.data), event.id),
     }
 
 
-def event_from(number: int, id: str, caller: str, kind: str, server: str, at_ms: int, data: bytes) -> StoredEvent:
-    return StoredEvent(number, id, caller, kind, server, at_ms, msgspec.json.decode(data))
+def event_from(
+    sealing: Sealing, number: int, id: str, caller: str, kind: str, server: str, at_ms: int, data: bytes
+) -> StoredEvent:
+    return StoredEvent(number, id, caller, kind, server, at_ms, msgspec.json.decode(sealing.open(data, id)))
+
+
+def recorded_call(sealing: Sealing, call: RecordedCall) -> bytes:
+    if not sealing.seals or call.arguments is None:
+        return _encode(call)
+    shown = _encode(replace(call, arguments=None))
+    return sealing.seal_into(shown, call.arguments.encode(), call.principal)
+
+
+def recorded_call_from(sealing: Sealing, body: bytes) -> RecordedCall:
+    call = _read_recorded(body)
+    arguments = sealing.open_in(body, call.principal)
+    return call if arguments is None else replace(call, arguments=arguments.decode())
 
 
 def grant_columns(grant: Grant) -> dict[str, Any]:

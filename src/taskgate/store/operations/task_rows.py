@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from taskgate.core.audit import AuditEntry
 from taskgate.core.events import entry_of, event_data, event_of
 from taskgate.core.tasks.recovery import is_gone
@@ -37,7 +39,7 @@ def load_anybodys(tx: Transaction, task_id: str) -> Task | UnknownTask:
 
 def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
     """Write a new task and tell of it; None if its id is taken."""
-    if not tx.changes_one("insert_task", **rows.task_columns(task)):
+    if not tx.changes_one("insert_task", **rows.task_columns(tx.sealing, task)):
         return None
     call, rest = tx.sealing.seal(task.arguments, task.id), tx.sealing.seal(task.params_rest, task.id)
     tx.run("insert_call", task_id=task.id, arguments=call, params_rest=rest)
@@ -55,7 +57,7 @@ def move(
         body = None if spill is not None else after.outcome.body
         body = None if body is None else tx.sealing.seal(body, after.id)
         tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)
-    if not tx.changes_one("update_task", **rows.task_columns(after)):
+    if not tx.changes_one("update_task", **rows.task_columns(tx.sealing, after)):
         raise RuntimeError(f"task {after.id} changed under our hands")
     if after.last_attempt is not None and after.last_attempt != before.last_attempt:
         tx.run("put_attempt", **rows.attempt_columns(after.id, after.last_attempt))
@@ -67,6 +69,9 @@ def move(
 def _tell(tx: Transaction, before: Task | None, after: Task, audit: AuditEntry | None) -> StoredEvent | None:
     entry = audit if audit is not None else entry_of(before, after, tx.now_ms)
     if entry is not None:
+        if audit is None and after.outcome is not None and tx.sealing.seals:
+            # The last word of its server belongs to the result; audit rows are not sealed.
+            entry = replace(entry, reason="")
         record(tx, entry)
     kind = event_of(before, after)
     return None if kind is None else tell(tx, after.asked_in.stream, kind.value, after.server, event_data(after))

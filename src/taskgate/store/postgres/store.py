@@ -21,7 +21,7 @@ from taskgate.store.postgres.servers import ServerView
 from taskgate.store.postgres.sessions import QuestionRows, SessionRows
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.wakeups import Wakeups
-from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed
+from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
 from taskgate.store.views.approvals import ApprovalView
 from taskgate.store.views.catalogs import CatalogView
 from taskgate.store.views.scopes import ScopeView
@@ -151,7 +151,9 @@ def _check_keys(connection: Connection, sealing: Sealing, url: str) -> None:
         return
     kept = connection.execute("SELECT name FROM keepsakes WHERE starts_with(name, %s)", [KEEPSAKE]).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
-        found = connection.execute(SQL["needs_key"], {"prefix": prefix, "length": len(prefix)}).fetchone()
+        found = connection.execute(
+            SQL["needs_key"], {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
+        ).fetchone()
         if found is not None and found[0]:
             raise key_needed(shown_url(url))
 

@@ -15,7 +15,7 @@ from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
 from taskgate.store.named_queries import read_migrations, read_queries
 from taskgate.store.operations.transaction import KeptEvents, Transaction
-from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed
+from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
 
 SQL: Final = read_queries(__package__)
 
@@ -116,7 +116,9 @@ def check_keys(connection: sqlite3.Connection, sealing: Sealing, path: Path) -> 
         return
     kept = connection.execute("SELECT name FROM keepsakes WHERE instr(name, ?) = 1", (KEEPSAKE,)).fetchall()
     for prefix in sealing.missing(name for (name,) in kept):
-        if connection.execute(SQL["needs_key"], {"prefix": prefix, "length": len(prefix)}).fetchone()[0]:
+        if connection.execute(
+            SQL["needs_key"], {"prefix": prefix, "length": len(prefix), "within": within_json(prefix)}
+        ).fetchone()[0]:
             raise key_needed(str(path))
 
 

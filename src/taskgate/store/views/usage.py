@@ -16,6 +16,7 @@ from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.ports.store import RecordedPage
 from taskgate.store.batch import DeferredWrite
 from taskgate.store.operations.reader import Reader
+from taskgate.store.operations.rows import recorded_call
 from taskgate.store.operations.transaction import Locks, Transaction
 from taskgate.store.views.base import StoreView
 
@@ -23,8 +24,6 @@ MOST_RECORDED: Final = 200_000
 USAGE_DAYS: Final = 400
 MOST_USAGE_ROWS: Final = 200_000
 _LOCKS: Final = Locks(names=("usage",))
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(RecordedCall).decode
 
 
 class UsageView(StoreView):
@@ -53,7 +52,7 @@ def _record(tx: Transaction, calls: Sequence[RecordedCall]) -> None:
     for call in calls:
         at_ms = call.at_ms or tx.now_ms
         stamped = call if call.at_ms else msgspec.structs.replace(call, at_ms=at_ms)
-        tx.run("record_call", at_ms=at_ms, body=_encode(stamped))
+        tx.run("record_call", at_ms=at_ms, body=recorded_call(tx.sealing, stamped))
 
 
 def _forget(tx: Transaction, keep_ms: int) -> int:
@@ -65,7 +64,7 @@ def _forget(tx: Transaction, keep_ms: int) -> int:
 
 def _page(reader: Reader, since_ms: int, after: int, limit: int) -> RecordedPage:
     found = reader.recorded_calls(since_ms, after, limit)
-    calls = tuple(_decode(body) for _, body in found)
+    calls = tuple(call for _, call in found)
     return RecordedPage(calls, found[-1][0] if len(found) == limit else None)
 
 

@@ -48,4 +48,7 @@ SELECT kind, name, principal, expires_ms, body FROM identity_records WHERE princ
 SELECT EXISTS (SELECT 1 FROM task_calls WHERE substring(arguments FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM task_outcomes WHERE spill IS NOT NULL OR substring(body FROM 1 FOR :length) = :prefix)
     OR EXISTS (SELECT 1 FROM questions WHERE substring(request FROM 1 FOR :length) = :prefix OR substring(answer FROM 1 FOR :length) = :prefix)
-    OR EXISTS (SELECT 1 FROM approvals WHERE substring(arguments FROM 1 FOR :length) = :prefix);
+    OR EXISTS (SELECT 1 FROM approvals WHERE substring(arguments FROM 1 FOR :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM events WHERE substring(data FROM 1 FOR :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM tasks WHERE position(:within::bytea IN doc) > 0)
+    OR EXISTS (SELECT 1 FROM recorded_calls WHERE position(:within::bytea IN body) > 0);

@@ -48,4 +48,7 @@ SELECT kind, name, principal, expires_ms, body FROM identity_records WHERE princ
 SELECT EXISTS (SELECT 1 FROM task_calls WHERE substr(arguments, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM task_outcomes WHERE spill IS NOT NULL OR substr(body, 1, :length) = :prefix)
     OR EXISTS (SELECT 1 FROM questions WHERE substr(request, 1, :length) = :prefix OR substr(answer, 1, :length) = :prefix)
-    OR EXISTS (SELECT 1 FROM approvals WHERE substr(arguments, 1, :length) = :prefix);
+    OR EXISTS (SELECT 1 FROM approvals WHERE substr(arguments, 1, :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM events WHERE substr(data, 1, :length) = :prefix)
+    OR EXISTS (SELECT 1 FROM tasks WHERE instr(doc, :within) > 0)
+    OR EXISTS (SELECT 1 FROM recorded_calls WHERE instr(body, :within) > 0);
