@@ -26,7 +26,7 @@ from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.recovery import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.core.tasks.transition import NotPossible
+from taskgate.core.tasks.transition import Cancelled, NotPossible
 from taskgate.ports.approval_store import (
     ApprovalRequest,
     Decided,
@@ -357,3 +357,29 @@ async def test_the_counts_of_open_things_follow_every_way_they_open_and_end(stor
     await store.advance(calls[2].id, h.Cancelled("no"))
     await store.change_held(alone.id, OPS, Withdrawn(0))
     assert (await store.open_count("carol"), await store.pending_count("carol")) == (3, 2)
+
+
+async def test_open_tasks_and_approvals_of_a_tenant_are_counted_together(store: Store) -> None:
+    def call_of(name: str) -> Task:
+        return a_call(principal=name, caller=name, limited_as=name)
+
+    limits = AcceptLimits(open_tasks_of_tenant=2)
+    ann = call_of("acme/ann")
+    assert isinstance(await store.accept(ann, limits=limits), Change)
+    assert isinstance(await store.accept(call_of("acme/bob"), limits=limits), Change)
+    full = TooManyOpen("open tasks of all callers of your tenant", 2)
+    assert await store.accept(call_of("acme/carl"), limits=limits) == full
+    for other in ("globex/eve", "acme", "https://acme/ann", "address:10.0.0.0/8", "acmee/dan"):
+        assert isinstance(await store.accept(call_of(other), limits=limits), Change), other
+    assert isinstance(await store.advance(ann.id, Cancelled("enough")), Change)
+    assert isinstance(await store.accept(call_of("acme/carl"), limits=limits), Change)
+
+    pending = PendingLimits(per_tenant=1)
+    request = asking(call_of("acme/ann"))
+    assert isinstance(await store.hold(request, pending=pending), HeldCall)
+    assert await store.hold(asking(call_of("acme/bob")), pending=pending) == TooManyOpen(
+        "pending approvals of all callers of your tenant", 1
+    )
+    assert isinstance(await store.hold(asking(call_of("globex/eve")), pending=pending), HeldCall)
+    await decided(store, request, NO)
+    assert isinstance(await store.hold(asking(call_of("acme/bob")), pending=pending), HeldCall)

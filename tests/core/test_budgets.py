@@ -254,8 +254,33 @@ def test_other_limits_on_waiting_hold_at_once() -> None:
     queue.enter("ann", 1)
     queue.enter("ann", 2)
     assert not queue.is_full_for("bob")
-    queue.limit_waiting(1, 1)
+    queue.limit_waiting(1, 1, 1)
     assert queue.is_full_for("bob")
+
+
+def test_a_free_slot_goes_to_the_tenant_with_the_fewest_running() -> None:
+    queue = FairQueue(slots=3)
+    for number, caller in enumerate(("big/a", "big/b", "small/c")):
+        assert queue.enter(caller, number) is QueuePlace.RUNS
+    # A caller of the large tenant who has nothing running stands first in the line; the small tenant has fewer.
+    assert queue.enter("big/d", "d") is QueuePlace.WAITS
+    assert queue.enter("small/c", "c") is QueuePlace.WAITS
+    assert queue.leave("big/a") == ["d"]
+    assert queue.leave("big/b") == ["c"]
+    assert queue.enter("big/e", "e") is QueuePlace.WAITS
+    assert queue.enter("https://issuer.example#ann", "ann") is QueuePlace.WAITS
+    assert queue.leave("small/c") == ["ann"]
+
+
+def test_one_tenant_does_not_fill_the_line() -> None:
+    queue = FairQueue(slots=1, max_waiting=10, max_waiting_per_caller=10, max_waiting_per_tenant=2)
+    queue.enter("big/a", 0)
+    for caller in ("big/a", "big/b"):
+        queue.enter(caller, caller)
+    assert queue.is_full_for("big/c")
+    assert not queue.is_full_for("small/c")
+    assert queue.abandon("big/b", "big/b")
+    assert not queue.is_full_for("big/c")
 
 
 def test_a_call_that_runs_already_takes_a_slot_even_beyond_the_limit() -> None:

@@ -193,4 +193,11 @@ def build_limits(root: GatewayFile) -> Limits:
         anonymous_pending_approvals=limits.anonymous_pending_approvals,
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
+        open_tasks_per_tenant=limits.open_tasks_per_tenant,
+        pending_approvals_per_tenant=limits.pending_approvals_per_tenant,
+        sessions_per_tenant=limits.sessions_per_tenant,
+        calls_per_tenant_per_second=limits.calls_per_tenant_per_second,
+        burst_per_tenant=limits.burst_per_tenant,
+        calls_in_flight_per_caller=limits.calls_in_flight_per_caller,
+        calls_in_flight_per_tenant=limits.calls_in_flight_per_tenant,
     )

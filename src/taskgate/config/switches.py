@@ -222,8 +222,14 @@ class Limits(Section):
     """Limits."""
 
     open_tasks_per_caller: Count = Field(default=200, description="Unfinished tasks of one caller.")
+    open_tasks_per_tenant: Count | None = Field(
+        default=None, description="Unfinished tasks of all callers of one tenant together; without it no limit."
+    )
     pending_approvals_per_caller: Count = Field(
         default=20, description="Open approvals of one token, or without one of one address."
+    )
+    pending_approvals_per_tenant: Count | None = Field(
+        default=None, description="Open approvals of all callers of one tenant together; without it no limit."
     )
     anonymous_pending_approvals: Count = Field(
         default=200, description="Open approvals of all callers without a token together."
@@ -246,6 +252,9 @@ class Limits(Section):
     sessions_per_caller: Count = Field(
         default=2_500, description="Sessions of one caller: of a token, or without one of an address."
     )
+    sessions_per_tenant: Count | None = Field(
+        default=None, description="Sessions of all callers of one tenant together; without it no limit."
+    )
     anonymous_sessions: Count = Field(default=5_000, description="Sessions of all callers without a token together.")
     connections: Count = Field(default=10_000, description="Connections at once; more are answered 503 and closed.")
     connections_per_address: Count = Field(
@@ -260,6 +269,18 @@ class Limits(Section):
         default=None, description="Rate of calls of one caller; without it no limit."
     )
     burst_per_caller: Count = Field(default=50, description="Calls that may come at once when a rate is set.")
+    calls_per_tenant_per_second: Count | None = Field(
+        default=None, description="Rate of calls of all callers of one tenant together; without it no limit."
+    )
+    burst_per_tenant: Count = Field(
+        default=500, description="Calls of a tenant that may come at once when a rate is set."
+    )
+    calls_in_flight_per_caller: Count | None = Field(
+        default=None, description="Calls of one caller being answered at once; without it no limit."
+    )
+    calls_in_flight_per_tenant: Count | None = Field(
+        default=None, description="Calls of all callers of one tenant being answered at once; without it no limit."
+    )
     calls_in_flight: Count = Field(
         default=10_000, description="Calls being answered at once; more are refused at once and were not executed."
     )

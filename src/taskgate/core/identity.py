@@ -202,7 +202,7 @@ def tenant_of(principal: str) -> str:
     Issuers are addresses, whose first slash follows a colon; names of tokens and tenants hold neither.
     """
     before, mark, _ = principal.partition(TENANT_MARK)
-    return before if mark and not before.endswith(":") else ""
+    return before if mark and ":" not in before else ""
 
 
 @dataclass(frozen=True, slots=True)

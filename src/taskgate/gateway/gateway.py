@@ -252,8 +252,8 @@ class Gateway:
         if self.stopping:
             raise going_down()
         if request.message.method in CHARGED:
-            if self.context.budgets.rate is not None:
-                self.context.budgets.charge(request.caller.principal)
+            if self.context.budgets.limit_callers:
+                self.context.budgets.admit(request)
             self.admission.enter(request)
             if self.caches is not None:
                 self.caches.check()

@@ -43,10 +43,11 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
 
 
 class PendingLimits(msgspec.Struct, frozen=True):
-    """How many approvals may be open: of one caller, and of all callers without an identity together."""
+    """How many approvals may be open: of one caller, of all callers without an identity together, and of one tenant's."""
 
     per_caller: int | None = None
     anonymous: int | None = None
+    per_tenant: int | None = None
 
 
 NO_PENDING_LIMITS = PendingLimits()

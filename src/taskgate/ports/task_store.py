@@ -39,6 +39,7 @@ class AcceptLimits(msgspec.Struct, frozen=True):
     """Checked in the transaction that accepts. None means no limit."""
 
     open_tasks: int | None = None
+    open_tasks_of_tenant: int | None = None
     pending: PendingLimits = NO_PENDING_LIMITS
 
 

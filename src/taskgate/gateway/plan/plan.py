@@ -127,11 +127,20 @@ class Limits:
     anonymous_pending_approvals: int = 200
     header_count: int = 100
     header_bytes: int = 64 * 1024
+    open_tasks_per_tenant: int | None = None
+    pending_approvals_per_tenant: int | None = None
+    sessions_per_tenant: int | None = None
+    calls_per_tenant_per_second: float | None = None
+    burst_per_tenant: int = 500
+    calls_in_flight_per_caller: int | None = None
+    calls_in_flight_per_tenant: int | None = None
 
 
 def pending_limits(limits: Limits) -> PendingLimits:
     """How many approvals may be open."""
-    return PendingLimits(limits.pending_approvals_per_caller, limits.anonymous_pending_approvals)
+    return PendingLimits(
+        limits.pending_approvals_per_caller, limits.anonymous_pending_approvals, limits.pending_approvals_per_tenant
+    )
 
 
 class ExecuteOn(StrEnum):

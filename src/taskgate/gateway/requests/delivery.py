@@ -96,6 +96,7 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     sent: bool = False
     """Something of it was handed to an upstream's link; until then it cannot have been executed."""
     counted_in: set[ReplyDelivery] | None = None
+    also_in: tuple[set[ReplyDelivery], ...] = ()
     """Those that are being answered, while this is one of them."""
     mode: Delivery | None = None
     hand_over: Callable[[Task, float], bytes] | None = None
@@ -212,10 +213,17 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         inside.add(self)
         self.counted_in = inside
 
+    def count_among(self, others: set[ReplyDelivery]) -> None:
+        """Where calls of a caller or a tenant are limited, it is one of those."""
+        others.add(self)
+        self.also_in += (others,)
+
     def over(self) -> None:
         """It is answered: somebody else may come in, and what progress is held goes out before the reply, and none after it."""
         if self.counted_in is not None:
             self.counted_in.discard(self)
+        for others in self.also_in:
+            others.discard(self)
         if self.progress is not None:
             self.progress.end()
 

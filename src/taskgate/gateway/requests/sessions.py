@@ -20,7 +20,7 @@ import msgspec
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation, Opening, declares_tasks, speaks_tasks
-from taskgate.core.identity import SESSION, Caller, ConversationKey
+from taskgate.core.identity import SESSION, Caller, ConversationKey, tenant_of
 from taskgate.core.questions import Answer
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
@@ -209,6 +209,7 @@ class SessionTable:
         self._plan = plan
         self._sessions: dict[str, Session] = {}
         self._of_caller: Counter[str] = Counter()
+        self._of_tenant: Counter[str] = Counter()
         self._anonymous = 0
 
     def __len__(self) -> int:
@@ -230,6 +231,8 @@ class SessionTable:
         session.begin_life(now)
         self._sessions[session.id] = session
         self._of_caller[session.caller.limit_key] += 1
+        if tenant := tenant_of(session.caller.principal):
+            self._of_tenant[tenant] += 1
         self._anonymous += session.caller.anonymous
 
     def replaceable(self, caller: Caller, now: float) -> Session | None:
@@ -250,6 +253,11 @@ class SessionTable:
             return _Full("The gateway has too many sessions", lambda _session: True)
         if self._of_caller[key] >= limits.sessions_per_caller:
             return _Full("You have too many sessions", lambda session: session.caller.limit_key == key)
+        tenant, most = tenant_of(caller.principal), limits.sessions_per_tenant
+        if tenant and most is not None and self._of_tenant[tenant] >= most:
+            return _Full(
+                "Your tenant has too many sessions", lambda session: tenant_of(session.caller.principal) == tenant
+            )
         if caller.anonymous and self._anonymous >= limits.anonymous_sessions:
             return _Full("Callers without a token have too many sessions", lambda session: session.caller.anonymous)
         return None
@@ -278,6 +286,11 @@ class SessionTable:
         self._of_caller[caller.limit_key] -= 1
         if not self._of_caller[caller.limit_key]:
             del self._of_caller[caller.limit_key]
+        tenant = tenant_of(caller.principal)
+        if tenant:
+            self._of_tenant[tenant] -= 1
+            if not self._of_tenant[tenant]:
+                del self._of_tenant[tenant]
 
     def idle(self, now: float) -> list[Session]:
         """Those not used for too long. An open call or stream keeps a session alive however long it takes."""

@@ -167,7 +167,7 @@ class TaskRecords:
 
     def _limits(self) -> AcceptLimits:
         limits = self._plan.value.limits
-        return AcceptLimits(limits.open_tasks_per_caller, pending_limits(limits))
+        return AcceptLimits(limits.open_tasks_per_caller, limits.open_tasks_per_tenant, pending_limits(limits))
 
     def recount(self, open_tasks: int) -> None:
         """How many tasks are open, by the store's own count."""

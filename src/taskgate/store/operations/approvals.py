@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.governance import approval as approvals
-from taskgate.core.identity import ANONYMOUS_LIMIT
+from taskgate.core.identity import ANONYMOUS_LIMIT, tenant_of
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ApprovalAsked, apply
 from taskgate.ports.approval_store import (
@@ -59,6 +59,11 @@ def over_limit(tx: Transaction, caller: str, limits: PendingLimits) -> TooManyOp
         found = tx.run("count_pending_of_anonymous").fetchone()[0]
         if found >= limits.anonymous:
             return TooManyOpen("pending approvals of callers without a token", limits.anonymous)
+    tenant = tenant_of(caller)
+    if tenant and limits.per_tenant is not None:
+        found = tx.run("count_open_of_tenant", what="tenant approval", tenant=tenant).fetchone()[0]
+        if found >= limits.per_tenant:
+            return TooManyOpen("pending approvals of all callers of your tenant", limits.per_tenant)
     return None
 
 

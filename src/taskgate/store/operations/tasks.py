@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
 from taskgate.core.governance import approval as law
+from taskgate.core.identity import tenant_of
 from taskgate.core.tasks.recovery import is_gone
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, AskingFirst, Birth, Task, born
@@ -118,6 +119,11 @@ def _over_limit(
         found = tx.run("count_open_of_caller", limited_as=limited_as).fetchone()[0]
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)
+    tenant = tenant_of(limited_as)
+    if tenant and limits.open_tasks_of_tenant is not None:
+        found = tx.run("count_open_of_tenant", what="tenant task", tenant=tenant).fetchone()[0]
+        if found >= limits.open_tasks_of_tenant:
+            return TooManyOpen("open tasks of all callers of your tenant", limits.open_tasks_of_tenant)
     return None if approval is None else approvals.over_limit(tx, approval.counted_as, limits.pending)
 
 

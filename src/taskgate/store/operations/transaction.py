@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
+from taskgate.core.identity import tenant_of
 from taskgate.ports.store_answers import KEPT_EVENTS, KEPT_EVENTS_MS, Ownership
 from taskgate.store.sealing import Sealing
 
@@ -33,6 +34,11 @@ class Locks(NamedTuple):
 
 
 NO_LOCKS: Final = Locks()
+
+
+def tenants_of(callers: tuple[str, ...]) -> tuple[str, ...]:
+    """The names under which the open tasks and approvals of these callers' tenants are counted."""
+    return tuple(f"tenant {tenant}" for tenant in dict.fromkeys(map(tenant_of, callers)) if tenant)
 
 
 class KeptEvents:

@@ -22,7 +22,7 @@ from taskgate.ports.approval_store import (
 )
 from taskgate.ports.store_answers import Advancing, StaleOwner, TooManyOpen
 from taskgate.store.operations import approvals, grants, pins
-from taskgate.store.operations.transaction import Locks
+from taskgate.store.operations.transaction import Locks, tenants_of
 from taskgate.store.views.base import StoreView
 
 
@@ -30,9 +30,10 @@ class ApprovalView(StoreView):
     async def hold(
         self, request: ApprovalRequest, *, pending: PendingLimits = NO_PENDING_LIMITS, audit: AuditEntry | None = None
     ) -> HeldCall | TooManyOpen | StaleOwner:
-        return await self._write(
-            lambda tx: approvals.hold(tx, request, pending, audit), Locks(limits=(request.counted_as,))
-        )
+        limits: tuple[str, ...] = (request.counted_as,)
+        if pending.per_tenant is not None:
+            limits += tenants_of(limits)
+        return await self._write(lambda tx: approvals.hold(tx, request, pending, audit), Locks(limits=limits))
 
     async def hold_task(self, task_id: str, request: ApprovalRequest, *, audit: AuditEntry | None = None) -> Advancing:
         return await self._write(lambda tx: approvals.hold_task(tx, task_id, request, audit), Locks(tasks=(task_id,)))

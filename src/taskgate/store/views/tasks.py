@@ -30,7 +30,7 @@ from taskgate.ports.store_answers import (
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
 from taskgate.store.operations import grants, tasks, upkeep
-from taskgate.store.operations.transaction import Locks, Transaction
+from taskgate.store.operations.transaction import Locks, Transaction, tenants_of
 from taskgate.store.views.base import Engine, StoreView
 from taskgate.store.views.latest_wins import LatestWins
 
@@ -61,7 +61,7 @@ class TaskView(StoreView):
             raise ValueError("a call that is already out cannot wait for an approval")
         return await self._write(
             lambda tx: tasks.accept(tx, draft, sent=sent, approval=approval, key=key, limits=limits, audit=audit),
-            _of_draft(draft, approval, key),
+            _of_draft(draft, approval, key, limits),
             lambda answer: (lambda tx: tasks.take_back(tx, draft, key)) if isinstance(answer, Change) else None,
         )
 
@@ -240,9 +240,11 @@ def _of_task(task_id: str) -> Locks:
     return Locks(tasks=(task_id,))
 
 
-def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None) -> Locks:
+def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None, within: AcceptLimits) -> Locks:
     limits: tuple[str, ...] = (draft.limited_as or draft.caller,)
     if approval is not None and approval.counted_as not in limits:
         limits += (approval.counted_as,)
+    if within.open_tasks_of_tenant is not None or (approval is not None and within.pending.per_tenant is not None):
+        limits += tenants_of(limits)
     names = (f"key:{draft.principal}\n{key}",) if key is not None else ()
     return Locks(tasks=(draft.id,), callers=(draft.caller,), limits=limits, names=names)

@@ -80,6 +80,9 @@ SELECT count(*) FROM tasks WHERE finished_ms IS NULL;
 -- name: count_open_of_caller
 SELECT coalesce((SELECT count FROM open_counts WHERE what = 'task' AND who = :limited_as), 0);
 
+-- name: count_open_of_tenant
+SELECT coalesce((SELECT count FROM open_counts WHERE what = :what AND who = :tenant), 0);
+
 -- name: due_approvals
 SELECT id FROM tasks WHERE approval_due_ms IS NOT NULL AND approval_due_ms <= :now_ms ORDER BY approval_due_ms LIMIT :limit;
 

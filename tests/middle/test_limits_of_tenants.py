@@ -1,0 +1,175 @@
+"""Limits of one caller and of all callers of one tenant together: rate, calls at once, tasks, approvals, sessions, and lines."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tests.seam import Call, Caller, Gateway, Reply, Upstream, seam, until
+
+TASK = {"ttl": 600_000}
+
+
+def token_of(tenant: str, name: str) -> dict[str, Any]:
+    return {"id": name, "tenant": tenant, "sha256": hashlib.sha256(secret(name).encode()).hexdigest()}
+
+
+def secret(name: str) -> str:
+    return f"{name}-token-0123456789abcdef"
+
+
+TOKENS = [token_of("acme", "ann"), token_of("acme", "bob"), token_of("globex", "eve")]
+
+
+def server() -> Upstream:
+    upstream = Upstream("both")
+
+    @upstream.tool("slow")
+    async def slow(call: Call) -> str:
+        await call.sleep(20)
+        return "done"
+
+    @upstream.tool("quick")
+    async def quick(_call: Call) -> str:
+        return "done"
+
+    return upstream
+
+
+def config(rules: list[dict[str, Any]] | None = None, **limits: int) -> dict[str, Any]:
+    return {"tokens": TOKENS, "limits": limits, "governance": {"rules": rules or []}}
+
+
+async def callers(gate: Gateway, generation: str = "2025") -> list[Caller]:
+    return [await gate.caller(generation, token=secret(name)) for name in ("ann", "bob", "eve")]
+
+
+def refused(reply: Reply, error_type: str, words: str) -> None:
+    error = reply.last["error"]
+    assert (error["data"]["error_type"], error["data"]["executed"]) == (error_type, "no"), error
+    assert words in error["message"]
+
+
+@seam
+async def test_open_tasks_of_a_tenant_are_counted_together_until_they_end() -> None:
+    async with Gateway(config(open_tasks_per_tenant=2), {"s": server()}) as gate:
+        ann, bob, eve = await callers(gate)
+        for caller in (ann, bob):
+            assert "task" in (await caller.call("s__slow", task=TASK)).result
+        refused(await ann.call("s__slow", task=TASK), "overloaded", "2 open tasks of all callers of your tenant")
+        assert "task" in (await eve.call("s__slow", task=TASK)).result
+        await gate.advance(30)
+        assert "task" in (await bob.call("s__slow", task=TASK)).result
+
+
+@seam
+async def test_a_limit_of_tasks_is_kept_over_a_crash() -> None:
+    async with Gateway(config(open_tasks_per_tenant=1), {"s": server()}) as gate:
+        ann, bob, _eve = await callers(gate)
+        await ann.call("s__slow", task=TASK)
+        gate.crash()
+        await gate.start()
+        _ann, bob, eve = await callers(gate)
+        refused(await bob.call("s__slow", task=TASK), "overloaded", "1 open tasks of all callers of your tenant")
+        assert "task" in (await eve.call("s__slow", task=TASK)).result
+
+
+@seam
+async def test_pending_approvals_of_a_tenant_are_counted_together() -> None:
+    held = [{"match": "quick", "action": "approve"}]
+    async with Gateway(config(held, pending_approvals_per_tenant=2), {"s": server()}) as gate:
+        ann, bob, eve = await callers(gate)
+        for caller in (ann, bob):
+            assert "task" in (await caller.call("s__quick", task=TASK)).result
+        refused(
+            await bob.call("s__quick", task=TASK), "overloaded", "2 pending approvals of all callers of your tenant"
+        )
+        assert "task" in (await eve.call("s__quick", task=TASK)).result
+        waiting = (await gate.operator("GET", "/api/v1/approvals")).json()
+        ours = next(one["id"] for one in waiting if "acme/ann" in str(one))
+        await gate.operator("POST", f"/api/v1/approvals/{ours}/deny", {})
+        assert "task" in (await bob.call("s__quick", task=TASK)).result
+
+
+@seam
+async def test_the_rate_of_a_tenant_is_for_all_of_its_callers() -> None:
+    async with Gateway(config(calls_per_tenant_per_second=1, burst_per_tenant=3), {"s": server()}) as gate:
+        for generation in ("2025", "2026"):
+            ann, bob, eve = await callers(gate, generation)
+            for caller in (ann, bob, ann):
+                assert (await caller.call("s__quick")).text == "done"
+            refused(await bob.call("s__quick"), "rate_limited", "The callers of your tenant are calling too often")
+            assert (await eve.call("s__quick")).text == "done"
+            await gate.advance(1.01)
+            assert (await bob.call("s__quick")).text == "done"
+            await gate.advance(60)
+
+
+@seam
+async def test_a_caller_who_is_too_fast_does_not_use_up_the_rate_of_the_tenant() -> None:
+    limits = {
+        "calls_per_caller_per_second": 1,
+        "burst_per_caller": 1,
+        "calls_per_tenant_per_second": 1,
+        "burst_per_tenant": 2,
+    }
+    async with Gateway(config(None, **limits), {"s": server()}) as gate:
+        ann, bob, _eve = await callers(gate)
+        assert (await ann.call("s__quick")).text == "done"
+        for _ in range(5):
+            refused(await ann.call("s__quick"), "rate_limited", "You are calling too often")
+        assert (await bob.call("s__quick")).text == "done"
+
+
+@seam
+async def test_calls_at_once_are_limited_for_a_caller_and_for_a_tenant() -> None:
+    limits = {"calls_in_flight_per_caller": 2, "calls_in_flight_per_tenant": 3}
+    upstream = server()
+    async with Gateway(config(None, **limits), {"s": upstream}) as gate:
+        ann, bob, eve = await callers(gate)
+        open_calls = [caller.begin_call("s__slow") for caller in (ann, ann, bob)]
+        await until(lambda: upstream.count("slow") == 3)
+        refused(await ann.call("s__quick"), "overloaded", "You are calling too much at once: 2 calls are open")
+        refused(
+            await bob.call("s__quick"), "overloaded", "The callers of your tenant are calling too much at once: 3 calls"
+        )
+        assert (await eve.call("s__quick")).text == "done"
+        await open_calls[0].hang_up()
+        await gate.advance(25)
+        assert [(await call.done()).text for call in open_calls[1:]] == ["done", "done"]
+        for caller in (ann, bob):
+            assert (await caller.call("s__quick")).text == "done"
+
+
+@seam
+async def test_several_gateways_take_their_parts_of_both() -> None:
+    limits = {"calls_per_tenant_per_second": 2, "burst_per_tenant": 4, "calls_in_flight_per_caller": 2}
+    upstream = server()
+    async with Gateway(config(None, **limits), {"s": upstream}) as gate:
+        gate.life.app.gateway.context.budgets.divide(1, 2)
+        ann, bob, _eve = await callers(gate)
+        for caller in (ann, bob):
+            assert (await caller.call("s__quick")).text == "done"
+        refused(await ann.call("s__quick"), "rate_limited", "of your tenant")
+        await gate.advance(60)
+        ann.begin_call("s__slow")
+        await until(lambda: upstream.count("slow") == 1)
+        refused(await ann.call("s__quick"), "overloaded", "1 calls are open")
+
+
+@seam
+async def test_sessions_of_a_tenant_are_counted_together() -> None:
+    async with Gateway(config(sessions_per_tenant=2), {"s": server()}) as gate:
+        ann, bob, _eve = await callers(gate)
+        for caller in (ann, bob):
+            await caller.call("s__quick")
+        third = gate.http(
+            "POST", "/mcp",
+            body=b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+            b'"clientInfo":{"name":"c","version":"1"}}}',
+            headers={"authorization": f"Bearer {secret('ann')}", "content-type": "application/json",
+                     "accept": "application/json, text/event-stream"},
+        )  # fmt: skip
+        assert b"Your tenant has too many sessions" in (await third.done()).body
+        await bob.close()
+        assert (await (await gate.caller("2025", token=secret("ann"))).call("s__quick")).text == "done"
