@@ -158,11 +158,19 @@ class Lifecycle:
         self._server.config.timeout_graceful_shutdown = drain_s  # type: ignore[assignment]
         self._server.leave()
         began = clock.monotonic()
+        handing_over = asyncio.create_task(self._hand_over())
         await self._side.drain(drain_s, self._hurry)
         await serving
+        handing_over.cancel()
+        await asyncio.gather(handing_over, return_exceptions=True)
         if self._internal is not None:
             await self._internal.close(max(1.0, began + drain_s - clock.monotonic()))
         await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
+
+    async def _hand_over(self) -> None:
+        """Other gateways on the store go on with our sessions now, instead of when our lease has ended."""
+        if self._internal is not None and self.app.gateway.shared_sessions is not None:
+            await self.app.gateway.shared_sessions.hand_over()
 
     async def close(self) -> None:
         await self._side.close()

@@ -7,7 +7,7 @@ has ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from taskgate.core.errors import TaskgateError
 from taskgate.gateway.events.events import ConversationIdle, EventHub, SessionEnded
@@ -43,22 +43,23 @@ class SessionEnds:
         events.subscribe(ConversationIdle, self._idle)
 
     async def end(self, session: Session) -> None:
+        await self._end(session, self._rows.end_session if self._rows is not None else None)
+
+    async def hand_over(self, session: Session) -> None:
+        """It is over here and goes on at another gateway: whichever is asked next."""
+        await self._end(session, self._rows.release_session if self._rows is not None else None)
+
+    async def _end(self, session: Session, write: Callable[[str], Awaitable[None]] | None) -> None:
         if not self._sessions.remove(session):
             return
         self._events.publish(SessionEnded(session))
-        if self._rows is not None:
-            await self._forget_row(self._rows, session.id)
+        if write is not None:
+            await _written(write(session.id))
         await self._subscriptions.release(self._upstreams.value, session)
         if self._conversations.in_use(session.id):
             self._outlived.add(session.id)
         else:
             await self._let_go(session.id)
-
-    async def _forget_row(self, rows: SessionStore, session_id: str) -> None:
-        try:
-            await rows.end_session(session_id)
-        except TaskgateError as problem:
-            log.info("the end of a session could not be written yet", why=problem.message)
 
     async def reap(self, now: float) -> None:
         """End what was idle too long."""
@@ -102,3 +103,10 @@ class SessionEnds:
     async def _let_go(self, session_id: str) -> None:
         for upstream in list(self._upstreams.value.values()):
             await upstream.release(session_id)
+
+
+async def _written(write: Awaitable[None]) -> None:
+    try:
+        await write
+    except TaskgateError as problem:
+        log.info("the end of a session could not be written yet", why=problem.message)

@@ -37,6 +37,7 @@ LOOK_EVERY_S: Final = 10.0
 KEEP_S: Final = 3600.0
 """For so long a session that no gateway holds can be adopted."""
 _PAUSE_S: Final = 0.5
+_HAND_OVER_S: Final = 0.05
 
 
 class SessionBody(msgspec.Struct, frozen=True):
@@ -177,6 +178,14 @@ class SharedSessions:
                 await self.rows.end_session(gone)
         self._written = {key: body for key, body in self._written.items() if self._context.sessions.get(key)}
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
+
+    async def hand_over(self) -> None:
+        """The gateway goes down: every session goes on elsewhere as soon as it has nothing under way here."""
+        while len(self._context.sessions):
+            for session in self._context.sessions:
+                if not session.in_flight and not session.open_requests:
+                    await self._ends.hand_over(session)
+            await clock.sleep(_HAND_OVER_S)
 
     def _begin(self, work: Any) -> None:
         job = asyncio.get_running_loop().create_task(work)

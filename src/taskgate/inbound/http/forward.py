@@ -129,7 +129,7 @@ class Forwarder:
             return None
         if kept.home == self._rows.owner:
             raise _NotYet
-        if self._rows.is_alive(kept.home):
+        if kept.home and self._rows.is_alive(kept.home):
             return self._remember(session_id, kept.home, caller) if kept.internal else None
         adopted = await self._gateway.adopt_session(session_id, kept.home)
         if adopted is None:

@@ -81,6 +81,13 @@ class SessionRows(_HeldRows):
 
         await self._write_or_fault(ended, _of(session_id))
 
+    async def release_session(self, session_id: str) -> None:
+        def released(tx: Transaction) -> None:
+            tx.run("release_session", id=session_id, home=tx.ownership.owner, now_ms=tx.now_ms)
+            tx.announce(SESSIONS, session_id)
+
+        await self._write_or_fault(released, _of(session_id))
+
     async def sessions_elsewhere(self) -> frozenset[str]:
         return frozenset(row[0] for row in await self._rows("sessions_elsewhere", home=self.ownership.owner))
 

@@ -20,6 +20,9 @@ UPDATE sessions SET body = :body, seen_ms = :now_ms WHERE id = :id AND home = :h
 -- name: end_session
 DELETE FROM sessions WHERE id = :id AND home = :home;
 
+-- name: release_session
+UPDATE sessions SET home = '', seen_ms = :now_ms WHERE id = :id AND home = :home;
+
 -- name: sessions_seen
 UPDATE sessions SET seen_ms = :now_ms WHERE home = :home;
 
