@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,19 @@ from test_postgres_store import a_call
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
-from taskgate.core.audit import AuditEntry
+from taskgate.core.audit import AuditEntry, Whole, verify
+from taskgate.core.governance.approval import Binding, Workflow
+from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks.transition import ResultCame
+from taskgate.core.usage import UsageRow
+from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.ports.store import CONSOLE_SESSION, IdentityRecord, KeptScope
 from taskgate.ports.store_answers import Change
 from taskgate.store.sqlite import store as sqlite_store
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from taskgate.store.postgres.copy import AS_THEY_ARE, copy_store
 from taskgate.store.postgres.store import open_store
 
 LONG = b'"' + b"y" * (5 << 19) + b'"'
@@ -55,6 +63,65 @@ async def test_everything_is_copied_and_what_was_open_is_taken_over(tmp_path: Pa
     again = taskgate("store", "copy", str(path), url)
     assert again.returncode != 0
     assert "copy into an empty database" in again.stderr
+
+
+COPIED = (
+    *AS_THEY_ARE,
+    "tasks",
+    "approvals",
+    "open_counts",
+)
+
+
+def rows_in(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in COPIED}
+
+
+async def test_there_and_back_again_everything_is_as_it_was(tmp_path: Path) -> None:
+    """Through PostgreSQL into a file again: every table row by row, long results, and one audit chain that is whole."""
+    first, back, url = tmp_path / "first.db", tmp_path / "back.db", fresh_url()
+    old = sqlite_store.open_store(first)
+    answers = [await old.accept(a_call(), key=f"k{number}") for number in range(3)]
+    done, _, _ = [answer.task for answer in answers if isinstance(answer, Change)]
+    await old.intend(done.id, byte_hash="b", upstream="u", look=just_go)
+    await old.advance(done.id, ResultCame(LONG))
+    asked = a_call()
+    workflow, binding = Workflow("ops"), Binding("carol", "reports", "build", asked.digest, "sha256:def", "rev1", 0)
+    question = ApprovalRequest(
+        "ap_1", workflow, "rules[0]", binding, asked.caller, asked.wire_name, arguments=asked.arguments
+    )
+    await old.accept(asked, approval=question)
+    await old.keep_identity_record(IdentityRecord(CONSOLE_SESSION, "cookie", "ann", 9_000_000_000_000, b"{}"))
+    await old.keep_scope(KeptScope("s1", 9_000_000_000_000, b"{}"), AuditEntry(0, "scope_made"))
+    old.add_usage([UsageRow("2026-01-31", "ann", "books", "read", 3, 1, 0.5, 10, 20, 0.25)])
+    old.record_calls([RecordedCall(1, "ann", server="books", name="read")])
+    await old.record_now(AuditEntry(0, "before the move"))
+    events = [row.entry.event for row in await old.audit_rows()]
+    await old.close()
+    copy_store(first, url, lambda *_: None)
+    new = open_store(url)
+    refused = taskgate("store", "copy", url, str(back))
+    assert refused.returncode != 0
+    assert "gateways work on it" in refused.stderr
+    assert not back.exists()
+    await new.record_now(AuditEntry(0, "at the second gateway"))
+    await new.close()
+    said = taskgate("store", "copy", url, str(back))
+    assert said.returncode == 0, said.stderr
+    assert rows_in(back) == rows_in(first)
+    again = sqlite_store.open_store(back)
+    assert await again.result_bytes(done.id) == LONG
+    rows = await again.audit_rows()
+    assert isinstance(verify(rows), Whole)
+    kept = [row.entry.event for row in rows]
+    assert kept[0] == "chain_began"
+    assert [event for event in kept if event in events] == events
+    assert "at the second gateway" in kept
+    assert len(await again.claim()) == 3
+    await again.close()
+    assert "already" in taskgate("store", "copy", url, str(back)).stderr
+    assert taskgate("store", "copy", str(back), str(tmp_path / "other.db")).returncode != 0
 
 
 def test_a_store_is_checked_and_migrated_by_command(tmp_path: Path) -> None:

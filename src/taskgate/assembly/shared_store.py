@@ -174,6 +174,14 @@ def copy_to_shared(source: Path, url: str, said: Callable[[str, int], None]) -> 
     copy_store(source, url, said)
 
 
+def copy_from_shared(url: str, target: Path, said: Callable[[str, int], None]) -> None:
+    """The way back, into a new SQLite file. Raises GatewayFault."""
+    _driver()
+    from taskgate.store.postgres.copy import copy_back
+
+    copy_back(url, target, said)
+
+
 def configuration_digest(loaded: LoadedConfig) -> str:
     """Equal for gateways that would decide the same; where each listens does not count."""
     said = loaded.root.model_dump_json(exclude=_NOT_SHARED)

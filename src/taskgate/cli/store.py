@@ -1,4 +1,4 @@
-"""`taskgate store`: bring a PostgreSQL store up to date, look at the store, or copy a SQLite store into a PostgreSQL one."""
+"""`taskgate store`: bring a PostgreSQL store up to date, look at the store, or copy it between SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
-    group = typer.Typer(help="Look at the store, bring it up to date, or move it to PostgreSQL.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Look at the store, bring it up to date, or move it to PostgreSQL and back.", no_args_is_help=True
+    )
     group.command("check")(check)
     group.command("migrate")(migrate)
     group.command("copy")(copy)
@@ -74,22 +76,34 @@ def migrate(
 
 def copy(
     source: Annotated[
-        str, typer.Argument(metavar="SQLITE", help="The file, or sqlite:///PATH. No gateway may use it.")
+        str, typer.Argument(metavar="FROM", help="A SQLite file, or postgresql://…. No gateway may use it.")
     ],
-    target: Annotated[str, typer.Argument(metavar="POSTGRESQL", help="postgresql://… of an empty database.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="postgresql://… of an empty database, or the path of a new SQLite file.")
+    ],
 ) -> None:
-    """Copy a SQLite store into an empty PostgreSQL database, all of it or nothing. The file is not changed."""
-    from taskgate.assembly.shared_store import SCHEMES, copy_to_shared
+    """Copy a SQLite store into an empty PostgreSQL database, or back into a new file: all of it or nothing.
+
+    The source is not changed.
+    """
+    from taskgate.assembly.shared_store import SCHEMES, copy_from_shared, copy_to_shared
     from taskgate.core.errors import TaskgateError
 
-    if not target.startswith(SCHEMES):
-        say.note("The target must be a PostgreSQL address: postgresql://user@host/database")
+    if source.startswith(SCHEMES) == target.startswith(SCHEMES):
+        say.note("One of the two must be a PostgreSQL address (postgresql://user@host/database), the other a file.")
         raise typer.Exit(ExitCode.USAGE)
     try:
-        copy_to_shared(Path(source.removeprefix("sqlite:///")), target, lambda table, rows: print(f"{table}: {rows}"))
+        if target.startswith(SCHEMES):
+            copy_to_shared(_file(source), target, lambda table, rows: print(f"{table}: {rows}"))
+        else:
+            copy_from_shared(source, _file(target), lambda table, rows: print(f"{table}: {rows}"))
     except TaskgateError as problem:
         raise _failed(problem) from None
     print("Copied. Set store.url to the new address and start the gateway; it takes over what was open.")
+
+
+def _file(said: str) -> Path:
+    return Path(said.removeprefix("sqlite:///"))
 
 
 def _failed(problem: TaskgateError) -> typer.Exit:

@@ -1,22 +1,34 @@
-"""Copies a SQLite store into an empty PostgreSQL store, all of it or nothing. Neither may be in use; the source is not changed.
+"""Copies a SQLite store into an empty PostgreSQL store or back, all of it or nothing. Neither may be in use; the source is not
+changed.
 
-What was open stays open: its owner has no lease here, so the first gateway that starts takes it over, as after a restart.
+What was open stays open: its owner is gone, so the first gateway that starts takes it over, as after a restart. Audit chains of
+several gateways become one on the way back: every entry is kept, in the order of time, after an entry that names the ends of the
+chains as they were. What only several gateways need (sessions, open questions, leases) stays behind, and so do accounts at servers,
+which are not kept in the store file.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import psycopg
 from psycopg import sql
 
+from taskgate.core.audit import GENESIS, AuditEntry, Head, Row, beginning
 from taskgate.core.errors import GatewayFault
+from taskgate.core.governance.digest import digest_of_bytes
+from taskgate.store.operations import rows as stored
 from taskgate.store.postgres.chunks import CHUNK
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
+from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
 from taskgate.store.sqlite.file_lock import FileLock
 from taskgate.store.sqlite.spill_files import SpillFiles
@@ -127,3 +139,118 @@ def _put(writing: Connection, table: str, rows: Iterator[dict[str, Any]]) -> int
             cursor.execute(query, list(row.values()))
             count += 1
     return count
+
+
+def copy_back(url: str, target: Path, said: Callable[[str, int], None]) -> None:
+    """The way back: a PostgreSQL store into a new SQLite file. Raises GatewayFault, and then there is no file."""
+    if target.exists():
+        raise GatewayFault("store_unavailable", f"There is something at {target} already; name a new file.")
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = target.with_name(target.name + ".copying")
+    files = SpillFiles(target)
+    written: list[str] = []
+    try:
+        made.unlink(missing_ok=True)
+        with connect(url, "taskgate copy", statement_ms=600_000) as reading, closing(_new_file(made)) as writing:
+            check(look(reading))
+            with reading.transaction(), writing:
+                reading.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                _refuse_used(reading)
+                _copy_all_back(reading, writing, files, written, said)
+            writing.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        os.link(made, target)  # fails if somebody has made it meanwhile
+        made.unlink()
+    except (psycopg.Error, sqlite3.Error, OSError, GatewayFault) as error:
+        made.unlink(missing_ok=True)
+        files.remove(written)
+        if isinstance(error, GatewayFault):
+            raise
+        why = reason(error) if isinstance(error, psycopg.Error) else str(error)
+        raise GatewayFault("store_unavailable", f"{shown_url(url)} cannot be copied to {target}: {why}.") from error
+
+
+def _new_file(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    path.chmod(0o600)
+    migrate_sqlite(connection)
+    return connection
+
+
+def _refuse_used(reading: Connection) -> None:
+    alive = reading.execute(
+        "SELECT count(*) FROM replicas WHERE seen_ms >= extract(epoch FROM clock_timestamp()) * 1000 - %s", [LEASE_MS]
+    ).fetchone()
+    if alive is not None and alive[0]:
+        raise refused("gateways work on it. Stop them, and copy then.")
+
+
+def _copy_all_back(
+    reading: Connection,
+    writing: sqlite3.Connection,
+    files: SpillFiles,
+    written: list[str],
+    said: Callable[[str, int], None],
+) -> None:
+    def put(table: str, rows: Iterator[dict[str, Any]]) -> None:
+        known = [column[1] for column in writing.execute(f"PRAGMA table_info({table})")]
+        names = ", ".join(known)
+        count = 0
+        for row in rows:
+            values = [row.get(name) for name in known]
+            writing.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(known))})", values)
+            count += 1
+        said(table, count)
+
+    put("owners", ({**row, "seen_ms": row["started_ms"], "retired": 0} for row in _shared_rows(reading, "owners")))
+    for table in ("tasks", "approvals", *AS_THEY_ARE):
+        put(table, _shared_rows(reading, table))
+    put("task_outcomes", _outcomes(reading, files, written))
+    put("audit", _one_chain(reading))
+
+
+def _shared_rows(reading: Connection, table: str) -> Iterator[dict[str, Any]]:
+    cursor = reading.cursor(binary=True).execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
+    names = [column.name for column in cursor.description or ()]
+    for row in cursor:
+        values = (bytes(value) if isinstance(value, memoryview) else value for value in row)
+        yield dict(zip(names, values, strict=True))
+
+
+def _outcomes(reading: Connection, files: SpillFiles, written: list[str]) -> Iterator[dict[str, Any]]:
+    """Long results become files beside the database again."""
+    for row in _shared_rows(reading, "task_outcomes"):
+        if row["spill"] is not None:
+            query = "SELECT bytes FROM result_chunks WHERE name = %s ORDER BY number"
+            chunks = reading.cursor(binary=True).execute(query, [row["spill"]]).fetchall()
+            name = files.write(row["task_id"], b"".join(bytes(chunk) for (chunk,) in chunks))
+            written.append(name)
+            row = {**row, "spill": name}
+        yield row
+
+
+def _one_chain(reading: Connection) -> Iterator[dict[str, Any]]:
+    """All entries in the order of time; each chain's own order is kept, whatever the clocks said."""
+    names = [name for (name,) in reading.execute("SELECT DISTINCT chain FROM audit ORDER BY chain").fetchall()]
+    chains = {name: _rows_of_chain(reading, name) for name in names}
+    heads = [Head(name, rows[-1].number, rows[-1].hash) for name, rows in chains.items() if rows]
+    merged = heapq.merge(*(_by_time(rows) for rows in chains.values()), key=lambda found: found[0])
+    entries: list[AuditEntry] = [entry for _, entry in merged]
+    at_ms = entries[0].at_ms if entries else 0
+    previous = GENESIS
+    began = [msgspec.structs.replace(beginning("copy", heads), at_ms=at_ms)] if heads else []
+    for number, entry in enumerate([*began, *entries], 1):
+        content = stored.audit_content(number, previous, entry)
+        previous = digest_of_bytes(content)
+        yield {"number": number, "hash": previous, "content": content}
+
+
+def _by_time(rows: list[Row]) -> Iterator[tuple[int, AuditEntry]]:
+    latest = 0
+    for row in rows:
+        latest = max(latest, row.entry.at_ms)
+        yield latest, row.entry
+
+
+def _rows_of_chain(reading: Connection, chain: str) -> list[Row]:
+    query = "SELECT hash, content FROM audit WHERE chain = %s ORDER BY number"
+    return [stored.audit_from(*row) for row in reading.cursor(binary=True).execute(query, [chain]).fetchall()]
