@@ -13,6 +13,7 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
+from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.approval import Verdict, Voted
 from taskgate.core.governance.decision import grant_from
 from taskgate.core.tasks import transition as h
@@ -198,7 +199,8 @@ async def test_an_intent_of_a_gateway_without_a_lease_sends_nothing() -> None:
     async with asyncio.timeout(DEADLINE_S):
         while store.engine.presence.is_fresh:
             await asyncio.sleep(0.05)
-    assert await store.intend(task.id, byte_hash="b", upstream="u", look=just_go) == StaleOwner(store.ownership)
+    with pytest.raises(GatewayFault, match="nothing is sent"):
+        await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
     await store.close()
 
 

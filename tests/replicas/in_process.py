@@ -198,7 +198,7 @@ class DatabaseWire:
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(30)
 
     def stop(self) -> None:
-        self.cut()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
         self._loop.close()
@@ -214,6 +214,14 @@ class DatabaseWire:
     def cut(self) -> None:
         """Break every connection that is open."""
         asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(30)
+
+    async def _end(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._cut()
 
     async def _cut(self) -> None:
         for writer in list(self._open):

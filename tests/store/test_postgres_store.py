@@ -22,6 +22,7 @@ from taskgate.store.sqlite.connection import SQL as SQLITE
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from taskgate.store.postgres.commit import Committer  # noqa: E402
 from taskgate.store.postgres.connection import connect, look, migrate  # noqa: E402
 from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
@@ -245,3 +246,25 @@ async def test_ride_alongs_wait_for_a_database_that_was_away(store: PostgresStor
     async with asyncio.timeout(DEADLINE_S):
         while "kept in mind" not in [row.entry.event for row in await store.audit_rows()]:
             await asyncio.sleep(0.05)
+
+
+async def test_a_connection_that_breaks_right_after_the_commit_takes_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server has said that it is durable: whoever waits must not be told that nothing was accepted."""
+    url = fresh_url()
+    store = open_store(url)
+    end = Committer._end
+
+    def end_and_break(self: Committer, connection: Any, tx: Any) -> None:
+        end(self, connection, tx)
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+
+    monkeypatch.setattr(Committer, "_end", end_and_break)
+    answer = await store.accept(a_call())
+    assert isinstance(answer, Change)
+    monkeypatch.undo()
+    assert await store.get(answer.task.id) is not None
+    assert isinstance(await store.accept(a_call()), Change)
+    await store.close()

@@ -126,6 +126,10 @@ class SessionStore(Protocol):
         """Forget it, if it is ours."""
         ...
 
+    async def release_session(self, session_id: str) -> None:
+        """Nobody is its home any more, if we were: whoever is asked next adopts it."""
+        ...
+
     async def sessions_elsewhere(self) -> frozenset[str]:
         """The ids of all sessions whose home is another gateway, living or dead."""
         ...

@@ -57,6 +57,8 @@ class TaskSends:
         """What is sent in the present round."""
         self._records = records
         self._recheck = recheck
+        self._unsure = False
+        """Whether the last intent was given up on without knowing what became of it."""
 
     def prepare(self, params: Members) -> None:
         """What is sent next."""
@@ -81,14 +83,24 @@ class TaskSends:
 
     async def _intended(self, byte_hash: str) -> Intending:
         """Raises GatewayFault where what the recheck looks at is out of date: it is about to be read."""
-        task = self.task
+        if self._unsure:
+            await self._take_back()
+        task, self._unsure = self.task, True
         answer = await self._records.store.intend(
             task.id, byte_hash=byte_hash, upstream=task.server, look=self._recheck
         )
+        self._unsure = False
         if isinstance(answer, Outdated):
             what = ", ".join(answer.topics)
             raise GatewayFault("store_unavailable", f"Another gateway has just changed {what}, which is being read.")
         return answer
+
+    async def _take_back(self) -> None:
+        """An intent that we gave up on may be in the store after all. Nothing went out on it, which is proof enough."""
+        current, ours = await self._records.store.get(self.task.id), self._records.store.ownership
+        if current is None or current.attempts <= self.task.attempts or current.owner != ours.owner:
+            return
+        self.task = await self._records.advance(current.id, AttemptVoided()) or self.task
 
     async def refused(self) -> None:
         """What was sent last is proven not to have been executed."""

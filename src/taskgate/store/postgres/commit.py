@@ -59,6 +59,8 @@ class Committer:
         self._clock = clock
         self._connection: Connection | None = None
         self._xid = ""
+        self._is_committed = False
+        """Whether the server has said that the present batch is durable."""
         self._callers: set[str] = set()
         self.audit_head: tuple[int, str] | None = None
         """The end of our own chain: nobody else appends to it, so it is known without asking."""
@@ -108,6 +110,15 @@ class Committer:
 
     def _quickly(self, batch: Batch) -> None:
         connection = self._connected()
+        try:
+            self._in_pipeline(connection, batch)
+        except psycopg.Error:
+            if not self._is_committed:
+                raise
+            # The answer to COMMIT came before the connection went: only the end of the pipeline is lost with it.
+            self.hang_up()
+
+    def _in_pipeline(self, connection: Connection, batch: Batch) -> None:
         with connection.pipeline():
             tx = self._begin(connection, batch)
             found = self._streams(connection, tx)
@@ -149,6 +160,7 @@ class Committer:
         return None
 
     def _begin(self, connection: Connection, batch: Batch) -> PostgresTransaction:
+        self._is_committed = False
         connection.execute("BEGIN")
         begun = connection.execute(SQL["begin_write"])
         self._lock(connection, [waiting.locks for waiting in batch.waiting] + [write.locks for write in batch.deferred])
@@ -199,12 +211,13 @@ class Committer:
     def _end(self, connection: Connection, tx: PostgresTransaction) -> None:
         try:
             ended = waited(connection.execute("COMMIT"))
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if connection.closed or connection.broken:
                 raise Lost(self._xid, "the connection to the database was lost") from error
             raise
         if ended.statusmessage != "COMMIT":
             raise psycopg.OperationalError("the database did not commit")
+        self._is_committed = True
         self.audit_head = tx.audit_head
 
 

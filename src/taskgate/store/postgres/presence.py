@@ -67,6 +67,9 @@ class Presence:
 
     @property
     def trouble(self) -> str | None:
+        """Also when the database says nothing at all: then the lease is not renewed."""
+        if self._trouble is None and not self.is_fresh:
+            return "the database did not answer in time to renew the lease"
         return self._trouble
 
     @property

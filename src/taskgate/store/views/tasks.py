@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from taskgate import clock
 from taskgate.core.audit import AuditEntry
+from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, Task
 from taskgate.core.tasks.transition import Dispatched, Noted, ResultCame, TransitionEvent, apply
@@ -20,9 +21,9 @@ from taskgate.ports.store_answers import (
     Advancing,
     Change,
     Due,
+    Intended,
     Intending,
     Outdated,
-    StaleOwner,
     Swept,
     TaskFilter,
     TaskPage,
@@ -83,10 +84,12 @@ class TaskView(StoreView):
             )
 
         if not self._engine.may_send():
-            return StaleOwner(self.ownership)
+            raise _unsure()
         answer = await self._write(operation, _of_task(task_id))
         # The commit may have taken so long that somebody else runs it by now: then nothing goes out, whatever was written.
-        return answer if self._engine.may_send() else StaleOwner(self.ownership)
+        if isinstance(answer, Intended) and not self._engine.may_send():
+            raise _unsure()
+        return answer
 
     def _brought_up_to_date(self, tx: Transaction) -> tuple[str, ...]:
         """Grants are read again if they changed; of everything else in memory, what another gateway has changed meanwhile."""
@@ -248,3 +251,10 @@ def _of_draft(draft: Task, approval: ApprovalRequest | None, key: str | None, wi
         limits += tenants_of(limits)
     names = (f"key:{draft.principal}\n{key}",) if key is not None else ()
     return Locks(tasks=(draft.id,), callers=(draft.caller,), limits=limits, names=names)
+
+
+def _unsure() -> GatewayFault:
+    """Others may have taken us for dead: whether they have is known when the lease has been renewed."""
+    return GatewayFault(
+        "store_unavailable", "The lease of this gateway was not renewed in time; nothing is sent before it is."
+    )
