@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTS = {ROOT / "tests" / "harness" / "programs.py", ROOT / "tests" / "client" / "conftest.py"}
+_STARTS = re.compile(r"subprocess\.(?:run|Popen)\(|create_subprocess_exec\(")
+_TASKGATE = re.compile(r'"-m",\s+"taskgate"|taskgate\.(?:cli|demo)\b')
 _IMPORT = re.compile(r"^\s*(?:from (tests[\w.]*) import (?:\(([^)]*)\)|(.+))|import (tests[\w.]*))", re.MULTILINE)
 _NAME = re.compile(r"\w+")
 
@@ -22,7 +24,14 @@ def reaches_programs(test_file: Path) -> bool:
         if file not in found and file.exists():
             found.add(file)
             left += _imported(file)
-    return not STARTS.isdisjoint(found)
+    return not STARTS.isdisjoint(found) or any(map(_starts_taskgate, found))
+
+
+@cache
+def _starts_taskgate(file: Path) -> bool:
+    """By itself, without the harness; in virtual time such commands run on the test's own loop."""
+    text = file.read_text()
+    return "seam" not in file.parts and _STARTS.search(text) is not None and _TASKGATE.search(text) is not None
 
 
 @cache

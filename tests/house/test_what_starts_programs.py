@@ -15,6 +15,11 @@ def test_a_file_that_starts_programs_is_known_by_what_it_imports() -> None:
     assert reaches_programs(TESTS / "client" / "test_oauth.py")
 
 
+def test_a_file_that_starts_the_product_by_itself_is_known_by_its_command() -> None:
+    assert reaches_programs(TESTS / "cli" / "test_client_commands.py")
+    assert reaches_programs(TESTS / "config" / "clients" / "test_wrap_command.py")
+
+
 def test_what_runs_in_the_process_is_not_taken_for_one() -> None:
     assert not reaches_programs(TESTS / "seam" / "test_the_seam.py")
     assert not reaches_programs(TESTS / "core" / "test_wire.py")
