@@ -134,7 +134,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+def _skipped_for(terminalreporter: pytest.TerminalReporter) -> Counter[str]:
+    """Why single tests were left out; their reasons name what to install."""
+    reports = terminalreporter.stats.get("skipped", [])
+    return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports if type(report.longrepr) is tuple)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = _skipped_for(terminalreporter)
+    if skipped:
+        terminalreporter.section("TESTS LEFT OUT, AND WHY")
+        for reason, count in sorted(skipped.items()):
+            terminalreporter.line(f"{count}: {reason}")
     absent = all_absent()
     if not absent:
         return

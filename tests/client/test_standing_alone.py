@@ -50,11 +50,15 @@ def test_the_client_imports_nothing_but_the_wire_and_its_two_dependencies() -> N
 
 
 def test_importing_the_client_costs_no_more_than_the_standard_library_it_uses(tmp_path: Path) -> None:
-    """Processor time of each in one process, the quietest of some tries: both are as slow as the machine is just then.
+    """Processor time of each in one process, the quietest of several tries: both are as slow as the machine is just then.
 
     Together they stay below a tenth of a second on a quiet machine.
     """
     python(COST, tmp_path)  # compiles
-    tries = [tuple(map(float, python(COST, tmp_path).split())) for _ in range(7)]
-    theirs, ours = min(each[0] for each in tries), min(each[1] for each in tries)
-    assert ours < MOST_RATIO * theirs
+    theirs = ours = float("inf")
+    for _ in range(25):
+        took = [float(seconds) for seconds in python(COST, tmp_path).split()]
+        theirs, ours = min(theirs, took[0]), min(ours, took[1])
+        if ours < MOST_RATIO * theirs:
+            return
+    raise AssertionError(f"{ours} s beside {theirs} s")

@@ -41,7 +41,7 @@ def slowness() -> float:
         return max(1.0, _cpu(_control) / _CONTROL_S)
 
 
-def least_cpu(step: Callable[[], object], below: float = PAUSE_S, times: int = 6) -> float:
+def least_cpu(step: Callable[[], object], below: float = PAUSE_S, times: int = 25) -> float:
     """The processor time of the quickest of several runs, in the time of a quiet processor. One run below the limit is enough."""
     least = float("inf")
     with untraced():

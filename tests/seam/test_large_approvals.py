@@ -32,7 +32,7 @@ async def least(gate: Gateway, step: Callable[[], Awaitable[Any]]) -> tuple[floa
     """Of several tries: on a busy machine the others pay for their neighbours."""
     found = []
     with untraced():
-        for _ in range(6):
+        for _ in range(25):
             before = slowness()
             with longest_step(gate.process) as longest:
                 await step()

@@ -41,7 +41,7 @@ async def _least(gate: Gateway | None, step: Callable[[], Awaitable[Any]]) -> tu
     """Of several tries: on a busy machine the others pay for their neighbours."""
     found = []
     with untraced():
-        for _ in range(6):
+        for _ in range(25):
             before = slowness()
             with longest_step(gate.process if gate is not None else None) as longest:
                 await step()
