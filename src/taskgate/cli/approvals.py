@@ -161,29 +161,14 @@ def _say(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    headings = ("Id", "State", "Tool", "Asked by", "Asked", "Decide by", "Rule")
+    say.table(headings, [_cells(row) for row in rows])
 
-    table = Table(box=None, header_style="bold")
-    for heading in ("Id", "State", "Tool", "Asked by", "Asked", "Decide by", "Rule"):
-        # Ids are there to be copied, so they are never broken; the terminal may wrap the line.
-        table.add_column(heading, overflow="ignore" if heading == "Id" else "fold", no_wrap=heading == "Id")
-    for row in rows:
-        given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
-        cells = (
-            row["id"],
-            row["state"] + given,
-            row["tool"],
-            row["requester"],
-            say.local_time(row["asked_at"]),
-            say.local_time(row["expires_at"]),
-            row["rule"],
-        )
-        table.add_row(*(Text(say.one_line(cell)) for cell in cells))
-    console = Console()
-    # Somebody who pipes this wants whole ids, not a column of pieces.
-    Console(width=max(console.width, 100) if console.is_terminal else 200).print(table, crop=False)
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    given = f" {row['approvals_given']}/{row['approvals_needed']}" if row["approvals_needed"] > 1 else ""
+    times = say.local_time(row["asked_at"]), say.local_time(row["expires_at"])
+    return row["id"], row["state"] + given, row["tool"], row["requester"], *times, row["rule"]
 
 
 def _page(detail: dict[str, Any]) -> str:

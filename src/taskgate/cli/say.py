@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,24 @@ def local_time(text: str) -> str:
 
 def one_line(text: object) -> str:
     return " ".join(clean(text).split())
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows for people. What stands first is there to be copied, so it is never broken: a narrow terminal wraps the line."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    shown = Table(box=None, header_style="bold")
+    for number, heading in enumerate(headings):
+        shown.add_column(heading, overflow="fold" if number else "ignore", no_wrap=not number)
+    for row in cells:
+        shown.add_row(*(Text(cell) for cell in row))
+    console = Console()
+    least = max((len(row[0]) for row in cells), default=0) + 70
+    # Somebody who pipes this wants whole lines.
+    Console(width=max(console.width, least) if console.is_terminal else max(200, least)).print(shown, crop=False)
 
 
 def event(kind: str, **fields: Any) -> None:

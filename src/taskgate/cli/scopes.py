@@ -50,7 +50,7 @@ def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
             print(json.dumps(_summary(summary), ensure_ascii=False))
         return
     rows = [_summary(summary) for summary in summaries]
-    _table(
+    say.table(
         ["Scope", "Address", "Mode", "Names", "Servers"],
         [[r["scope"], r["address"], r["mode"], r["names"], ", ".join(r["servers"]) or "none"] for r in rows],
     )
@@ -129,7 +129,7 @@ def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) 
             ]
             for row in rows
         ]
-        _table(["Scope", "Label", "Ends", "Servers"], cells)
+        say.table(["Scope", "Label", "Ends", "Servers"], cells)
 
     def work(api: GatewayApi) -> None:
         print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scope is served.", show)
@@ -170,7 +170,7 @@ def _print(found: Explained, *, connect: bool, as_json: bool) -> None:
         return
     count = len(found.subset.servers)
     say.note(f"Scope {found.policy.name}: {count} server(s), revision {found.subset.revision}.")
-    _table(
+    say.table(
         ["", "Server", "Tool", "Shown as", "Reason"],
         [
             [
@@ -200,16 +200,3 @@ def _summary(summary: ScopeSummary) -> dict[str, Any]:
         "servers": list(summary.servers),
         "problems": [problem.message for problem in summary.problems],
     }
-
-
-def _table(headings: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(say.one_line(cell)) for cell in row))
-    Console().print(table)

@@ -63,16 +63,9 @@ def _print_table(listed: list[Tool], target: Target) -> None:
     if not listed:
         say.note(f"{target.name} offers no tools.")
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold")
-    for heading in ("Tool", "As a task", "What it does"):
-        table.add_column(heading)
+    rows = []
     for tool in sorted(listed, key=lambda tool: tool.name):
         words = say.one_line(tool.description)
         shown = words if len(words) <= 100 else words[:99] + "…"
-        task = "" if tool.task_support == "forbidden" else str(tool.task_support)
-        table.add_row(Text(say.one_line(tool.name)), Text(task), Text(shown))
-    Console().print(table)
+        rows.append((tool.name, "" if tool.task_support == "forbidden" else tool.task_support, shown))
+    say.table(("Tool", "As a task", "What it does"), rows)

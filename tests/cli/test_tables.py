@@ -1,0 +1,57 @@
+"""What people copy from a table is whole, however narrow the terminal; times are those of the reader's clock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from taskgate.cli import approvals, say, tools
+from taskgate.cli.target import Target
+from taskgate.client import Tool
+
+LONG = "warehouse_of_the_north__move_everything_to_another_shelf"
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+def test_the_id_of_an_approval_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "id": "ap_01M7HBKMS104FK60WXAVQD3R2D",
+        "state": "open",
+        "approvals_given": 0,
+        "approvals_needed": 1,
+        "tool": LONG,
+        "requester": "somebody with a long name",
+        "asked_at": "2026-07-28T10:00:00.000Z",
+        "expires_at": "2026-07-28T10:10:00.000Z",
+        "rule": "rules[0] move_*",
+    }
+    approvals._table([row])
+    assert row["id"] in capsys.readouterr().out
+
+
+def test_the_name_of_a_tool_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    tool = Tool.from_wire({"name": LONG, "description": "Moves. " * 40, "inputSchema": {"type": "object"}})
+    tools._print_table([tool], Target("http://127.0.0.1:7467/mcp", None, None))
+    assert LONG in capsys.readouterr().out
+
+
+def test_what_stands_first_in_a_row_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    say.table(["Scope", "Address"], [[LONG, f"http://127.0.0.1:7467/mcp/{LONG}"]])
+    assert LONG in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("zone", "shown"), [("UTC", "10:00:00"), ("Asia/Tokyo", "19:00:00")])
+def test_times_are_shown_by_the_readers_clock(monkeypatch: pytest.MonkeyPatch, zone: str, shown: str) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", zone)
+        time.tzset()
+        try:
+            assert say.local_time("2026-07-28T10:00:00.000Z") == f"2026-07-28 {shown}"
+        finally:
+            patched.undo()
+            time.tzset()
