@@ -40,7 +40,8 @@ def execute(tool: str, **more: Any) -> dict[str, Any]:
 
 async def begun(caller: Caller, tool: str, **more: Any) -> tuple[str, str]:
     """Of a call by `execute_tool` that takes longer than its caller waits: what is said, and the id of its task."""
-    said = (await caller.call("execute_tool", execute(tool, **more))).result["content"]
+    reply = await caller.call("execute_tool", execute(tool, **more), _meta={"progressToken": "mine"})
+    said = reply.result["content"]
     return said[0]["text"], json.loads(said[1]["text"])["proxy_task"]["task_id"]
 
 
@@ -121,3 +122,92 @@ async def test_promoted_calls_count_against_the_limit_of_open_tasks() -> None:
         await gate.advance(30)
         assert sum(call.is_done for call in calls) == 3
         assert len((await caller.told("list_tasks"))["tasks"]) == 3
+
+
+@seam
+async def test_arguments_progress_and_tool_errors_look_alike_in_every_tool_that_shows_a_task() -> None:
+    notes = server()
+
+    @notes.tool("count")
+    async def count(call: Call) -> dict[str, Any]:
+        await call.sleep(3)
+        call.progress(1, 2, "half")
+        await call.sleep(10)
+        return {"content": [{"type": "text", "text": "miscounted"}], "isError": True}
+
+    async with Gateway(BOTH, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        _, task_id = await begun(caller, "count", args={"from": 7}, timeout_ms=2000)
+        await gate.advance(2)
+        running = [
+            (await caller.told("get_task", task_id=task_id))["task"],
+            *(await caller.told("list_tasks"))["tasks"],
+        ]
+        for shown in running:
+            assert (shown["args"], shown["progress"], shown["status_message"]) == (
+                {"from": 7},
+                1,
+                "half",
+            )
+        await gate.advance(20)
+        ended = [
+            (await caller.told("get_task", task_id=task_id))["task"],
+            *(await caller.told("list_tasks", include_completed=True))["tasks"],
+        ]
+        assert [(shown["args"], shown["is_error"]) for shown in ended] == [({"from": 7}, True)] * 2
+        assert (await caller.call("get_task_result", {"task_id": task_id})).result["isError"] is True
+
+
+@seam
+async def test_the_text_of_a_question_goes_away_with_its_answer() -> None:
+    notes = server()
+
+    @notes.tool("paint")
+    async def paint(call: Call) -> str:
+        await call.elicit("Which colour?")
+        await call.sleep(60)
+        return "painted"
+
+    async with Gateway(BOTH, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        _, task_id = await begun(caller, "paint", timeout_ms=1000)
+        asking = (await caller.told("get_task", task_id=task_id))["task"]
+        assert (asking["waiting_for"], "Which colour?" in asking["status_message"]) == ("input", True)
+        (question,) = (await caller.told("get_elicitations"))["elicitations"]
+        await caller.told("respond_to_elicitation", request_id=question["request_id"], action="accept", content={})
+        await gate.advance(1)
+        working = (await caller.told("get_task", task_id=task_id))["task"]
+        assert "waiting_for" not in working
+        assert "Which colour?" not in str(working)
+
+
+@seam
+async def test_an_approved_task_waits_for_a_server_that_is_away_as_long_as_it_has() -> None:
+    notes = server()
+    async with Gateway({**HELD, "tasks": {"execute_on": "approval"}}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025", capabilities={"tasks": {}})
+        wish = {"ttl": 3_600_000}
+        task_id = (await caller.call("notes__slow", {"seconds": 1}, task=wish)).result["task"]["taskId"]
+        await notes.stop()
+        (approval,) = (await gate.operator("GET", "/api/approvals")).json()
+        said = await gate.operator("POST", f"/api/approvals/{approval['id']}/approve", {})
+        assert said.status == 200
+        await gate.advance(120)
+        assert (await caller.request("tasks/get", {"taskId": task_id})).result["status"] == "working"
+        await notes.start()
+        await gate.advance(120)
+        assert (await caller.request("tasks/get", {"taskId": task_id})).result["status"] == "completed"
+        assert notes.count("slow") == 1
+
+
+@seam
+async def test_a_yes_runs_the_call_while_its_caller_is_there() -> None:
+    notes = server()
+    async with Gateway(HELD, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        live = caller.begin_call("notes__slow", {"seconds": 1})
+        await gate.advance(1)
+        (approval,) = (await gate.operator("GET", "/api/approvals")).json()
+        await gate.operator("POST", f"/api/approvals/{approval['id']}/approve", {})
+        assert (await live.done()).result["content"][0]["text"] == "done"
+        assert notes.count("slow") == 1
