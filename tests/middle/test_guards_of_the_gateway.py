@@ -15,13 +15,16 @@ from taskgate import clock
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import APPROVER_ROLE, Approver
 from taskgate.dashboard.login import Login
+from taskgate.gateway import wiring
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
 from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
+from taskgate.gateway.shared_caches import CONFIRMED_WITHIN_S
 from taskgate.inbound.identity import CallerIdentifier, Token, TokenNeeded, WrongToken
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
-from taskgate.store.sqlite.store import open_store
+from taskgate.ports.wakeups import SeenRevisions
+from taskgate.store.sqlite.store import SqliteStore, open_store
 
 TOKENS = {
     "tokens": [{"id": who, "sha256": hashlib.sha256(f"token-of-{who}".encode()).hexdigest()} for who in ("ann", "bob")]
@@ -250,3 +253,24 @@ async def test_a_token_is_good_until_it_expires() -> None:
     the_loop().leap(60)
     with pytest.raises(WrongToken):
         caller_identifier.identify(b"Bearer token-of-ann")
+
+
+@seam
+async def test_plain_calls_wait_for_a_store_that_confirms_what_is_kept_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that others share tells when it was last heard of; here it falls silent."""
+    heard = clock.monotonic()
+
+    monkeypatch.setattr(SqliteStore, "revisions", property(lambda _store: SeenRevisions({}, heard)))
+    monkeypatch.setattr(wiring, "changed_elsewhere", lambda *_: {})
+    notes = server()
+    async with Gateway({}, {"notes": notes}) as gate:
+        caller = await gate.caller("2025")
+        assert (await caller.call("notes__quick")).text == "done"
+        await gate.advance(CONFIRMED_WITHIN_S + 1)
+        refused = (await caller.call("notes__quick")).error["data"]
+        assert (refused["error_type"], refused["executed"]) == ("store_unavailable", "no")
+        assert notes.count("quick") == 1
+        heard = clock.monotonic()
+        assert (await caller.call("notes__quick")).text == "done"
