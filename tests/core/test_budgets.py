@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from taskgate.core.budgets import (
@@ -16,6 +16,7 @@ from taskgate.core.budgets import (
     FairQueue,
     QueuePlace,
     TokenBucket,
+    cut_string,
     share,
     take,
     truncate_result,
@@ -104,6 +105,31 @@ def test_a_cut_result_is_json_within_its_limit(
     cut = truncate_result(raw, limit)
     assert len(cut) <= max(limit, MIN_OUTPUT_BYTES)
     assert isinstance(json.loads(cut)["content"], list)
+
+
+@given(st.text(), st.booleans(), st.integers(0, 80))
+@example("\\" * 9000, False, 9001)
+@example("\\" * 9000, False, 9002)
+@example("x" + "\\" * 3, False, 6)
+@example("a\U0001f600b", True, 10)
+@example("ü" * 9, False, 8)
+def test_a_string_is_cut_between_two_characters(value: str, ascii_only: bool, size: int) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    assume(ascii_only or value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value))
+    cut = cut_string(text, size)
+    assert len(cut) <= max(2, size)
+    kept = json.loads(cut)
+    assert value.startswith(kept)
+    # Nothing that would have fitted is left out.
+    if len(kept) < len(value):
+        longer = json.dumps(value[: len(kept) + 1], ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+        assert len(longer) > size
+
+
+@pytest.mark.parametrize("block", [b'{"type":"text","text":%b}', b'{"type":"image","text":"%b"}', b"[%b]", b"%b"])
+def test_only_text_is_cut(block: bytes) -> None:
+    value = json.loads(truncate_result(b'{"content":[%b,1]}' % (block % (b"5" * 4000)), 2000))
+    assert [shown["text"][:22] for shown in value["content"]] == ["[This result was cut b"]
 
 
 def test_a_bucket_starts_full_refills_and_says_how_long_to_wait() -> None:

@@ -40,6 +40,25 @@ def slice_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(strict_scan, "SLICE_TOKENS", 3)
 
 
+def test_members_and_elements_are_found_where_they_stand() -> None:
+    def scanned(body: bytes) -> StrictScan:
+        scan = StrictScan(body, 8, 50)
+        while not scan.step():
+            pass
+        return scan
+
+    found = scanned(b' { "a" : [1, {"x": 2}] ,"b":"y\\n", "c": {} } ')
+    assert {name: bytes(raw) for name, raw in found.members().items()} == {
+        "a": b'[1, {"x": 2}]',
+        "b": b'"y\\n"',
+        "c": b"{}",
+    }
+    assert found.elements() == []
+    listed = scanned(b' [ {"x": [1, 2]} , "y" ,3,[] ] ')
+    assert [bytes(raw) for raw in listed.elements()] == [b'{"x": [1, 2]}', b'"y"', b"3", b"[]"]
+    assert listed.members() == {}
+
+
 ODD = [
     b"", b" ", b"{", b"}", b"[]", b"null", b'"a"', b"1", b'{"jsonrpc":"2.0"}', b"\xef\xbb\xbf{}", b"{} x", b"{},{}",
     b'{"jsonrpc":"2.0","id":1,"result":{}}', b' \n{ "jsonrpc" : "2.0" ,\t"id":1, "result" : [ ] }\r\n ',

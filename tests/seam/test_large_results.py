@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.harness.cpu_time import slowness, untraced
-from tests.seam import Call, Caller, Gateway, Upstream, seam
+from tests.seam import Call, Caller, Gateway, Reply, Upstream, seam
 from tests.seam.longest_step import longest_step
 
 from taskgate.core import wire
@@ -51,10 +51,13 @@ async def _least(gate: Gateway | None, step: Callable[[], Awaitable[Any]]) -> tu
     return min(found)
 
 
-async def _as_task(caller: Caller, size: int) -> None:
+async def _task_result(caller: Caller) -> Reply:
     made = await caller.call("big__large", {}, task={"ttl": 60_000})
-    result = await caller.request("tasks/result", {"taskId": made.result["task"]["taskId"]})
-    assert len(result.text) == size
+    return await caller.request("tasks/result", {"taskId": made.result["task"]["taskId"]})
+
+
+async def _as_task(caller: Caller, size: int) -> None:
+    assert len((await _task_result(caller)).text) == size
 
 
 @seam
@@ -71,7 +74,7 @@ async def test_a_large_result_of_a_plain_call(caller_is: str, upstream: str, kin
             assert len((await caller.call("big__large")).text) == len(text)
 
         seconds, where = await _least(gate, call)
-        assert seconds < PAUSE_S, where
+        assert seconds < PAUSE_S, (seconds, where)
 
 
 @seam
@@ -86,7 +89,7 @@ async def test_a_large_result_on_an_event_stream(upstream: str) -> None:
             assert len((await caller.call("big__large", {"streams": True})).text) == len(text)
 
         seconds, where = await _least(gate, call)
-        assert seconds < PAUSE_S, where
+        assert seconds < PAUSE_S, (seconds, where)
 
 
 @seam
@@ -98,7 +101,84 @@ async def test_a_large_result_of_a_task(upstream: str, kind: str) -> None:
         caller = await gate.caller("2025")
         await caller.tools()
         seconds, where = await _least(gate, lambda: _as_task(caller, len(text)))
-        assert seconds < PAUSE_S, where
+        assert seconds < PAUSE_S, (seconds, where)
+
+
+STRUCTURED = {
+    "said twice": {"rows": [{"name": "x" * 100, "number": n} for n in range(15 * MIB // 300)]},
+    "checked": {"rows": ["x" * 900 for _ in range(1000)]},
+}
+
+
+def _typed(structured: Any, text: str) -> Upstream:
+    upstream = Upstream("2025")
+
+    async def large(call: Call) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": text}], "structuredContent": structured}
+
+    rows = {"type": "array", "items": {"type": ["string", "object"]}}
+    upstream.tool("large", large, outputSchema={"type": "object", "properties": {"rows": rows}, "required": ["rows"]})
+    return upstream
+
+
+@seam
+@pytest.mark.parametrize(("as_task", "kind"), [(False, "checked"), (True, "said twice")])
+async def test_a_large_result_of_a_tool_with_an_output_schema(as_task: bool, kind: str) -> None:
+    text = TEXTS["plain"][: 14 * MIB if kind == "checked" else 8 * MIB]
+    config = {"validate": "enforce", "limits": {"json_nodes": 1_000_000}}
+    async with Gateway(config, {"big": _typed(STRUCTURED[kind], text)}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+
+        async def call() -> None:
+            if as_task:
+                await _as_task(caller, len(text))
+            else:
+                assert len((await caller.call("big__large")).text) == len(text)
+
+        seconds, where = await _least(gate, call)
+        assert seconds < PAUSE_S, (seconds, where)
+
+
+@seam
+@pytest.mark.parametrize(
+    ("as_task", "kind", "kept"), [(False, "escaped", MIB), (False, "plain", 12 * MIB), (True, "escaped", 12 * MIB)]
+)
+async def test_a_large_result_that_is_cut(as_task: bool, kind: str, kept: int) -> None:
+    config = {"servers": {"big": {"budgets": {"max_tool_output_bytes": kept}}}}
+    async with Gateway(config, {"big": _server("2025", TEXTS[kind])}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+
+        async def call() -> None:
+            reply = await (_task_result(caller) if as_task else caller.call("big__large"))
+            first, note = reply.result["content"]
+            assert TEXTS[kind].startswith(first["text"])
+            assert 0.8 * kept < len(first["text"]) < kept
+            assert "cut by the gateway" in note["text"]
+
+        seconds, where = await _least(gate, call)
+        assert seconds < PAUSE_S, (seconds, where)
+
+
+@seam
+async def test_a_large_error_of_a_task() -> None:
+    kind = "escaped"
+    upstream = Upstream("2025")
+
+    async def large(call: Call) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": TEXTS[kind]}], "isError": True}
+
+    upstream.tool("large", large)
+    async with Gateway({}, {"big": upstream}) as gate:
+        caller = await gate.caller("2025")
+        await caller.tools()
+        seconds, where = await _least(gate, lambda: _as_task(caller, len(TEXTS[kind])))
+        assert seconds < PAUSE_S, (seconds, where)
+        made = await caller.call("big__large", {}, task={"ttl": 60_000})
+        await caller.request("tasks/result", {"taskId": made.result["task"]["taskId"]})
+        shown = await caller.request("tasks/get", {"taskId": made.result["task"]["taskId"]})
+        assert shown.result["statusMessage"].startswith(TEXTS[kind][:200])
 
 
 class _Pipe(StreamWire):
@@ -120,7 +200,7 @@ async def test_a_large_result_of_a_child(kind: str) -> None:
         assert memoryview((await asked).raw_result or b"").nbytes > len(TEXTS[kind])
 
     seconds, where = await _least(None, call)
-    assert seconds < PAUSE_S, where
+    assert seconds < PAUSE_S, (seconds, where)
 
 
 @seam
@@ -145,4 +225,4 @@ async def test_a_large_resource() -> None:
             assert len(reply.result["contents"][0]["blob"]) == len(blob)
 
         seconds, where = await _least(gate, call)
-        assert seconds < PAUSE_S, where
+        assert seconds < PAUSE_S, (seconds, where)

@@ -49,6 +49,7 @@ class StrictScan:
         "_body",
         "_decoded",
         "_decoder",
+        "_elements",
         "_expects",
         "_has_long_numbers",
         "_is_object",
@@ -80,6 +81,7 @@ class StrictScan:
         self._key = b""
         self._value_at = 0
         self._spans: dict[str, tuple[int, int]] = {}
+        self._elements: list[tuple[int, int]] = []
 
     def step(self) -> bool:
         """Read on for a while. True when the whole document has been read and is in order."""
@@ -106,6 +108,16 @@ class StrictScan:
         begin, end = self._spans["result"]
         message.raw_result = Raw(self._body[begin:end])
         return message
+
+    def members(self) -> dict[str, Raw]:
+        """The members of the outermost object, each as it stands; nothing where it is no object."""
+        view = memoryview(self._body)
+        return {name: Raw(view[begin:end]) for name, (begin, end) in self._spans.items()}
+
+    def elements(self) -> list[Raw]:
+        """The elements of the outermost array, each as it stands; nothing where it is no array."""
+        view = memoryview(self._body)
+        return [Raw(view[begin:end]) for begin, end in self._elements]
 
     def hollow(self, nonce: str) -> Hollow:
         """The object without its large members. `nonce` is something that its sender cannot have guessed."""
@@ -268,7 +280,11 @@ class StrictScan:
 
     def _value_ended(self) -> None:
         self._expects = "next"
-        if len(self._open) == 1 and self._open[0] is not None:
+        if len(self._open) != 1:
+            return
+        if self._open[0] is None:
+            self._elements.append((self._value_at, self._at))
+        else:
             self._spans[self._key.decode()] = (self._value_at, self._at)
 
 

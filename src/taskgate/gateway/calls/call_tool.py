@@ -301,9 +301,9 @@ async def _looked_at(context: Context, request: Request, tool: ToolRef, result: 
     large members, for whoever wants to know about the small ones. Raises InvalidOutput.
     """
     if tool.has_output_schema and tool.entry is not None and context.validation.on:
-        context.validation.output(tool.entry, tool.wire, result)
+        await context.validation.output(tool.entry, tool.wire, result)
     if context.budgets.outputs:
-        result = context.budgets.cut(tool.server, result)
+        result = await context.budgets.cut(tool.server, result)
     caller = request.caller
     if len(result) >= LARGE_BYTES:
         await context.handed_out.note_large(caller.principal, caller.scope, tool.server, result)

@@ -33,7 +33,7 @@ class ToolFacts:
         if entry is None or "outputSchema" not in entry.definition:
             return result
         try:
-            self._validation.output(entry, task.wire_name, result)
+            await self._validation.output(entry, task.wire_name, result)
         except UpstreamError as problem:
             return as_tool_result(problem, task.generation)
         return result

@@ -25,7 +25,9 @@ from taskgate.core.catalog.schema_check import (
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
 from taskgate.gateway.plan.plan import Live, Plan, Validate
+from taskgate.gateway.requests.large_results import members_of
 from taskgate.telemetry.logs import log
+from taskgate.turns import LARGE_BYTES, let_others_run
 
 QUIET_S: Final = 60.0
 MAX_COMPILED: Final = 20_000
@@ -119,20 +121,20 @@ class Validation:
             if self._mode is Validate.ENFORCE:
                 raise
 
-    def output(self, entry: CatalogEntry, shown: str, result: bytes) -> None:
+    async def output(self, entry: CatalogEntry, shown: str, result: bytes) -> None:
         """Raises InvalidOutput where that is enforced. Errors and questions need not fit."""
         checks = self._of(entry)
         check = checks.output
         if check is None:
             return
-        members = wire.members_of(result)
+        members = await members_of(result)
         if not _is_plain_result(members):
             return
         structured = members.get("structuredContent")
         try:
             if isinstance(check, UnusableSchema):
                 raise check.with_traceback(None)
-            violations = (_MISSING,) if structured is None else _violations(check, bytes(structured))
+            violations = (_MISSING,) if structured is None else await _violations(check, bytes(structured))
             if violations:
                 raise InvalidOutput(shown, violations)
         except InvalidOutput as problem:
@@ -160,10 +162,13 @@ class Validation:
             log.warning("does not fit the schema", tool=shown, error_type=problem.error_type, why=problem.message)
 
 
-def _violations(check: SchemaCheck, structured: bytes) -> tuple[Violation, ...]:
+async def _violations(check: SchemaCheck, structured: bytes) -> tuple[Violation, ...]:
     if len(structured) > MAX_CHECKED:
         raise UnusableSchema(f"it would take too long to apply to {len(structured)} bytes")
-    return check.violations(wire.parse_strictly(structured), structured)
+    value = wire.parse_strictly(structured)
+    if len(structured) >= LARGE_BYTES:
+        await let_others_run()
+    return check.violations(value, structured)
 
 
 def _is_plain_result(members: dict[str, Raw]) -> bool:

@@ -20,12 +20,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from taskgate import clock
-from taskgate.core import wire
-from taskgate.core.budgets import BucketLevel, FairQueue, QueuePlace, TokenBucket, share, take, truncate_result
+from taskgate.core.budgets import BucketLevel, FairQueue, QueuePlace, TokenBucket, share, take
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.identity import tenant_of
-from taskgate.core.wire import Raw
 from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.requests.large_results import truncated
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
 
@@ -320,14 +319,7 @@ class Budgets:
         if tenant:
             self._tenants.admit(tenant, request.delivery)
 
-    def cut(self, server: str, result: bytes) -> bytes:
+    async def cut(self, server: str, result: bytes) -> bytes:
         """A tool's result within its server's limit: cut, with a marker, where it is too long."""
         limit = self.outputs.get(server)
-        if limit is None or len(result) <= limit or _asks(result):
-            return result
-        return truncate_result(result, limit)
-
-
-def _asks(result: bytes) -> bool:
-    """Questions of a stateless server are not output: half a question cannot be answered."""
-    return b'"inputRequests"' in result and "inputRequests" in wire.members_of(Raw(result))
+        return result if limit is None or len(result) <= limit else await truncated(result, limit)

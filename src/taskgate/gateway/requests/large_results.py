@@ -5,10 +5,21 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable
+from typing import Final
 
+import msgspec
+
+from taskgate.core import wire
+from taskgate.core.budgets import CutResult, cut_string, truncate_result
 from taskgate.core.strict_scan import Hollow, StrictScan
-from taskgate.core.wire import DEEPEST
+from taskgate.core.wire import DEEPEST, Raw
 from taskgate.turns import LARGE_BYTES, let_others_run
+
+_elements = msgspec.json.Decoder(list[Raw]).decode
+_NONE: Final = Raw(b"[]")
+_BLOCKS_AT_ONCE: Final = 1_000
+_SHOWN: Final = 500
+_LONGEST_CHARACTER: Final = 12
 
 
 async def edited(result: bytes, edit: Callable[[bytes], bytes]) -> bytes:
@@ -27,7 +38,56 @@ async def looked_at(result: bytes) -> bytes:
 
 
 async def hollow_out(result: bytes) -> Hollow:
-    scan = StrictScan(result, DEEPEST, sys.maxsize)
+    return (await _scanned(result)).hollow(secrets.token_hex(16))
+
+
+async def members_of(result: bytes | Raw) -> dict[str, Raw]:
+    """The members of an object, each as it stands."""
+    if len(result) < LARGE_BYTES:
+        return wire.members_of(result)
+    return (await _scanned(bytes(result))).members()
+
+
+async def elements_of(array: Raw) -> list[Raw]:
+    """The elements of an array, each as it stands; nothing where it is no array."""
+    if len(array) < LARGE_BYTES:
+        text = bytes(array)
+        return _elements(text) if text.startswith(b"[") else []
+    return (await _scanned(bytes(array))).elements()
+
+
+async def truncated(result: bytes, limit: int) -> bytes:
+    """`truncate_result`, unless it asks something: half a question cannot be answered."""
+    if len(result) < LARGE_BYTES:
+        asks = b'"inputRequests"' in result and "inputRequests" in wire.members_of(result)
+        return result if asks else truncate_result(result, limit)
+    members = await members_of(result)
+    if "inputRequests" in members:
+        return result
+    cut = CutResult(members, await elements_of(members.pop("content", _NONE)), len(result), limit)
+    last = {} if cut.last is None else await _object(cut.last)
+    await let_others_run()
+    return cut.finish(last)
+
+
+async def first_text(result: bytes) -> str | None:
+    """The first text of a result, short: clients that stop at a failed task show only this."""
+    blocks = await elements_of((await members_of(result)).get("content", _NONE))
+    for number, block in enumerate(blocks, 1):
+        text = bytes((await _object(block)).get("text", b""))
+        if text.startswith(b'"'):
+            return str(wire.parse_strictly(cut_string(text, _SHOWN * _LONGEST_CHARACTER)))[:_SHOWN]
+        if number % _BLOCKS_AT_ONCE == 0:
+            await let_others_run()
+    return None
+
+
+async def _object(value: Raw) -> dict[str, Raw]:
+    return await members_of(value) if bytes(memoryview(value)[:1]) == b"{" else {}
+
+
+async def _scanned(document: bytes) -> StrictScan:
+    scan = StrictScan(document, DEEPEST, sys.maxsize)
     while not scan.step():
         await let_others_run()
-    return scan.hollow(secrets.token_hex(16))
+    return scan

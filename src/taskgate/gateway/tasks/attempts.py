@@ -222,7 +222,7 @@ class Attempts:
             known = await self._records.conclude(task.id, UpstreamTaskKnown(handle))
             return _MadeTask(known, link) if known is not None else None
         if isinstance(reply, Result):
-            reply = Result(self._results.cut(task.server, reply.raw))
+            reply = Result(await self._results.cut(task.server, reply.raw))
         await self._results.record(task.id, reply)
         return None
 

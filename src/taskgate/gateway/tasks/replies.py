@@ -11,7 +11,7 @@ from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ErrorCame, Noted, ResultCame
 from taskgate.core.wire import Raw
 from taskgate.gateway.questions.url_elicitations import URL_REQUIRED, UrlElicitations
-from taskgate.gateway.requests.large_results import looked_at
+from taskgate.gateway.requests.large_results import first_text, looked_at
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.upstream import ErrorReply, Reply
@@ -26,7 +26,7 @@ class TaskResults:
         followers: Followers,
         urls: UrlElicitations,
         *,
-        cut: Callable[[str, bytes], bytes],
+        cut: Callable[[str, bytes], Awaitable[bytes]],
         check_output: Callable[[Task, bytes], Awaitable[bytes]],
     ) -> None:
         self._records = records
@@ -35,9 +35,9 @@ class TaskResults:
         self._cut = cut
         self._check_output = check_output
 
-    def cut(self, server: str, result: bytes) -> bytes:
+    async def cut(self, server: str, result: bytes) -> bytes:
         """What is kept of a result: no more than its server's budget."""
-        return self._cut(server, result)
+        return await self._cut(server, result)
 
     async def record(self, task_id: str, reply: Reply, *, judged: bool = False) -> None:
         """The upstream's answer ends the task: its bytes are kept as they came, unless they may not be shown."""
@@ -51,7 +51,7 @@ class TaskResults:
         if task is not None:
             raw = await self._check_output(task, raw)
         failed = is_error(await looked_at(raw))
-        await self._records.conclude(task_id, ResultCame(raw, failed, first_text(raw) if failed else None))
+        await self._records.conclude(task_id, ResultCame(raw, failed, await first_text(raw) if failed else None))
 
     async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
         """What to keep instead of an error that wants an address opened which nobody may be shown."""
@@ -80,16 +80,6 @@ def is_error(result: bytes) -> bool:
     if b'"isError"' not in result or b"true" not in result:
         return False
     return bytes(wire.members_of(result).get("isError", Raw(b"false"))) == b"true"
-
-
-def first_text(result: bytes) -> str | None:
-    """The first text of a result, short: clients that stop at a failed task show only this."""
-    content = wire.parse_strictly(result).get("content")
-    if type(content) is list:
-        for block in content:
-            if type(block) is dict and type(block.get("text")) is str:
-                return str(block["text"])[:500]
-    return None
 
 
 def error_message(raw: bytes) -> str:

@@ -28,7 +28,7 @@ from taskgate.core.wire import Members, Raw, with_meta
 from taskgate.gateway.events.events import ElicitationCompleted, EventHub, TaskLogged
 from taskgate.gateway.questions.url_elicitations import COMPLETE
 from taskgate.gateway.relay.rounds import question_in, usable
-from taskgate.gateway.requests.large_results import edited, looked_at
+from taskgate.gateway.requests.large_results import edited, looked_at, members_of
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error
@@ -139,10 +139,11 @@ class UpstreamTasks:
             return True
         message = status.get("statusMessage")
         said = message if type(message) is str and message else None
-        if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(reply.raw):
+        if status.get("status") == "failed" and isinstance(reply, Result) and not is_error(await looked_at(reply.raw)):
             await self._failed(task, said or "The tool failed without saying why.")
             return True
-        body = self._results.cut(task.server, await edited(reply.raw, lambda raw: wire.join(with_meta_dropped(raw))))
+        body = await edited(reply.raw, lambda raw: wire.join(with_meta_dropped(raw)))
+        body = await self._results.cut(task.server, body)
         await self._results.record(task.id, Result(body))
         return True
 
@@ -180,7 +181,7 @@ class UpstreamTasks:
                     if reply.code == _UNKNOWN_TASK:
                         return False
                     raise UpstreamError("upstream_unreachable", error_message(reply.raw), executed=Executed.MAYBE)
-                members = wire.members_of(reply.raw)
+                members = await members_of(reply.raw)
                 status = wire.parse_strictly(bytes(members.get("status", Raw(b'""'))))
                 if status in _TERMINAL:
                     await self._end_stateless(task, members, status)
@@ -196,7 +197,7 @@ class UpstreamTasks:
 
     async def _end_stateless(self, task: Task, members: Members, status: str) -> None:
         if status == "completed" and "result" in members:
-            body = self._results.cut(task.server, bytes(members["result"]))
+            body = await self._results.cut(task.server, bytes(members["result"]))
             await self._results.record(task.id, Result(body))
             return
         if status == "failed" and "error" in members:
