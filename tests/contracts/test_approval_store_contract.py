@@ -132,6 +132,20 @@ async def test_of_two_hundred_racing_decisions_exactly_one_wins(store: Store) ->
     assert (held.approval.state is State.APPROVED) == (final.state is TaskState.APPROVED)
 
 
+async def test_an_approval_that_ran_out_while_the_person_was_asked_sends_nothing(adapter: StoreUnderTest) -> None:
+    """The task is past the states in which an approval's end ends it; the approval itself must say so."""
+    store = adapter.open()
+    task, request = await waiting(store)
+    await decided(store, request, YES)
+    await store.advance(task.id, h.InputAsked(("account",), None))
+    await store.advance(task.id, h.InputSettled(("account",)))
+    adapter.clock.turn(900_000)
+    await store.change_held(request.id, OPS, TimePassed(0))
+    answer = await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+    assert isinstance(answer, ApprovalSpent)
+    assert answer.approval.state is State.EXPIRED
+
+
 async def test_an_approval_is_spent_by_one_run_only(adapter: StoreUnderTest) -> None:
     store = adapter.open()
     task, request = await waiting(store)

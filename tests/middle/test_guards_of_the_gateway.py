@@ -23,7 +23,7 @@ from taskgate.inbound.identity import CallerIdentifier, Token, TokenNeeded, Wron
 from taskgate.mcp.failures import HttpFailure
 from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.target import Origin
-from taskgate.ports.wakeups import SeenRevisions
+from taskgate.ports.replicas import SeenRevisions
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 TOKENS = {
@@ -274,3 +274,28 @@ async def test_plain_calls_wait_for_a_store_that_confirms_what_is_kept_in_memory
         assert notes.count("quick") == 1
         heard = clock.monotonic()
         assert (await caller.call("notes__quick")).text == "done"
+
+
+@seam
+async def test_a_task_that_is_forbidden_between_two_rounds_ends_as_done_in_part() -> None:
+    notes = Upstream("2026")
+
+    async def write(call: Call) -> str:
+        said = await call.elicit("Sure?", {"type": "object", "properties": {"ok": {"type": "boolean"}}})
+        return f"written {said}"
+
+    notes.tool("write", write)
+    async with Gateway({}, {"notes": notes}) as gate:
+        answers = {"elicitation/create": {"action": "accept", "content": {"ok": True}}}
+        caller = await gate.caller("2025", capabilities={**TASKS, "elicitation": {"form": {}}}, answers=answers)
+        await caller.tools()
+        task = (await caller.call("notes__write", {}, task={"ttl": 3_600_000})).result["task"]["taskId"]
+        await gate.advance(5)
+        assert (await caller.request("tasks/get", {"taskId": task})).result["status"] == "input_required"
+        await gate.reload({"governance": {"rules": [{"match": "write", "action": "deny"}]}})
+        result = caller.begin("tasks/result", {"taskId": task})
+        await gate.advance(300)
+        assert result.is_done
+        error = result.reply.error
+        assert (error["data"]["error_type"], error["data"]["executed"]) == ("policy_drift", "maybe")
+        assert notes.methods["tools/call"] == 1

@@ -12,7 +12,7 @@ from taskgate.core.governance.approval import Approval, Binding, State
 from taskgate.core.tasks import endings
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState, ToolClass
-from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.core.tasks.transition import apply
 
 RUNNING = a_task(state=TaskState.RUNNING, last_attempt=an_attempt(), correlation_id="c-1")
@@ -86,6 +86,43 @@ def test_an_error_of_ours_keeps_its_numbers_by_generation() -> None:
     assert (said(stateful.error)["code"], said(stateless.error)["code"]) == (-32011, -32602)
     failed = endings.by_error(a_task(), UpstreamError("upstream_unreachable", "Nobody there."))
     assert (failed.message, failed.executed) == ("Nobody there.", Executed.NO)
+
+
+SENT = an_attempt()
+VOID = an_attempt(state=AttemptState.VOID)
+REFUSED_IN = [
+    pytest.param({"state": TaskState.QUEUED}, TaskState.REJECTED, "no", id="never sent"),
+    pytest.param({"state": TaskState.APPROVED}, TaskState.REJECTED, "no", id="approved"),
+    pytest.param({"state": TaskState.RUNNING}, TaskState.FAILED, "no", id="asked its person before it was sent"),
+    pytest.param(
+        {"state": TaskState.RUNNING, "last_attempt": VOID}, TaskState.FAILED, "no", id="proven not to have run"
+    ),
+    pytest.param({"state": TaskState.INPUT_REQUIRED}, TaskState.FAILED, "no", id="asks its person"),
+    pytest.param(
+        {"state": TaskState.RUNNING, "last_attempt": SENT, "sends": 1, "unanswered_sends": 1},
+        TaskState.FAILED,
+        "maybe",
+        id="lost on the way before",
+    ),
+    pytest.param(
+        {"state": TaskState.RUNNING, "last_attempt": SENT, "sends": 1, "unanswered_sends": 0},
+        TaskState.FAILED,
+        "maybe",
+        id="between two rounds",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "state", "executed"), REFUSED_IN)
+def test_a_refusal_ends_a_task_wherever_it_stands(given: dict[str, Any], state: TaskState, executed: str) -> None:
+    task = a_task(**given)
+    ending = endings.refused(task, CallerError("policy_drift", "The policy changed."))
+    after = apply(task, ending, NOW)
+    assert isinstance(after, Task)
+    assert after.state is state
+    data = said(ending.error)["data"]
+    assert (data["error_type"], data["executed"]) == ("policy_drift", executed)
+    assert after.executed == executed
 
 
 def test_an_approval_that_was_given_lets_the_task_go_on() -> None:

@@ -13,6 +13,7 @@ from typing import assert_never
 from taskgate.core.errors import CallerError, Executed, TaskgateError, UpstreamError
 from taskgate.core.generations import error_object
 from taskgate.core.governance.approval import Approval, State
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import (
     ApprovalDenied,
@@ -89,8 +90,19 @@ def by_error(task: Task, error: TaskgateError) -> ErrorCame:
     return ErrorCame(_object(task, error), error.message, error.executed)
 
 
-def refused(task: Task, error: TaskgateError) -> RunRefused:
-    """A rule, the policy or a changed fact forbids the run; the tool was not run."""
+def refused(task: Task, error: TaskgateError) -> RunRefused | ErrorCame:
+    """A rule, the policy or a changed fact forbids to send the call, or to send it again.
+
+    A task that was sent before, or that has asked its person something, is past the states in which a run can be refused: it
+    fails, and what was sent before may have taken effect.
+    """
+    if task.between_rounds:
+        return between_rounds(task, error)
+    if task.may_have_been_sent:
+        text = f"{error.message} It had been sent {_times(task.times_sent)} before and may have taken effect. Ref {task.id}."
+        return by_error(task, UpstreamError(error.error_type, text, executed=Executed.MAYBE, data=_about(task)))
+    if task.state in (TaskState.RUNNING, TaskState.INPUT_REQUIRED):
+        return by_error(task, error)
     return RunRefused(_object(task, error), error.message)
 
 

@@ -74,7 +74,7 @@ class PreSendRecheck:
         stopped = self._why_not(task, approval, now_ms)
         if stopped is None:
             return None
-        text = f"{stopped.reason} {_NOT_RUN}"
+        text = stopped.reason if task.may_have_been_sent else f"{stopped.reason} {_NOT_RUN}"
         data = {"tool": task.wire_name, "task_id": task.id}
         return refused(task, CallerError(stopped.error_type, text, gate=Gate.APPROVAL.value, data=data))
 

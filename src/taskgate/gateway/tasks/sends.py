@@ -24,7 +24,7 @@ from taskgate.core.tasks.transition import (
 )
 from taskgate.core.wire import Members
 from taskgate.gateway.tasks.task_records import TaskRecords
-from taskgate.ports.store_answers import Intended, Intending, Outdated, Stopped
+from taskgate.ports.store_answers import ApprovalSpent, Intended, Intending, Outdated, Stopped
 from taskgate.ports.upstream import CallFailed
 
 
@@ -75,7 +75,7 @@ class TaskSends:
                 return
             case Stopped(task=stopped):
                 self._records.moved(stopped)
-            case MayNotRepeat():
+            case MayNotRepeat() | ApprovalSpent():
                 await self.give_up(NotSent())
             case _:
                 pass

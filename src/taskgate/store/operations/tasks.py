@@ -151,7 +151,8 @@ def intend(
     if not isinstance(after, Task):
         return after
     # An approval is spent by the first attempt; later attempts of the same run need no second one.
-    if held is not None and held.approval.state is law.State.APPROVED:
+    is_spent_by_us = held is not None and held.approval.state is law.State.USED and task.attempts > 0
+    if held is not None and not is_spent_by_us:
         workflow = law.Workflow(held.approval.workflow)
         used = law.apply(held.approval, workflow, law.Dispatched(tx.now_ms))
         if isinstance(used, law.DecisionRefused):
