@@ -282,7 +282,8 @@ async def test_a_real_client_survives_being_refused_for_its_rate(caller: Caller)
     limits = {"calls_per_caller_per_second": 1, "burst_per_caller": 1}
     call = {"op": "call", "name": "free__read", "arguments": {}}
     async with running_gateway(config({}, limits)) as gateway:
-        first, refused, after = await caller.play([call, call, {"op": "tools"}], url=gateway.url)
+        # On a busy machine two calls may be a second apart; twenty in a row are not.
+        first, *others, after = await caller.play([*[call] * 20, {"op": "tools"}], url=gateway.url)
     assert "free:read" in str(first["value"])
-    assert "too often" in str(refused["error"])
+    assert any("too often" in str(other.get("error")) for other in others)
     assert "free__read" in after["value"]
