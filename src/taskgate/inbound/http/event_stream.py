@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final
 
 from taskgate.gateway.plan.plan import Limits, Live, Plan
@@ -109,7 +109,7 @@ class EventStream:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def follow(self, after: int = 0, dropped: Callable[[], None] | None = None) -> AsyncIterator[bytes]:
+    async def follow(self, after: int = 0, dropped: Callable[[], None] | None = None) -> AsyncGenerator[bytes]:
         """Frames from just after the given number, live until the stream is closed or this reader is too slow.
 
         `dropped` is called when it leaves so much unread that its peer can only have stopped reading.

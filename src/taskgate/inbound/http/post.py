@@ -160,6 +160,8 @@ class Post:
     def lost(self) -> None:
         """The caller hung up."""
         self.disconnected = not self.response_complete
+        if self.disconnected and self._streamed is not None:
+            self._streamed.pause()
         if self.lost_is_cancel and self.disconnected and self.work is not None:
             self.work.cancel()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Protocol
 
 from taskgate.gateway.plan.plan import Limits
@@ -47,6 +48,7 @@ class StreamedReply:
         self._stream.send(message)
 
     def pause(self) -> None:
+        """Nobody reads it here any more: write no further, and ping no more. It may be resumed elsewhere."""
         self._paused = True
         self._stream.nudge()
 
@@ -61,8 +63,9 @@ class StreamedReply:
         self._post.begin_stream(self._headers)
         if self._post.primed:
             await self._post.write(self._stream.priming_frame(self._retry_ms))
-        async for frame in self._stream.follow():
-            if self._paused:
-                break
-            await self._post.write(frame)
+        async with aclosing(self._stream.follow()) as frames:
+            async for frame in frames:
+                if self._paused:
+                    break
+                await self._post.write(frame)
         self._post.end_stream()
