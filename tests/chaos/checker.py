@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tests.chaos.stage import Execution
 
 MAX_ATTEMPTS = 3
+TWICE = "but may run once"
 ANSWER_TRAVELS_S = 2.0
 """An answer that left the upstream longer ago than this had arrived and should have been written down."""
 
@@ -54,7 +55,7 @@ def complaints(
 def _about(promise: Promise, runs: Sequence[Execution], kills: Sequence[float]) -> list[str]:
     found = []
     if promise.once and len(runs) > 1:
-        found.append(f"ran {len(runs)} times but may run once")
+        found.append(f"ran {len(runs)} times {TWICE}")
     if len(runs) > MAX_ATTEMPTS:
         found.append(f"ran {len(runs)} times, more than {MAX_ATTEMPTS} attempts")
     if promise.task_id is not None:

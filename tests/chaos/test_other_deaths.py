@@ -1,4 +1,5 @@
-"""What else may happen under load: the upstream is killed, the gateway is asked to stop, its configuration is read again.
+"""What else may happen under load: the upstream or a child is killed, the gateway is asked to stop, its configuration is read
+again, the disk is full at a restart, a backup is put back.
 
 The same callers and the same checker as for random kills. The short runs are part of `make test`, the long ones of `make chaos`.
 """
@@ -6,20 +7,26 @@ The same callers and the same checker as for random kills. The short runs are pa
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import resource
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.chaos.checker import complaints
+from tests.chaos.checker import TWICE, complaints
 from tests.chaos.load import Load
-from tests.chaos.stage import DISK_FULL, Stage, configuration, set_stage, upstream_command
+from tests.chaos.stage import CLASSES, DISK_FULL, HERE, Stage, configuration, set_stage, upstream_command
 from tests.harness.programs import listening, start, until_ready
 
 NO_ROOM = "has no room left"
+CHILD = "ledger_child.py"
 Happening = Callable[[Stage, int], Awaitable[None]]
 
 
@@ -60,7 +67,8 @@ async def reloaded(stage: Stage, number: int) -> None:
 
 async def tormented(folder: Path, what: Happening, *, times: int, callers: int, seed: int) -> list[str]:
     chance = random.Random(seed)
-    async with set_stage(folder, None, "2026" if "2026" in folder.name else "2025") as stage:
+    generation = "2026" if "2026" in folder.name else "2025"
+    async with set_stage(folder, None, generation, with_child(folder) if what is child_killed else None) as stage:
         load, at = Load(stage.gateway, seed), list[float]()
         busy = asyncio.create_task(load.run(callers))
         for number in range(times):
@@ -75,10 +83,43 @@ async def tormented(folder: Path, what: Happening, *, times: int, callers: int, 
         told = sum(1 for promise in settled if promise.unknown)
         print(f"{what.__name__} {times} times, {len(settled)} acknowledged tasks, {told} unknown")
         assert len(settled) > times
-        return complaints(load.promises, stage.ledger.executions(), [] if what is reloaded else at)
+        found = complaints(load.promises, stage.ledger.executions(), [] if what is reloaded else at)
+        # Who restores a backup loses what it does not hold; nothing that may run once may run twice for it.
+        return [each for each in found if TWICE in each] if what is backup_restored else found
 
 
-WHAT = [upstream_killed, stopped_and_started, reloaded, disk_full_at_restart]
+async def child_killed(stage: Stage, _number: int) -> None:
+    """The server's process, which the gateway started and starts again."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = process.read_bytes()
+            if CHILD.encode() in command and os.fsencode(stage.ledger.path) in command:
+                os.kill(int(process.parent.name), signal.SIGKILL)
+
+
+def with_child(folder: Path) -> dict[str, Any]:
+    command = {"command": sys.executable, "args": [str(HERE / CHILD), str(folder / "ledger.jsonl")]}
+    return {"servers": {"books": {**command, "tools": CLASSES}}}
+
+
+async def backup_restored(stage: Stage, number: int) -> None:
+    """Killed, and every second time it comes back on the files of the time before. What was accepted since is not in them."""
+    gateway, kept = stage.gateway, stage.gateway.folder / "backup"
+    await gateway.kill()
+    files = [path for path in gateway.state.iterdir() if ".db" in path.name and path.suffix not in (".known", ".lock")]
+    if number % 2:
+        for path in files:
+            path.unlink()
+        shutil.copytree(kept, gateway.state, dirs_exist_ok=True)
+        shutil.rmtree(kept)
+    else:
+        kept.mkdir()
+        for path in files:
+            shutil.copy2(path, kept / path.name)
+    await gateway.reborn()
+
+
+WHAT = [child_killed, backup_restored, upstream_killed, stopped_and_started, reloaded, disk_full_at_restart]
 
 
 @pytest.mark.slow
