@@ -86,13 +86,17 @@ async def main(url: str) -> None:
     known = {name: context[name] for name in ("client_id", "client_secret") if name in context}
     if "cimd" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
         known["client_id"] = CLIENT_DOCUMENT
+    auth: dict[str, Any] = {"type": "authorization_code", "per_user": True}
+    if "client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
+        auth = {"type": "client_credentials"}
     config = {
-        "servers": {"suite": {"url": url, "auth": {"type": "authorization_code", "per_user": True, **known}}},
+        "servers": {"suite": {"url": url, "auth": {**auth, **known}}},
         "scopes": {"default": {"default_servers": ["*"], "names": "plain", "helper_tools": "never"}},
     }
     async with running_gateway(config) as gate, httpx2.AsyncClient(trust_env=False, timeout=WITHIN_S) as client:
         person = Person(gate, client)
-        print(await person.connect_beforehand(), file=sys.stderr)
+        if auth["type"] == "authorization_code":
+            print(await person.connect_beforehand(), file=sys.stderr)
         standing_by = asyncio.create_task(person.stand_by())
         if await person.is_connected():
             with contextlib.suppress(TimeoutError):

@@ -41,9 +41,9 @@ class TokenIssuer:
         return 200, json.dumps({**said, "refresh_token": f"refresh-{self.given}"}).encode()
 
 
-def guarded(accepts: set[str]) -> Upstream:
+def guarded(accepts: set[str], generation: str = "2025") -> Upstream:
     """A server that answers only who brings one of these tokens."""
-    upstream = Upstream("2025", authorized=lambda header: header.removeprefix("Bearer ") in accepts)
+    upstream = Upstream(generation, authorized=lambda header: header.removeprefix("Bearer ") in accepts)
 
     @upstream.tool("read")
     async def read(_call: Call) -> str:
@@ -121,6 +121,38 @@ async def test_a_token_is_renewed_before_it_ends_and_nobody_waits() -> None:
             assert tokens.given == 2
             accepts.remove("token-1")
             assert (await caller.call("notes__read")).text == "a note"
+
+
+@seam
+async def test_lists_of_a_stateless_server_renew_a_token_that_was_withdrawn() -> None:
+    accepts = {"token-1"}
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer, life_s=36_000)
+        async with Gateway(
+            {**config(issuer), "limits": {"list_max_age": "10s"}}, {"notes": guarded(accepts, "2026")}
+        ) as gate:
+            caller = await gate.caller("2026")
+            assert await caller.tools()
+            accepts.clear()
+            accepts.add("token-2")
+            before = len(gate.log)
+            await gate.advance(300)
+            assert tokens.given == 2, "nobody's call had to find out"
+            assert [line for line in gate.log[before:] if "not listed" in line.event] == []
+            assert (await caller.call("notes__read")).text == "a note"
+
+
+@seam
+async def test_a_stateless_server_that_wants_a_new_token_is_not_greeted_the_older_way() -> None:
+    accepts = {"token-2"}
+    async with an_issuer() as issuer:
+        tokens = TokenIssuer(issuer, life_s=36_000)
+        notes = guarded(accepts, "2026")
+        async with Gateway(config(issuer), {"notes": notes}) as gate:
+            caller = await gate.caller("2026")
+            assert (await caller.call("notes__read")).text == "a note"
+            assert tokens.given == 2
+            assert "initialize" not in notes.methods
 
 
 @seam

@@ -41,11 +41,15 @@ from taskgate.upstreams.stream_wire import StdioWire
 
 
 async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:
-    """The server's self-description if it is stateless, None if it must be greeted the older way."""
+    """The server's self-description if it is stateless, None if it must be greeted the older way. Raises HttpRefusal where it does
+    not take our proof of who we are, which says nothing about how it must be greeted.
+    """
     try:
         message = await link.discover(timeout_s)
         error = bytes(message.raw_error) if message.raw_error is not None else None
     except HttpRefusal as refusal:
+        if refusal.status == _UNAUTHORIZED:
+            raise
         message, error = None, refusal.error
     except UpstreamError as problem:
         if problem.executed is Executed.NO:
@@ -186,7 +190,7 @@ class Opener:
             try:
                 link = link or await self._greet_by_http(key, profile, links)
             except UpstreamError as problem:
-                if not _means_another_generation(problem):
+                if not _means_another_generation(problem) and not _lets_others_in(generation, problem):
                     raise
                 refusals[generation] = problem
             else:
@@ -281,6 +285,12 @@ class Opener:
     def stderr_of(self, link: AnyLink) -> list[str]:
         line = self._children.get(link)
         return line.stderr_tail() if line is not None else []
+
+
+def _lets_others_in(generation: Generation, problem: UpstreamError) -> bool:
+    """Some servers want a login for everything but the older greeting, also those that need none for it."""
+    unauthorized = isinstance(problem, HttpRefusal) and problem.status == _UNAUTHORIZED
+    return unauthorized and generation is Generation.STATELESS
 
 
 def _means_another_generation(problem: UpstreamError) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from taskgate import __version__
 from taskgate.core import wire
 from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.evidence import Cure, judge
 from taskgate.core.generations import CAPABILITIES, NEWEST_STATELESS, PROGRESS_TOKEN, TASK_NEWS, Generation, stamp
 from taskgate.core.wire import META, Kind, Members, Message, Raw, with_meta
 from taskgate.mcp.param_headers import encode_header_value
@@ -32,7 +33,7 @@ from taskgate.ports.upstream import (
 )
 from taskgate.turns import LARGE_BYTES, contains
 from taskgate.upstreams.failures import send_again
-from taskgate.upstreams.flight import Flight, Wire, broke_protocol, next_number, unreachable
+from taskgate.upstreams.flight import Flight, HttpRefusal, Wire, broke_protocol, next_number, unreachable
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
 
@@ -83,11 +84,22 @@ class StatelessLink:
         body = wire.request(b"%d" % number, b'"server/discover"', wire.join(members))
         return await self._wire.request(Flight(number, timeout_s), body, ((b"mcp-method", b"server/discover"),))
 
+    async def _discover_again(self, timeout_s: float) -> Message:
+        """The same of a server that answered before: a token that it does not take any more is renewed, so that nobody's call has
+        to find out. Raises LoginNeeded.
+        """
+        try:
+            return await self.discover(timeout_s)
+        except HttpRefusal as refusal:
+            if judge(refusal.evidence).cure is not Cure.CREDENTIALS or not await self.renew_credentials(refusal):
+                raise
+        return await self.discover(timeout_s)
+
     async def round_trip(self, timeout_s: float) -> None:
         """Ask again what the server is. One that came back as another, or offers something else, is noticed here: nothing else
         tells of it where there is no session to lose.
         """
-        result = description_in(await self.discover(timeout_s))
+        result = description_in(await self._discover_again(timeout_s))
         if result is None:
             self.lost(unreachable(self.server, f"does not speak {NEWEST_STATELESS} any more"))
             return
@@ -209,7 +221,7 @@ class StatelessLink:
     async def ask_again(self, timeout_s: float) -> None:
         if self._wire.is_conversation:
             return
-        found = await self.discover(timeout_s)
+        found = await self._discover_again(timeout_s)
         if found.raw_result is not None:
             result = wire.parse_strictly(bytes(found.raw_result))
             self.adopt(result if type(result) is dict else {})
