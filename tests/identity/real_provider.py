@@ -90,6 +90,10 @@ class RealProvider:
         """No token, no refresh token and no consent that was given out is good any more."""
         await self._post("revoke")
 
+    async def age_logins(self) -> None:
+        """Everybody who is logged in at the provider did so an hour earlier."""
+        await self._post("age")
+
     async def counts(self) -> dict[str, int]:
         """How often each path was asked for."""
         found: dict[str, int] = json.loads(await self._post("counts"))

@@ -2,7 +2,7 @@
 // authorization server of upstreams.
 //     node oidc_provider.mjs '{"port": 9200, "accounts": {"ann": {"groups": ["sre"]}}, "clients": [...], "accessTokenTtl": 300}'
 // Any password is good for a login. Access tokens are signed (RFC 9068) where a resource was asked for. POST /test/revoke ends all
-// grants, POST /test/rotate begins to sign with the next key.
+// grants, POST /test/rotate begins to sign with the next key, POST /test/age makes every login an hour older.
 
 import { createRequire } from 'node:module';
 import { createServer } from 'node:http';
@@ -94,6 +94,9 @@ const server = createServer((request, response) => {
     response.end('{}');
   } else if (path === '/test/revoke') {
     for (const at of Memory.kept.keys()) if (/^(Grant|RefreshToken|AccessToken|Session)/.test(at)) Memory.kept.delete(at);
+    response.end('{}');
+  } else if (path === '/test/age') {
+    for (const [at, each] of Memory.kept) if (at.startsWith('Session:') && each.loginTs) each.loginTs -= 3600;
     response.end('{}');
   } else if (path === '/test/counts') {
     response.end(JSON.stringify(counts));

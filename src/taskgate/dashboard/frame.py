@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from taskgate import clock
 from taskgate.core.governance.approval import Approver
 from taskgate.core.governance.card import show_json
-from taskgate.core.identity import Permission
+from taskgate.core.identity import Permission, Role
 from taskgate.core.peer_input import visible
 from taskgate.dashboard.login import Login
 from taskgate.dashboard.routes import Visit
@@ -118,6 +118,7 @@ class Frame:
         shown = {"waiting": 0, "command": "", "api": "", "topics": (), "here": "", "title": "", **values}
         text = self._templates.get_template(template).render(
             who=who,
+            roles=", ".join(role for role in Role if who is not None and role in who.roles),
             form_token=token,
             note=note,
             note_kind=note_kind,
