@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
-from tests.identity.accounts import Browser, LoginIssuer, Notes, config, page_for
+import pytest
+from tests.identity.accounts import Browser, LoginIssuer, Notes, config, digest, page_for
 from tests.identity.issuer import an_issuer
-from tests.seam import Gateway, Reply, seam
+from tests.middle.test_console_pages import Person
+from tests.seam import Call, Gateway, Reply, Upstream, run, seam
+from typer.testing import CliRunner
 
 from taskgate import clock
+from taskgate.cli.main import build_app
+from taskgate.telemetry.logs import log
 
 CLIENT_SECRET = "s3cret-of-the-gateway"
 PAGES = (
@@ -76,3 +84,149 @@ async def test_tokens_and_secrets_stand_in_no_file_log_page_metric_or_error() ->
             await gate.stop()
             for where, said in written(gate).items():
                 assert [secret for secret in secrets if secret.encode() in said] == [], where
+
+
+GIVEN = {
+    "variable": "s3cret-by-variable-0123456789",
+    "file": "s3cret-by-file-0123456789",
+    "command": "s3cret-by-command-0123456789",
+    "store key": "s3cret-key-of-the-store-0123456789abcdef",
+    "webhook": "s3cret-of-the-webhook-0123456789",
+    "login client": "s3cret-of-the-login-client-0123456789",
+    "introspection client": "s3cret-of-introspection-0123456789",
+    "caller": "token-of-agent-0123456789abcdef",
+    "admin": "token-of-admin-0123456789abcdef",
+    "wrong": "token-of-mallory-0123456789abcdef",
+}
+
+
+def every_kind(folder: Path, issuer: str) -> dict[str, Any]:
+    (folder / "by-file.txt").write_text(GIVEN["file"] + "\n")
+    (folder / "by-command.py").write_text(f"print({GIVEN['command']!r})")
+    references = ["${env:TASKGATE_TEST_SECRET}", "${file:by-file.txt}", f"${{command:{sys.executable} by-command.py}}"]
+    held = {"match": "pay", "action": "approve"}
+    webhook = {"type": "webhook", "url": "http://127.0.0.1:9/hook", "secret": GIVEN["webhook"]}
+    tokens = [("agent", GIVEN["caller"], []), ("admin", GIVEN["admin"], ["admin"])]
+    return {
+        "secrets": {"allow_command": True},
+        "store": {"url": "sqlite:///state/taskgate.db", "key": GIVEN["store key"]},
+        "tokens": [{"id": name, "sha256": digest(token), "roles": roles} for name, token, roles in tokens],
+        "auth": {
+            "jwt": [{"issuer": issuer, "audiences": ["gate"]}],
+            "introspection": {
+                "url": f"{issuer}/introspect", "issuer": issuer, "audiences": ["gate"],
+                "client_id": "gate", "client_secret": GIVEN["introspection client"],
+            },
+            "login": {"issuer": issuer, "client_id": "gate", "client_secret": GIVEN["login client"]},
+        },
+        "servers": {
+            "bank": {"headers": {f"x-{number}": one for number, one in enumerate(references)}},
+            **{f"p{number}": {"command": f"./none-{one}", "args": [one]} for number, one in enumerate(references)},
+        },
+        "governance": {"rules": [held], "record": {}},
+        "approval": {"default": {"channels": ["inbox", webhook]}},
+    }  # fmt: skip
+
+
+def paying() -> Upstream:
+    bank = Upstream("2025")
+
+    @bank.tool("pay")
+    async def pay(_call: Call) -> str:
+        return "paid"
+
+    @bank.tool("read")
+    async def read(_call: Call) -> str:
+        return "5"
+
+    @bank.tool("fail")
+    async def fail(_call: Call) -> str:
+        raise RuntimeError("no")
+
+    return bank
+
+
+async def walked(gate: Gateway, person: Person) -> list[Reply]:
+    """Every page and every answer of the API that can be read without a name in its address."""
+    routes = [*gate.life.dashboard.api.table.routes, *gate.life.dashboard._pages.table.routes]
+    paths = [route.path for route in routes if route.method == "GET" and not route.places and not route.stream]
+    return [await (gate.operator("GET", path) if path.startswith("/api/") else person.get(path)) for path in paths]
+
+
+async def everything_used(folder: Path, found: dict[str, str], kept: list[bytes]) -> None:
+    """Use every kind of credential, good and bad; `found` gets the secrets that only came up now, `kept` what was said."""
+    async with an_issuer() as issuer:
+        env = {"TASKGATE_TEST_SECRET": GIVEN["variable"]}
+        async with Gateway(every_kind(folder, issuer.url), {"bank": paying()}, folder=folder, env=env) as gate:
+            signed = issuer.token(sub="carol", exp=int(clock.wall()) + 3000)
+            found |= {"signed": signed, "signature": signed.rsplit(".", 1)[1], "operator": gate.operator_token}
+            replies: list[Reply] = []
+            for token in (GIVEN["caller"], signed):
+                caller = await gate.caller("2025", token=token, capabilities={"tasks": {}})
+                replies += [await caller.call("bank__read", {"note": "x"}), await caller.call("bank__fail")]
+                replies.append(await caller.call("bank__pay", {"to": "bob"}, task={"ttl": 60_000}))
+                replies.append(await caller.call("p0__anything"))
+            for bad in (GIVEN["wrong"], signed[:-4] + "AAAA", GIVEN["caller"] + "x"):
+                headers = {"authorization": f"Bearer {bad}", "content-type": "application/json"}
+                replies.append(await gate.http("POST", "/mcp", body=b"{}", headers=headers).done())
+                replies.append(await gate.http("POST", f"/mcp?access_token={bad}", body=b"{}").done())
+                replies.append(await gate.http("GET", "/api/v1/tasks", headers=headers).done())
+            person = await Person(gate).log_in(GIVEN["admin"])
+            found["cookie"] = person.cookie.partition("=")[2]
+            link = gate.life.login_url()
+            found["login code"] = re.split(r"[#?=/]", link)[-1]
+            made = await gate.operator("POST", "/api/v1/scopes", {"config": {"mcp.enabled": "true"}})
+            found["temporary scope"] = made.json()["token"]
+            (asked,) = [
+                row["id"] for row in (await gate.operator("GET", "/api/v1/approvals")).json() if "agent" in str(row)
+            ]
+            replies.append(await gate.operator("POST", f"/api/v1/approvals/{asked}/approve", {"reason": "fine"}))
+            begun = await gate.http("GET", "/login/oidc").done()
+            replies.append(await gate.http("GET", "/login/callback?code=c0de-of-mallory&state=x").done())
+            found["login cookie"] = (
+                begun.headers.get("set-cookie", "=never-set-0123456789").split(";")[0].partition("=")[2]
+            )
+            replies += await walked(gate, person)
+            replies += [await gate.operator("GET", path) for path in ("/ready", "/metrics", "/health")]
+            await gate.advance(30)
+            gate.config_file.write_text(gate.config_file.read_text() + "\nnonsense: ${env:TASKGATE_TEST_SECRET}\n")
+            replies.append(await gate.operator("POST", "/api/v1/system/reload", {}))
+            assert len([reply for reply in replies if reply.status == 200]) > 30
+            kept += [reply.body + json.dumps(reply.headers).encode() for reply in replies]
+            kept.append("\n".join(str(line) for line in gate.log).encode())
+            kept += written(gate).values()
+            gate.crash()
+            kept += written(gate).values()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_secret_of_any_kind_is_found_anywhere(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("TASKGATE_TEST_SECRET", GIVEN["variable"])
+    monkeypatch.setenv("TASKGATE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(log, "as_text", form == "text")
+    found: dict[str, str] = {}
+    kept: list[bytes] = []
+    run(lambda: everything_used(tmp_path, found, kept))
+    file = tmp_path / "taskgate.yaml"
+    file.write_text(file.read_text().replace("\nnonsense: ${env:TASKGATE_TEST_SECRET}\n", ""))
+    for words in (
+        ["doctor"],
+        ["doctor", "--json"],
+        ["check"],
+        ["audit", "verify"],
+        ["audit", "export"],
+        ["scopes", "explain"],
+    ):
+        said = CliRunner().invoke(build_app(), [*words, "-c", str(file)])
+        kept.append((said.output + said.stderr + repr(said.exception)).encode())
+    logged = capfd.readouterr()
+    kept.append((logged.err + logged.out).encode())
+    assert b"server not listed" in kept[-1], "the log was searched"
+    secrets = {**GIVEN, **found}
+    assert all(len(secret) > 8 for secret in secrets.values()), secrets
+    everywhere = b"\n".join(kept)
+    for kind, secret in secrets.items():
+        at = everywhere.find(secret.encode())
+        assert at < 0, (kind, everywhere[max(0, at - 200) : at + 60])

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from tests.harness.postgres import fresh_url
+import asyncio
+from collections.abc import Callable
 
+import httpx2
+from tests.harness.postgres import fresh_url
+from tests.harness.programs import free_port
+from tests.identity.issuer import an_issuer
+from tests.identity.test_tokens_for_servers import TokenIssuer
+
+from taskgate.identity.assertions import Assertions
+from taskgate.identity.documents import Documents
+from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.server_tokens import Means, ServerTokens, StoredLogin
 from taskgate.store.postgres.account_rows import PostgresRows
 from taskgate.store.postgres.connection import migrate_at
 
@@ -23,3 +34,29 @@ def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
     one.release("notes\x1fann", "one")
     assert other.claim("notes\x1fann", "other", 20)
     assert (one.take("notes\x1fbob"), other.take("notes\x1fbob")) == (b"2", None)
+
+
+async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refresh() -> None:
+    """Each gateway has its own connection to the database and its own memory; they share nothing but the rows."""
+    url = fresh_url()
+    migrate_at(url)
+    async with an_issuer(free_port()) as issuer, httpx2.AsyncClient(trust_env=False) as client:
+        tokens = TokenIssuer(issuer, life_s=3600)
+        settings = StoredLogin("notes", "http://127.0.0.1:1/mcp", issuer.url, "gate")
+
+        def gateway() -> ServerTokens:
+            kept = KeptLogins(PostgresRows(url), b"k" * 32)
+            documents: Callable[..., Documents] = lambda *_: Documents(lambda: client)  # noqa: E731
+            return ServerTokens(settings, Means(documents, kept, Assertions(b"k" * 32, lambda: "https://gate.example")))
+
+        KeptLogins(PostgresRows(url), b"k" * 32).keep("notes", Login(issuer.url, "gate", "ended", "refresh-0"))
+        gateways = [gateway(), gateway()]
+        await asyncio.gather(*(one.ready() for one in gateways))
+        refused = [one.headers for one in gateways]
+        assert refused == [((b"authorization", b"Bearer ended"),)] * 2
+        renewed = await asyncio.gather(
+            *(one.renew(headers) for one, headers in zip(gateways, refused, strict=True) for _ in range(25))
+        )
+        assert renewed == [True] * 50
+        assert [one.headers for one in gateways] == [((b"authorization", b"Bearer token-1"),)] * 2
+        assert [form["grant_type"] for form in tokens.forms] == [["refresh_token"]]

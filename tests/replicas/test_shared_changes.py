@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable
 from pathlib import Path
@@ -19,6 +20,8 @@ from taskgate.store.postgres.store import open_store
 
 MAP = {"mcp.enabled": "true", "mcp.default_server_ids": '["books"]'}
 RULES = {"rules": [{"match": "books:once", "action": "approve"}]}
+TOKEN = "token-of-agent-0123456789"
+TOKENS = [{"id": "agent", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
 FACADE = {"default": {"default_servers": ["*"], "mode": "both"}}
 
 
@@ -39,10 +42,26 @@ async def until(what: Any) -> None:
 
 
 async def test_a_change_on_a_holds_on_b(tmp_path: Path) -> None:
-    async with pair(tmp_path, governance=RULES, scopes=FACADE, facade={"add_server": "on"}) as both:
+    known = {"tokens": TOKENS, "auth": {"anonymous": "default"}}
+    async with pair(tmp_path, governance=RULES, scopes=FACADE, facade={"add_server": "on"}, **known) as both:
+        await _tokens(both.a, both.b)
         await _scopes(both.a, both.b)
         await _grants(both.a, both.b)
         await _added_servers(both.b)
+
+
+async def _tokens(a: Gateway, b: Gateway) -> None:
+    """Revoked at A, it opens nothing at B any more. B knows at the latest when its look at the store is 5 s old, because it
+    answers no call after that (`test_plain_calls_end_when_the_database_has_confirmed_nothing_for_five_seconds`).
+    """
+    assert await answered(b, "", TOKEN)
+    said = await operator(a, "POST", "/api/v1/tokens/revoke", {"name": "agent"})
+    assert said.status_code == 200, said.text
+
+    async def refused() -> bool:
+        return not await answered(b, "", TOKEN)
+
+    await until(refused)
 
 
 async def _scopes(a: Gateway, b: Gateway) -> None:

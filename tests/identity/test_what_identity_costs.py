@@ -1,0 +1,100 @@
+"""What it costs a call that its caller is known, counted and not timed: by our token or by an issuer's, with many callers too.
+
+Function calls of everybody in the call (caller, gateway, server) are counted as `tests.benchmarks.gate` does, in virtual time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from tests.benchmarks.gate import calls, server
+from tests.identity.issuer import an_issuer
+from tests.seam import Gateway, seam
+
+from taskgate import clock
+from taskgate.identity.verifier import MOST_REMEMBERED, Verifier
+
+DEARER = 1.05
+MANY = 10_000
+
+
+def secret(number: int) -> str:
+    return f"token-of-caller-{number:05d}-0123456789abcdef"
+
+
+def tokens(count: int) -> list[dict[str, Any]]:
+    digests = (hashlib.sha256(secret(number).encode()).hexdigest() for number in range(count))
+    return [
+        {"id": f"caller-{number:05d}", "tenant": f"t{number % 100}", "sha256": d} for number, d in enumerate(digests)
+    ]
+
+
+async def cost(gate: Gateway, generation: str, token: str | None) -> float:
+    caller = await gate.caller(generation, token=token)
+    await caller.tools()
+    return await calls(lambda: caller.call("s__echo", {"text": "hi"}))
+
+
+def verifier_of(gate: Gateway) -> Verifier:
+    verifier = gate.life.app.verifier
+    assert isinstance(verifier, Verifier)
+    return verifier
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@seam
+async def test_a_call_of_a_known_caller_costs_at_most_a_twentieth_more(generation: str) -> None:
+    async with an_issuer() as issuer:
+        async with Gateway({}, {"s": server()}) as gate:
+            plain = await cost(gate, generation, None)
+        auth = {"tokens": tokens(1), "auth": {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}}
+        async with Gateway(auth, {"s": server()}) as gate:
+            ours = await cost(gate, generation, secret(0))
+            signed = await cost(gate, generation, issuer.token(exp=int(clock.wall()) + 100_000))
+            asked = len(issuer.asked)
+            assert await cost(gate, generation, issuer.token(exp=int(clock.wall()) + 100_001)) <= plain * DEARER
+            assert len(issuer.asked) == asked, "a remembered key needs no fetch"
+    assert plain > 100, "something was counted"
+    assert ours <= plain * DEARER, (ours, plain)
+    assert signed <= plain * DEARER, (signed, plain)
+
+
+@seam
+async def test_ten_thousand_principals_make_no_call_dearer() -> None:
+    async with an_issuer() as issuer:
+        auth = {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}
+        signed = issuer.token(exp=int(clock.wall()) + 100_000)
+        limits = {
+            "calls_per_caller_per_second": 1_000_000,
+            "calls_in_flight_per_caller": 100,
+            "calls_in_flight_per_tenant": 100,
+        }
+        async with Gateway({"tokens": tokens(1), "auth": auth, "limits": limits}, {"s": server()}) as gate:
+            few = {kind: await cost(gate, "2026", token) for kind, token in (("ours", secret(0)), ("signed", signed))}
+        async with Gateway({"tokens": tokens(MANY), "auth": auth, "limits": limits}, {"s": server()}) as gate:
+            await cost(gate, "2026", signed)
+            remembered = verifier_of(gate)._remembered
+            (known,) = remembered.values()
+            for number in range(MANY):
+                remembered[number.to_bytes(32)] = known
+            for number in range(1, 1_000):
+                caller = await gate.caller("2026", token=secret(number * 10))
+                assert (await caller.call("s__echo", {"text": "hi"})).text == "hi"
+            many = {kind: await cost(gate, "2026", token) for kind, token in (("ours", secret(0)), ("signed", signed))}
+            assert all(many[kind] <= few[kind] * 1.01 for kind in few), (few, many)
+
+
+@seam
+async def test_remembered_tokens_are_bounded() -> None:
+    async with an_issuer() as issuer:
+        auth = {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}
+        async with Gateway({"auth": auth}, {"s": server()}) as gate:
+            await (await gate.caller("2026", token=issuer.token())).call("s__echo", {"text": "hi"})
+            remembered = verifier_of(gate)._remembered
+            (known,) = remembered.values()
+            for number in range(MOST_REMEMBERED - 1):
+                remembered[number.to_bytes(32)] = known
+            await (await gate.caller("2026", token=issuer.token(sub="bob"))).call("s__echo", {"text": "hi"})
+            assert len(remembered) == MOST_REMEMBERED
