@@ -118,3 +118,4 @@ class OtherGateways:
     async def _dead(self, names: frozenset[str] | None) -> None:
         if names is not None:
             await self._recovery.take_over_dead()
+            await self._approvals.take_over()

@@ -25,6 +25,8 @@ LAST_WORDS_S: Final = 2.0
 
 Channels = Mapping[str, tuple[ApprovalChannel, ...]]
 CardOf = Callable[[str], Awaitable[Card | None]]
+IsElsewhere = Callable[[str], Awaitable[bool]]
+"""Whether another gateway that lives has the call of this approval: it tells people, and nobody else does."""
 
 
 @dataclass(slots=True)
@@ -38,9 +40,10 @@ class _Told:
 
 
 class Announcer:
-    def __init__(self, store: ApprovalStore, card_of: CardOf) -> None:
+    def __init__(self, store: ApprovalStore, card_of: CardOf, is_elsewhere: IsElsewhere) -> None:
         self._store = store
         self._card_of = card_of
+        self._is_elsewhere = is_elsewhere
         self._channels: Channels = {}
         self._told: dict[str, _Told] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -55,10 +58,19 @@ class Announcer:
         self._decide = decide
         for channel in self._all():
             await self._start(channel, decide)
+        await self.take_up()
+
+    async def take_up(self) -> None:
+        """Go on with what people were told before a restart, or by a gateway that has died."""
+        found: set[str] = set()
         for kept in await self._store.receipts():
-            told = self._told.setdefault(kept.approval_id, _Told(kept.workflow))
-            told.receipts[kept.place] = kept.receipt
-        for approval_id in list(self._told):
+            if kept.approval_id in found or kept.approval_id not in self._told:
+                if kept.approval_id not in found and await self._is_elsewhere(kept.approval_id):
+                    continue
+                found.add(kept.approval_id)
+                told = self._told.setdefault(kept.approval_id, _Told(kept.workflow))
+                told.receipts[kept.place] = kept.receipt
+        for approval_id in found:
             self._run(self._take_up(approval_id))
 
     def adopt(self, channels: Channels) -> None:

@@ -84,7 +84,7 @@ class Approvals:
         events: EventHub,
     ) -> None:
         self.grants = grants
-        self.announcer = Announcer(records.store, self.card_of)
+        self.announcer = Announcer(records.store, self.card_of, self._is_elsewhere)
         self._records = records
         self._runs = runs
         self._followers = followers
@@ -107,12 +107,30 @@ class Approvals:
         if any(self.announcer.channels.values()):
             await self._announce_again()
 
+    async def take_over(self) -> None:
+        """Another gateway has died, and its tasks may be ours now: people hear of them from us from here on."""
+        if any(self.announcer.channels.values()):
+            await self.announcer.take_up()
+            await self._announce_again()
+
+    async def _is_elsewhere(self, approval_id: str) -> bool:
+        """Whether a gateway that lives, and is not this one, has the call."""
+        rows, ours = self._store.sessions, self._store.ownership.owner
+        if rows is None:
+            return False
+        held = await self._store.held(approval_id)
+        task = await self._store.get(held.task_id) if held is not None and held.task_id else None
+        if task is not None:
+            return task.owner != ours and rows.is_alive(task.owner)
+        return any(replica.owner != ours and rows.is_alive(replica.owner) for replica in self._store.replicas)
+
     async def _announce_again(self) -> None:
         after: str | None = None
         while True:
             page = await self._store.held_page(after=after, limit=PAGE)
             for held in page.held:
-                self.announcer.announce(held.approval.id, held.approval.workflow)
+                if not await self._is_elsewhere(held.approval.id):
+                    self.announcer.announce(held.approval.id, held.approval.workflow)
             if page.after is None:
                 return
             after = page.after

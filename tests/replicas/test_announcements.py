@@ -1,0 +1,87 @@
+"""People outside are told once of what waits for them, however many gateways there are, and answer to any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from tests.channels.receiver_double import Receiver, receiver
+from tests.harness.plain_http import NO_TLS
+from tests.replicas.in_process import Stage, gateways, until
+
+from taskgate.channels.webhook import key_of, signed_headers
+
+SECRET = "whsec_" + base64.b64encode(b"a key of thirty-two bytes, about").decode()
+RULES = {"rules": [{"match": "books:once", "action": "approve", "approval": "ops"}]}
+SLOWLY = {"execute_on": "approval", "grace_ms": 60_000, "promote_after_ms": 60_000}
+
+
+def workflows(there: Receiver) -> dict[str, Any]:
+    return {"ops": {"channels": ["inbox", {"type": "webhook", "url": there.url, "secret": SECRET}]}}
+
+
+async def told_once(there: Receiver) -> None:
+    """The end is told, and nothing twice: each state and number of votes has an id of its own."""
+    await until(lambda: len(there.got) >= 2)
+    await asyncio.sleep(0.5)  # what is too much would come now
+    ids = [headers["webhook-id"] for headers in there.headers]
+    assert len(ids) == len(set(ids)), ids
+    assert [said["type"] for said in there.got].count("approval.requested") == 1
+
+
+async def called_back(stage: Stage, index: int, asked: dict[str, Any]) -> int:
+    """The signed answer to a question, at the address of that gateway."""
+    said = {
+        "approval_id": asked["approval"]["id"],
+        "verdict": "approve",
+        "approver": "operator",
+        "arguments_digest": asked["approval"]["arguments_digest"],
+    }
+    body = json.dumps(said).encode()
+    path = asked["callback_url"].split("/", 3)[3]
+    async with httpx2.AsyncClient(timeout=60, verify=NO_TLS) as http:
+        headers = signed_headers(key_of(SECRET), "m1", int(time.time()), body)
+        reply = await http.post(f"{stage.gateways[index].base}/{path}", content=body, headers=headers)
+    return reply.status_code
+
+
+async def test_people_are_told_once_also_when_gateways_start_and_stop(tmp_path: Path) -> None:
+    async with (
+        receiver(key_of(SECRET)) as there,
+        gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
+    ):
+        task_id = await stage.begin(stage.a, "once", "c1")
+        await until(lambda: there.got)
+        await stage.b.stop()
+        await stage.b.start()
+        asked = there.got[0]
+        assert await called_back(stage, 1, asked) == 200, "at another gateway than the one that asked"
+        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
+        await told_once(there)
+        assert stage.ledger.count("c1") == 1
+
+
+async def test_what_a_gateway_that_is_gone_has_told_is_brought_up_to_date_by_another(tmp_path: Path) -> None:
+    async with (
+        receiver(key_of(SECRET)) as there,
+        gateways(tmp_path, governance=RULES, approval=workflows(there), tasks=SLOWLY) as stage,
+    ):
+        task_id = await stage.begin(stage.a, "once", "c1")
+        await until(lambda: there.got)
+        await stage.a.stop()
+        owner = stage.b.store.ownership.owner
+
+        async def taken() -> bool:
+            task = await stage.b.store.get(task_id)
+            return task is not None and task.owner == owner
+
+        await until(taken)
+        assert await called_back(stage, 1, there.got[0]) == 200
+        assert (await stage.ended(stage.b, task_id))["status"] == "completed"
+        await told_once(there)
+        assert stage.ledger.count("c1") == 1
