@@ -30,6 +30,7 @@ from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
+from taskgate.turns import LARGE_BYTES, let_others_run
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -72,7 +73,9 @@ class TaskEngine:
         self, request: Request, call: NewCall, approval: ApprovalRequest | None, key: str | None, *, held: bool
     ) -> Task:
         task_id = self.records.new_id()
+        await _next_step(request)
         audit = self.audit_approval(approval, task_id) if approval is not None else None
+        await _next_step(request)
         task, fresh = await self.records.accept(request, call, approval=approval, key=key, task_id=task_id, audit=audit)
         if fresh:
             self.conversations.remember(
@@ -156,3 +159,9 @@ class TaskEngine:
 def _unrelated(result: bytes, generation: Generation) -> bytes:
     plain = wire.join(with_meta(wire.members_of(result), {}, drop=(RELATED_TASK,)))
     return complete(plain) if generation is Generation.STATELESS else plain
+
+
+async def _next_step(request: Request) -> None:
+    """Arguments of megabytes are read several times before their task is accepted: others have their turn in between."""
+    if len(request.message.raw_params or b"") >= LARGE_BYTES:
+        await let_others_run()

@@ -32,6 +32,7 @@ from taskgate.inbound.http.post import Post
 from taskgate.inbound.http.relayed import NOT_HERE
 from taskgate.inbound.identity import NotVerifiedYet
 from taskgate.telemetry.logs import log
+from taskgate.turns import LARGE_BYTES, let_others_run
 
 _SERVERS: Final = SERVERS_HEADER.encode("ascii")
 _TOOLS: Final = TOOLS_HEADER.encode("ascii")
@@ -83,6 +84,8 @@ class PostHandler:
                     unverified, post.path, post.headers, post.arrival, post.every_header
                 )
             message = self._read(post)
+            if len(post.body) >= LARGE_BYTES:
+                await let_others_run()
             if message is None:
                 await self._batch(post, caller)
             elif post.headers.get(b"mcp-protocol-version") in _STATELESS or (
