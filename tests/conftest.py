@@ -27,7 +27,7 @@ from tests.harness.absent import all_absent, reason_for  # noqa: E402
 from tests.harness.process_state import kept  # noqa: E402
 from tests.harness.reach import reaches_programs  # noqa: E402
 from tests.harness.scratch import scratch_in_memory  # noqa: E402
-from tests.harness.sharing import GroupScheduling, check_groups  # noqa: E402
+from tests.harness.sharing import GroupScheduling, check_groups, group_of  # noqa: E402
 from tests.seam.circumstances import virtual_loop  # noqa: E402
 
 NOT_RUN: Counter[str] = Counter()
@@ -102,13 +102,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-FIRST = ("conformance", "conversations", "identity", "activity", "governance", "chaos", "replicas", "faults")
+FIRST = (
+    "conformance", "docs", "client", "clients", "conversations", "console", "replicas", "chaos", "bridge", "cli",
+    "activity", "governance", "faults", "identity", "features", "config",
+)  # fmt: skip
+"""Folders whose tests take longest, so that none of them is begun when everything else is over."""
 
 
 def _longest_folders_first(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
+    def place(item: pytest.Item) -> tuple[int, bool]:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
-        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+        return FIRST.index(folder) if folder in FIRST else len(FIRST), group_of(item.nodeid) == item.nodeid
 
     items.sort(key=place)
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,7 +52,11 @@ def _is_shared(fixture: pytest.FixtureDef[object]) -> bool:
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Large groups first; the rest in the order of the collection."""
+    """Groups in the order of the collection, which knows what takes long; a group with many tests need not."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid, self.config.rootpath)
