@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.harness.commands import command
+from tests.harness.gateway import running_gateway
 from tests.harness.programs import run_to_end
 
 from taskgate.cli import main as command_line
@@ -90,6 +94,60 @@ async def test_the_doctor_tells_the_last_words_of_a_program(tmp_path: Path) -> N
     findings = [json.loads(line) for line in out.splitlines()]
     (server,) = [finding for finding in findings if finding["about"] == "server a"]
     assert "Its last words: no licence" in server["said"]
+
+
+@asynccontextmanager
+async def behind_a_login() -> AsyncIterator[str]:
+    """A server that wants OAuth, and says where to get it; its address."""
+    base = ""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readline()).split()[1].decode()
+        issuer = {"authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token"}
+        pages = {
+            "protected-resource": {
+                "resource": f"{base}/mcp",
+                "authorization_servers": [base],
+                "scopes_supported": ["notes:read"],
+            },
+            "authorization-server": {
+                "issuer": base,
+                **issuer,
+                "response_types_supported": ["code"],
+                "code_challenge_methods_supported": ["S256"],
+            },
+        }
+        page = next((page for name, page in pages.items() if f".well-known/oauth-{name}" in path), None)
+        body = json.dumps(page).encode() if page is not None else b"{}"
+        status = "200 OK" if page is not None else "401 Unauthorized"
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}WWW-Authenticate: Bearer\r\nConnection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield f"{base}/mcp"
+
+
+async def test_the_doctor_says_what_login_a_server_wants(tmp_path: Path) -> None:
+    env = {"TASKGATE_STATE_DIR": str(tmp_path / "state")}
+    async with behind_a_login() as url:
+        config = configuration(tmp_path, servers={"notes": {"url": url}})
+        code, out, _ = await command("doctor", "-c", config, "--json", env=env)
+    assert code == 9
+    (server,) = [found for found in map(json.loads, out.splitlines()) if found["about"] == "server notes"]
+    assert f"It wants OAuth of {url.removesuffix('/mcp')} (scopes: notes:read)" in server["said"] + server["fix"]
+    assert "taskgate servers login NAME" in server["said"] + server["fix"]
+
+
+async def test_a_second_gateway_on_a_store_is_told_so(tmp_path: Path) -> None:
+    servers = {"demo": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]}}
+    async with running_gateway({"schema": 1, "servers": servers}, tmp_path) as first:
+        code, said = await told(tmp_path, "serve", "-c", str(first.config), "--port", "0", state=str(first.state))
+    assert code == 2
+    assert str(first.pid) in said
 
 
 def test_an_old_python_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

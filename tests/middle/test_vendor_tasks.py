@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.seam import Call, Failure, Gateway, Upstream, seam
 
 ON: dict[str, Any] = {"compat": {"vendor_methods": True}, "errors": {"profile": "erlmcp"}}
 TASKS = {"tasks": {}}
@@ -89,3 +89,20 @@ async def test_the_given_id_survives_a_crash() -> None:
         await gate.start()
         again = await gate.caller("2025", capabilities=TASKS, token=token)
         assert (await again.request("tasks/get", {"taskId": "job-9"})).result["status"] == "completed"
+
+
+@seam
+async def test_the_error_of_a_failed_task_stands_in_it() -> None:
+    notes = server()
+
+    @notes.tool("broken")
+    async def broken(call: Call) -> str:
+        raise Failure(-32603, "the disk is on fire")
+
+    async with Gateway(ON, {"notes": notes}) as gate:
+        caller = await gate.caller("2025", capabilities=TASKS)
+        await caller.request("tasks/create", {"id": "job-2", "action": "notes__broken"})
+        await gate.advance(5)
+        ended = (await caller.request("tasks/get", {"taskId": "job-2"})).result
+        assert (ended["status"], ended["action"], "on fire" in str(ended["error"])) == ("failed", "notes__broken", True)
+        assert "result" not in ended

@@ -283,9 +283,19 @@ async def _how_to_log_in(url: str) -> str:
     return f"It wants OAuth of {authority.issuer}{wanted}: {login}, or {put}."
 
 
+def _is_refused_a_stranger(problem: BaseException | None) -> bool:
+    """Whether the server wants to know who calls. A handshake that fails hides what was said to it in its cause."""
+    from taskgate.ports.upstream import CallFailed
+
+    while problem is not None:
+        if isinstance(problem, CallFailed) and problem.evidence.status == 401:
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
 async def _reach(server: Server) -> Finding:
     from taskgate.core.errors import TaskgateError
-    from taskgate.ports.upstream import CallFailed
 
     about = f"server {server.id}"
     try:
@@ -294,7 +304,7 @@ async def _reach(server: Server) -> Finding:
     except TimeoutError:
         return Finding("bad", about, f"no answer within {CONNECT_S:g} s", "Is it running, and is its address right?")
     except TaskgateError as problem:
-        if isinstance(problem, CallFailed) and problem.evidence.status == 401:
+        if _is_refused_a_stranger(problem):
             return Finding("bad", about, problem.message, await _how_to_log_in(server.spec.url))
         words = server.status().stderr[-LAST_WORDS:]
         said = f"{problem.message} Its last words: {' | '.join(words)}" if words else problem.message
