@@ -113,6 +113,8 @@ PYTHON_PEERS = (
     PythonPeer("llama-index", ("llama-index-tools-mcp==0.6.0",), only_for=CLIENTS),
     # mcpadapt imports what `mcp` 2 no longer has.
     PythonPeer("smolagents", ("smolagents[mcp]==1.26.0", "mcpadapt==0.1.19", "mcp==1.30.*"), only_for=CLIENTS),
+    # A keyring that is kept in a file, for machines that have no other.
+    PythonPeer("keyring", ("keyring==25.7.0", "keyrings.alt==5.0.2")),
     PythonPeer("mcp-proxy", ("mcp-proxy==0.13.*",), only_for=BENCH),
 )
 NODE_PEERS = (

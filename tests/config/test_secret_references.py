@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.harness.absent import HOME
 
 from taskgate.assembly.plan import build_plan
 from taskgate.config import ConfigError, LoadedConfig, load
@@ -46,6 +49,25 @@ def keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delitem(sys.modules, "keyring", raising=False)
     yield package
     sys.modules.pop("keyring", None)
+
+
+@pytest.mark.peers("keyring")
+def test_the_real_keyring_gives_an_entry_that_is_kept_in_a_file(folder: Path) -> None:
+    python = HOME / "keyring/bin/python"
+    (packages,) = (HOME / "keyring/lib").glob("python*/site-packages")
+    backend = {"PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", "XDG_DATA_HOME": str(folder)}
+    env = {**os.environ, **backend}
+    keep = "import keyring; keyring.set_password('vault', 'ann', 's3cret-in-a-real-keyring')"
+    subprocess.run([python, "-c", keep], env=env, check=True, timeout=120)
+    file = folder / "taskgate.yaml"
+    file.write_text("allowed_hosts: ['${keyring:vault/ann}', x]\n")
+    ask = "import sys; from taskgate.config import load; print(load(sys.argv[1]).root.allowed_hosts[0])"
+    env["PYTHONPATH"] = os.pathsep.join((*filter(None, (env.get("PYTHONPATH"),)), str(packages)))
+    said = subprocess.run([sys.executable, "-c", ask, file], env=env, check=True, timeout=120, capture_output=True)
+    assert said.stdout.decode().strip() == "s3cret-in-a-real-keyring"
+    file.write_text("allowed_hosts: ['${keyring:vault/eve}']\n")
+    refused = subprocess.run([sys.executable, "-c", ask, file], env=env, check=False, timeout=120, capture_output=True)
+    assert b"is not in the keyring" in refused.stderr
 
 
 def read(folder: Path, text: str) -> LoadedConfig:

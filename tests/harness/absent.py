@@ -24,6 +24,7 @@ KNOWN = (
     "everything",
     "inspector",
     "browser",
+    "keyring",
     "official23",
     "official-ts2",
     "servers-python",
