@@ -6,17 +6,22 @@ import asyncio
 from collections.abc import Callable
 
 import httpx2
+import psycopg
+import pytest
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port
 from tests.identity.issuer import an_issuer
 from tests.identity.test_tokens_for_servers import TokenIssuer
 
+from taskgate.core.errors import GatewayFault
 from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
 from taskgate.identity.kept_logins import KeptLogins, Login
 from taskgate.identity.server_tokens import Means, ServerTokens, StoredLogin
 from taskgate.store.postgres.account_rows import PostgresRows
 from taskgate.store.postgres.connection import migrate_at
+from taskgate.store.postgres.secrets import known, shared
+from taskgate.store.sealing import Sealing
 
 
 def test_two_gateways_share_accounts_and_only_one_renews_at_a_time() -> None:
@@ -60,3 +65,24 @@ async def test_fifty_callers_at_two_gateways_with_an_ended_token_cause_one_refre
         assert renewed == [True] * 50
         assert [one.headers for one in gateways] == [((b"authorization", b"Bearer token-1"),)] * 2
         assert [form["grant_type"] for form in tokens.forms] == [["refresh_token"]]
+
+
+def test_secrets_that_gateways_share_are_encrypted_where_the_store_has_a_key() -> None:
+    """The operator's token, and the secret that accounts are encrypted with: with them in a dump the accounts would be open."""
+    url = fresh_url()
+    ours = {"operator_token": b"token-of-the-operator-0123456789", "house_secret": b"s" * 32}
+
+    def rows() -> bytes:
+        with psycopg.connect(url) as connection:
+            return b"".join(bytes(row[0]) for row in connection.execute("SELECT value FROM keepsakes"))
+
+    assert shared(url, ours, Sealing(())) == ours
+    assert ours["operator_token"] in rows()
+    for keys in (("a" * 32,), ("b" * 32, "a" * 32), ("b" * 32,)):
+        assert shared(url, dict.fromkeys(ours, b"another gateway's"), Sealing(keys)) == ours
+        assert ours["operator_token"] not in rows()
+        assert ours["house_secret"] not in rows()
+        assert known(url, "house_secret", Sealing(keys)) == ours["house_secret"]
+    for wrong in (Sealing(()), Sealing(("a" * 32,))):
+        with pytest.raises(GatewayFault, match="needs a key"):
+            shared(url, ours, wrong)

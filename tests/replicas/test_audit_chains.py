@@ -17,6 +17,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
 from taskgate.store.postgres.secrets import shared
 from taskgate.store.postgres.store import PostgresStore, open_store
+from taskgate.store.sealing import Sealing
 
 SECRET = b"s" * 32
 Started = tuple[PostgresStore, AuditKeeper]
@@ -29,7 +30,7 @@ class Log:
         monkeypatch.setenv("TASKGATE_STATE_DIR", str(folder / "state"))
         self.config = folder / "taskgate.yaml"
         self.config.write_text(yaml.safe_dump({"servers": {}, "store": {"url": self.url}}))
-        shared(self.url, {"house_secret": SECRET})
+        shared(self.url, {"house_secret": SECRET}, Sealing(()))
 
     async def start(self) -> Started:
         store = open_store(self.url)

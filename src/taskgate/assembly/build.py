@@ -344,7 +344,7 @@ def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
     if url is None:
         store: Store = open_store(claimed_store_path(loaded), keys=keys_of(loaded.root.store))
     else:
-        token, secret = shared_store.agreed_secrets(url, loaded.state_dir, keys.operator_token, keys.secret)
+        token, secret = shared_store.agreed_secrets(loaded, url, keys.operator_token, keys.secret)
         internal = shared_store.bound_for_others(loaded)
         keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url, internal)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"

@@ -172,7 +172,7 @@ def accounts_of(loaded: LoadedConfig, outbound: Outbound) -> ServerAccounts:
 def installation_secret(loaded: LoadedConfig) -> bytes:
     """The secret of this installation, or of all gateways on the store that it shares."""
     secret, url = house_secret(loaded.state_dir), shared_url(loaded)
-    return secret if url is None else agreed_secrets(url, loaded.state_dir, operator_token(loaded.state_dir), secret)[1]
+    return secret if url is None else agreed_secrets(loaded, url, operator_token(loaded.state_dir), secret)[1]
 
 
 def _rules(issued: Issued) -> ClaimRules:

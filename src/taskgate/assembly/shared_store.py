@@ -22,6 +22,7 @@ from taskgate.ports.credentials import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, audit_key
+from taskgate.store.sealing import Sealing
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -62,29 +63,30 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None)
     return opened
 
 
-def agreed_secrets(url: str, state_dir: Path, operator_token: str, secret: bytes) -> tuple[str, bytes]:
+def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes]:
     """The operator's token and the signing secret of all gateways on this store: those of whoever came first."""
     _driver()
     from taskgate.store.postgres.secrets import shared
 
-    agreed = shared(url, {"operator_token": operator_token.encode(), "house_secret": secret})
+    ours = {"operator_token": operator_token.encode(), "house_secret": secret}
+    agreed = shared(url, ours, Sealing(keys_of(loaded.root.store)))
     token = agreed["operator_token"].decode()
     if token != operator_token:
-        replace_operator_token(state_dir, token)
+        replace_operator_token(loaded.state_dir, token)
     return token, agreed["house_secret"]
 
 
 class SharedChains:
     """The audit chains of all gateways on a database, and what says where they were cut or ended."""
 
-    def __init__(self, url: str, state_dir: Path) -> None:
-        """Raises GatewayFault. The files in `state_dir` vouch for the chains of gateways that ran here."""
+    def __init__(self, loaded: LoadedConfig, url: str) -> None:
+        """Raises GatewayFault. The files in the state folder vouch for the chains of gateways that ran here."""
         _driver()
         from taskgate.store.postgres.secrets import known
 
         self._url = url
-        self._key = audit_key(known(url, "house_secret") or b"")
-        self._files = sorted(state_dir.glob("audit-gw_*.audit-anchor"))
+        self._key = audit_key(known(url, "house_secret", Sealing(keys_of(loaded.root.store))) or b"")
+        self._files = sorted(loaded.state_dir.glob("audit-gw_*.audit-anchor"))
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
         """Each chain: its name, the last row that was forgotten on purpose, and its rows. Raises ValueError for a forged cut."""

@@ -143,7 +143,7 @@ def _several_chains(config: str | None, file: Path | None) -> _Chains | None:
     loaded = loaded_or_exit(config)
     url = shared_url(loaded)
     try:
-        return None if url is None else SharedChains(url, loaded.state_dir)
+        return None if url is None else SharedChains(loaded, url)
     except TaskgateError as problem:
         say.note(problem.message)
         raise typer.Exit(ExitCode.UNHEALTHY) from None

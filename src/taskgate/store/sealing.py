@@ -61,6 +61,10 @@ class Sealing:
     def seals(self) -> bool:
         return self._first is not None
 
+    def is_current(self, value: bytes) -> bool:
+        """Whether it stands as it would be written now."""
+        return self._first is None or value.startswith(MARK + self._first)
+
     def seal_into(self, document: bytes, part: bytes, name: str) -> bytes:
         """A JSON object that is not empty, with a sealed part as its last member."""
         return document[:-1] + _MEMBER + b64encode(self.seal(part, name)) + b'"}'

@@ -107,6 +107,9 @@ INSERT INTO keepsakes (name, value) VALUES (:name, :value) ON CONFLICT (name) DO
 -- name: kept
 SELECT value FROM keepsakes WHERE name = :name;
 
+-- name: keep_instead
+UPDATE keepsakes SET value = :value WHERE name = :name AND value = :before;
+
 -- name: orphan_chunks
 SELECT DISTINCT name FROM result_chunks c
 WHERE created_ms <= :before_ms AND number = 0 AND NOT EXISTS (SELECT 1 FROM task_outcomes o WHERE o.spill = c.name)
