@@ -282,3 +282,26 @@ def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(
     many = accept(20)
     writing.close()
     assert 0 < few <= many <= few * 1.25
+
+
+def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_path: Path) -> None:
+    """In statements: a create is its rows, whatever else is open; who owns the store and where the audit ends is read once."""
+    writing = connect_writer(tmp_path / "store.db")
+    migrate(writing)
+    limits, ran = AcceptLimits(1_000_000, PendingLimits(1_000_000, 1_000_000)), list[str]()
+
+    def accept(number: int) -> int:
+        transaction = SqliteTransaction(writing, 1_000_000, Ownership("node", 1), KeptEvents(), Sealing(()))
+        transaction.is_stale()
+        ran.clear()
+        for _ in range(number):
+            made = tasks.accept(transaction, a_call(), sent=None, approval=None, key=None, limits=limits, audit=None)
+            assert isinstance(made, Change)
+        return len(ran)
+
+    accept(1)
+    writing.set_trace_callback(ran.append)
+    one = accept(1)
+    many = accept(51)
+    writing.close()
+    assert (many - one) / 50 == one - 1 <= 9
