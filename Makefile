@@ -28,6 +28,7 @@ help:
 	@echo "make container  build the image with podman, run it read-only, and ask it for its tools"
 	@echo "make interaction  the Python SDK's own interaction tests, directly and through the gateway"
 	@echo "make gate    whether the usual calls became more than a tenth dearer than the kept baseline"
+	@echo "make chaos-replicas  300 faults of three gateways on PostgreSQL; make chaos-sabotage: its judge before broken builds"
 	@echo "make conformance-replicas  the official suite through three gateways on PostgreSQL behind a balancer"
 	@echo "make screenshots  pictures of every page of the console (needs Chromium)"
 	@echo "make faults  every way in which a server over HTTP or stdio can fail, beside a ledger of what really ran"
@@ -147,9 +148,14 @@ bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.replicas
 	$(BIN)/python -m tests.benchmarks.forwarding
 
-.PHONY: chaos-replicas
+.PHONY: chaos-replicas chaos-sabotage
+# Three gateways on PostgreSQL under 300 faults of every kind and load, judged by the ledger of the server behind them.
 chaos-replicas: $(STAMP)
-	TASKGATE_CHAOS_FAULTS=300 $(BIN)/python -m pytest -q -n 0 tests/replicas/test_chaos.py
+	TASKGATE_CHAOS_FAULTS=$${TASKGATE_CHAOS_FAULTS:-300} $(BIN)/python -m pytest -q -s -n 0 -m "not long" tests/replicas/test_chaos.py
+
+# The same judge before three broken builds: it must find what each does wrong.
+chaos-sabotage: $(STAMP)
+	$(BIN)/python -m pytest -q -n 0 -m long tests/replicas/test_chaos.py
 
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m long tests/chaos

@@ -184,8 +184,10 @@ class Answers:
         left = {key: question for key, question in QUESTIONS.items() if key not in given}
         if left or params.get("requestState") != "kept":
             return {"resultType": "input_required", "inputRequests": left, "requestState": "kept"}
+        if any("content" not in answer for answer in given.values()):
+            self._ledger.note("not answered", call=params["arguments"]["call"], given=given)
         result = await self._books.run("once_ask", params["arguments"])
-        said = ", ".join(f"{key} {given[key]['content']['value']}" for key in sorted(given))
+        said = ", ".join(f"{key} {given[key].get('content', {}).get('value')}" for key in sorted(given))
         return {**result, "content": [*result["content"], {"type": "text", "text": said}]}
 
     async def _task(self, method: str, params: dict[str, Any], stateless: bool, session: str) -> dict[str, Any] | None:

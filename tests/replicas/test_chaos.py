@@ -1,8 +1,7 @@
-"""Gateways that share a store, under random faults and load, judged by the books of the server behind them.
+"""Gateways that share a store, under faults and load, judged by the books of the server behind them.
 
-A short run with the tests; `make chaos-replicas` makes 300 faults. A fault: a gateway is killed, paused for longer than its lease,
-restarted in good order, or every connection to the database is cut. What is judged: no accepted task is lost, nothing that may run
-once ran twice, a task that completed ran, and one that failed says whether it may have run.
+A short run with the tests, one fault of every quick kind; `make chaos-replicas` makes 300 of all kinds. `make chaos-sabotage`
+shows that the same judge finds what three broken gateways do wrong.
 """
 
 from __future__ import annotations
@@ -10,124 +9,161 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
-from dataclasses import dataclass, field
+import shutil
+import time
+from collections import Counter
 from pathlib import Path
 
-import httpx2
+import pytest
 from tests.chaos.stage import LedgerFile
-from tests.harness.gateway import Gateway
-from tests.replicas.test_faults import Database
-from tests.replicas.test_two_gateways import OVER, Pair, pair
+from tests.mutants.kept_list import ROOT, Mutant, Source, mutants, mutated
+from tests.replicas import chaos
+from tests.replicas.chaos import Cluster, Fault, Load, Made, Strike, cluster, problems, strike
 
-FAULTS = int(os.environ.get("TASKGATE_CHAOS_FAULTS", "4"))
+NUMBER = int(os.environ.get("TASKGATE_CHAOS_FAULTS", "0"))
 SEED = int(os.environ.get("TASKGATE_CHAOS_SEED", "7"))
-CALLERS = 3
-LONGER_THAN_A_LEASE_S = 2.5
-DEADLINE_S = 120
+CALLERS = 9
+QUICK: tuple[Fault, ...] = (chaos.kill, chaos.pause, chaos.database_restart, chaos.silence, chaos.cut_all)
 
 
-@dataclass
-class Load:
-    """Callers that make tasks at whichever gateway takes them, until told to stop."""
-
-    both: Pair
-    accepted: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By call: the id of the task that was acknowledged, and its tool."""
-    stopping: bool = False
-
-    async def caller(self, number: int, chance: random.Random) -> None:
-        count = 0
-        while not self.stopping:
-            gateway = chance.choice((self.both.a, self.both.b))
-            tool, call = chance.choice(("once", "read")), f"w{number}-{count}"
-            count += 1
-            try:
-                async with asyncio.timeout(20):
-                    self.accepted[call] = (await self.both.begin(gateway, tool, call, seconds=0.3), tool)
-            except (AssertionError, OSError, httpx2.HTTPError, TimeoutError, ValueError, IndexError, KeyError):
-                await asyncio.sleep(0.1)  # not acknowledged: nothing was promised
+def chosen() -> list[Fault]:
+    """Every kind equally often, in an order that the seed decides."""
+    if not NUMBER:
+        return list(QUICK)
+    order = [chaos.FAULTS[number % len(chaos.FAULTS)] for number in range(NUMBER)]
+    random.Random(SEED).shuffle(order)
+    return order
 
 
-async def disturb(both: Pair, database: Database, chance: random.Random) -> None:
-    victim = chance.choice((both.a, both.b))
-    match chance.choice(("kill", "pause", "restart", "cut")):
-        case "kill":
-            await victim.kill()
-            await victim.start()
-        case "pause":
-            os.kill(victim.pid, signal.SIGSTOP)
-            try:
-                await asyncio.sleep(LONGER_THAN_A_LEASE_S)  # the length of the fault
-            finally:
-                os.kill(victim.pid, signal.SIGCONT)
-        case "restart":
-            await victim.stop()
-            await victim.start()
-        case _:
-            database.cut()
-    await _serves(victim)
-
-
-async def _serves(gateway: Gateway) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not await gateway.is_ready():
-            await asyncio.sleep(0.1)
-
-
-def problems(ends: dict[str, dict[str, object]], tools: dict[str, str], ledger: LedgerFile) -> list[str]:
-    """What the books and the answers do not agree about."""
-    found = []
-    runs = {call: len(executions) for call, executions in ledger.executions().items()}
-    for call, count in runs.items():
-        if call.startswith("w") and tools.get(call) == "once" and count > 1:
-            found.append(f"{call} may run once and ran {count} times")
-    for call, shown in ends.items():
-        if shown.get("status") not in OVER:
-            found.append(f"{call} was accepted and never ended: {shown}")
-        elif shown["status"] == "completed" and not runs.get(call):
-            found.append(f"{call} is said to be completed and never ran")
-        elif shown["status"] == "failed" and "may or may not have" not in str(shown) and runs.get(call):
-            found.append(f"{call} is said not to have run, and ran: {shown}")
-    return found
-
-
-async def test_random_faults_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
+async def under_load(three: Cluster, load: Load, faults: list[Fault]) -> None:
+    """Each fault strikes while callers work, and the next one when tasks were made and ended since."""
     chance = random.Random(SEED)
-    async with pair(tmp_path) as both:
-        database, load = Database(both), Load(both)
-        callers = [asyncio.create_task(load.caller(n, random.Random(SEED + n))) for n in range(CALLERS)]
-        for _ in range(FAULTS):
-            before = len(load.accepted)
-            await disturb(both, database, chance)
-            async with asyncio.timeout(DEADLINE_S):
-                while len(load.accepted) < before + CALLERS:
-                    await asyncio.sleep(0.05)
-        load.stopping = True
-        await asyncio.gather(*callers)
-        ends = {}
-        for call, (task_id, _) in load.accepted.items():
-            async with asyncio.timeout(DEADLINE_S):
-                ends[call] = await both.until(both.b, task_id, *OVER)
-        tools = {call: tool for call, (_, tool) in load.accepted.items()}
-        assert not problems(ends, tools, both.ledger)
+    callers = [asyncio.create_task(load.caller(number)) for number in range(CALLERS)]
+    for number, fault in enumerate(faults):
+        await strike(three, fault, chance.randrange(len(three.gateways)))
+        if NUMBER:
+            print(f"{number + 1:4} {fault.__name__:17} {len(load.made):6} tasks, {_seconds(three)}", flush=True)
+        now = time.time()
+        async with asyncio.timeout(chaos.DEADLINE_S):
+            while sum(made.began > now and made.ended < float("inf") for made in load.made.values()) < CALLERS:
+                await asyncio.sleep(0.05)
+    load.stopping = True
+    await asyncio.gather(*callers)
+    three.note_lost_leases()
 
 
-def test_the_checker_finds_what_was_lost_run_twice_or_told_wrongly(tmp_path: Path) -> None:
+def _seconds(three: Cluster) -> str:
+    return f"{three.strikes[-1].ended - three.strikes[-1].began:.1f} s"
+
+
+@pytest.mark.timeout(300 + 60 * NUMBER)
+async def test_faults_lose_nothing_and_run_nothing_twice(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as three:
+        load = Load(three, SEED)
+        await under_load(three, load, chosen())
+        found = problems(load.made, load.refused, three.ledger, three.strikes)
+        if NUMBER:
+            kinds = Counter(fault.kind for fault in three.strikes)
+            ends = Counter(str(made.shown["status"]) for made in load.made.values())
+            print(f"{len(load.made)} tasks {dict(ends)}, {sum(kinds.values())} faults {dict(kinds)}, problems: {found}")
+        assert not found
+
+
+# The judge itself
+
+
+def test_the_judge_finds_what_was_lost_run_twice_or_told_wrongly(tmp_path: Path) -> None:
     books = LedgerFile(tmp_path / "ledger.jsonl")
-    rows = [("1", "w0"), ("2", "w0"), ("3", "w1"), ("4", "w3")]
+    rows = [("1", "w0"), ("2", "w0"), ("3", "w1"), ("4", "w3"), ("5", "w5"), ("6", "w6"), ("7", "w7"), ("8", "w8")]
     books.path.write_text(
         "".join(
             f'{{"what": "begin", "number": "{number}", "tool": "once", "call": "{call}", "at": 1.0}}\n'
             for number, call in rows
         )
     )
-    tools = dict.fromkeys(("w0", "w1", "w2", "w3", "w4"), "once")
     ends: dict[str, dict[str, object]] = {
         "w0": {"status": "completed"},
         "w1": {"status": "completed"},
         "w2": {"status": "completed"},
         "w3": {"status": "failed", "error": "it was not executed"},
         "w4": {"status": "working"},
+        "w6": {"status": "failed", "error": "it may or may not have taken effect"},
+        "w7": {"status": "failed", "error": "it may or may not have taken effect"},
+        "w8": {"status": "completed", "result": 1},
     }
-    assert [line.split(" ", 1)[0] for line in problems(ends, tools, books)] == ["w0", "w2", "w3", "w4"]
+    made = {call: Made("once", 1, began=10.0, ended=20.0, shown=shown) for call, shown in ends.items()}
+    made["w6"].at = 0
+    made["w8"].elsewhere = {"status": "completed", "result": 2}
+    strikes = [Strike("kill", frozenset({0}), 15.0, 16.0), Strike("kill", frozenset({1}), 25.0, 26.0)]
+    found = problems(made, {"w5"}, books, strikes)
+    assert [line.split(" ", 1)[0] for line in found] == ["w5", "w0", "w2", "w3", "w4", "w7", "w8"]
+
+
+def _kept(name: str) -> Mutant:
+    return next(mutant for mutant in mutants() if mutant.name == name)
+
+
+def _mutant(name: str, before: str, after: str) -> Mutant:
+    return Mutant(name=name, why="", before=before, after=after, tests=())
+
+
+NO_FENCE = (
+    _kept("fence of a task"),
+    _kept("fence of a process"),
+    _mutant("lease before the first byte", "return self.presence.is_fresh", "return True"),
+)
+CLAIM_FROM_THE_LIVING = (_kept("claim from the living"),)
+NO_WAKE_UP = (_mutant("announcement", "connection.execute(_TELL, [CHANNEL, payload])", "pass"),)
+NO_POLL = (_mutant("poll", "names = await wakeups.wait(topic, POLL_S)", "names = await wakeups.wait(topic, 3600.0)"),)
+
+
+def sabotaged(folder: Path, changes: tuple[Mutant, ...]) -> Path:
+    """A copy of the source with these lines changed."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    source = Source(folder)
+    for mutant in changes:
+        place = source.find(mutant)
+        place.file.write_text(mutated(place.file.read_text(), mutant, place.line))
+    return folder / "src"
+
+
+async def judged(folder: Path, changes: tuple[Mutant, ...], fault: Fault, rounds: int, deadline_s: float) -> list[str]:
+    """What the judge finds when gateways of such a build are struck, in the first round in which it finds anything."""
+    source = await asyncio.to_thread(sabotaged, folder, changes)
+    async with cluster(folder, source) as three:
+        for seed in range(SEED, SEED + rounds):
+            load = Load(three, seed, deadline_s)
+            await under_load(three, load, [fault])
+            if found := problems(load.made, load.refused, three.ledger, three.strikes):
+                return found
+    return []
+
+
+SABOTAGES = [
+    pytest.param(NO_FENCE, chaos.pause, "ran 2 times", id="no fence check"),
+    pytest.param(CLAIM_FROM_THE_LIVING, chaos.kill, "nothing had happened to its gateway", id="claim from the living"),
+    pytest.param((*NO_WAKE_UP, *NO_POLL), chaos.cut, "is lost", id="wake-up lost without the poll"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("changes", "fault", "complaint"), SABOTAGES)
+async def test_the_judge_finds_a_sabotaged_build(
+    tmp_path: Path, changes: tuple[Mutant, ...], fault: Fault, complaint: str
+) -> None:
+    found = await judged(tmp_path, changes, fault, rounds=8, deadline_s=20)
+    assert any(complaint in line for line in found), found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_a_lost_wake_up_costs_nothing_because_of_the_poll(tmp_path: Path) -> None:
+    """The control of the above: the same build with the poll is blameless."""
+    assert await judged(tmp_path, NO_WAKE_UP, chaos.cut, rounds=1, deadline_s=chaos.DEADLINE_S) == []
+
+
+def test_every_sabotage_finds_its_line() -> None:
+    source = Source(ROOT)
+    for mutant in (*NO_FENCE, *CLAIM_FROM_THE_LIVING, *NO_WAKE_UP, *NO_POLL):
+        source.find(mutant)

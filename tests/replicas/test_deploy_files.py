@@ -1,56 +1,83 @@
-"""The example files for several gateways, each checked by the program that would read it, where that program is there."""
+"""The example files for several gateways, each checked by the program that would read it, and used with real gateways."""
 
 from __future__ import annotations
 
-import shutil
+import json
 import subprocess
+import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from tests.harness.absent import find_program
+from tests.harness.raw_client import RawClient
+from tests.replicas.test_forwarding import SLOWLY, ask_and_answer
+from tests.replicas.three import DEPLOY, Replicas, deployed, nginx_around, three_replicas
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DEADLINE_S = 60
+pytestmark = [pytest.mark.xdist_group("deploy")]
 
 
-def program(name: str) -> str:
-    found = shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/bin")
-    if found is None:
-        pytest.skip(f"{name} is not installed here: apt-get install {name}")
-    return found
-
-
+@pytest.mark.peers("haproxy")
 def test_haproxy_accepts_its_file() -> None:
-    said = subprocess.run(
-        [program("haproxy"), "-c", "-f", DEPLOY / "haproxy.cfg"], capture_output=True, text=True, timeout=DEADLINE_S
-    )
+    said = _run("haproxy", "-c", "-f", DEPLOY / "haproxy.cfg")
     assert said.returncode == 0, said.stderr
     assert "WARNING" not in said.stderr
 
 
+@pytest.mark.peers("nginx")
 def test_nginx_accepts_its_file(tmp_path: Path) -> None:
-    (tmp_path / "nginx.conf").write_text(
-        f"pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}\n"
-        f"http {{ access_log off; client_body_temp_path {tmp_path}/body; proxy_temp_path {tmp_path}/proxy; "
-        f"fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u; scgi_temp_path {tmp_path}/s; "
-        f"include {DEPLOY}/nginx-replicas.conf; }}\n"
-    )
-    words = [program("nginx"), "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S)
+    (tmp_path / "nginx.conf").write_text(nginx_around((DEPLOY / "nginx-replicas.conf").read_text(), tmp_path))
+    said = _run("nginx", "-t", "-p", tmp_path, "-e", tmp_path / "errors", "-c", tmp_path / "nginx.conf")
     assert said.returncode == 0, said.stderr
+    assert "[warn]" not in said.stderr
 
 
+@pytest.mark.peers("systemd-analyze")
 @pytest.mark.parametrize("unit, instance", [("taskgate.service", ""), ("taskgate@.service", "taskgate@7471.service")])
 def test_systemd_accepts_the_units(tmp_path: Path, unit: str, instance: str) -> None:
     """The program that a unit starts must exist for this check, so it stands in for /opt/taskgate."""
     text = (DEPLOY / unit).read_text().replace("/opt/taskgate/bin/taskgate", "/bin/true")
     (tmp_path / (instance or unit)).write_text(text)
-    words = [program("systemd-analyze"), "verify", "--man=no", str(tmp_path / (instance or unit))]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S)
+    said = _run("systemd-analyze", "verify", "--man=no", tmp_path / (instance or unit))
     wrong = [line for line in said.stderr.splitlines() if (instance or unit) in line]
     assert not wrong, said.stderr
+
+
+def _run(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(find_program(name)), *words], capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def test_the_unit_of_several_gateways_starts_each_on_its_port_with_its_own_state() -> None:
     text = (DEPLOY / "taskgate@.service").read_text()
     for needed in ("--port %i", "StateDirectory=taskgate-%i", "TASKGATE_STATE_DIR=/var/lib/taskgate-%i"):
         assert needed in text
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def replicas() -> AsyncIterator[Replicas]:
+    with tempfile.TemporaryDirectory(prefix="deployed-") as folder:
+        async with three_replicas(Path(folder), tasks=SLOWLY) as found:
+            yield found
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.peers(kind)) for kind in ("haproxy", "nginx")])
+async def test_sessions_and_questions_pass_through_a_balancer_with_its_example_file(
+    replicas: Replicas, kind: str, tmp_path: Path
+) -> None:
+    """Round robin without stickiness: a session is asked for at every gateway. A question comes in the middle of a call's event
+    stream, and the call ends only when it was answered: a balancer that keeps events back would let it wait for ever."""
+    async with deployed(kind, replicas.gateways, tmp_path) as url:
+        calls = [f"{kind}-{number}" for number in range(6)]
+        async with RawClient(url) as session:
+            for call in calls[:3]:
+                assert "result" in (await session.call("books__read", {"call": call})).reply
+            for call in calls[3:]:
+                async with RawClient(url, stateless=True) as caller:
+                    assert "result" in (await caller.call("books__read", {"call": call})).reply
+        assert [replicas.ledger.count(call) for call in calls] == [1] * 6
+        for number in range(3):
+            answer = await ask_and_answer(url, f"w{number}", url)
+            assert f"w{number}" in json.dumps(answer["result"]), answer

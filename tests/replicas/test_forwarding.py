@@ -34,12 +34,12 @@ async def answer_question(url: str, client: RawClient, number: int, word: str) -
         assert (await http.post(url, json=body, headers={**headers, **client.headers})).status_code == 202
 
 
-async def ask_and_answer(replicas: Replicas, word: str, url: str) -> dict[str, Any]:
+async def ask_and_answer(balancer: str, word: str, url: str) -> dict[str, Any]:
     """A call at the balancer that asks its caller: the question comes in the call's stream, the answer goes to `url`."""
-    async with RawClient(replicas.url, capabilities=ASKS) as client:
+    async with asyncio.timeout(DEADLINE_S), RawClient(balancer, capabilities=ASKS) as client:
         body = {"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": {"name": "tells__ask", "arguments": {}}}
         headers = {"accept": "application/json, text/event-stream", **client.headers}
-        async with client.http.stream("POST", replicas.url, json=body, headers=headers) as reply:
+        async with client.http.stream("POST", balancer, json=body, headers=headers) as reply:
             async for message in events(reply.aiter_lines()):
                 if message.get("method") == "elicitation/create":
                     await answer_question(url, client, message["id"], word)
@@ -71,7 +71,7 @@ async def test_a_session_works_whichever_gateway_is_asked(tmp_path: Path, intern
                 client.url = gateway.url
                 assert (await client.request("ping")).status == 404
         for gateway in replicas.gateways:
-            answer = await ask_and_answer(replicas, f"w{gateway.port}", gateway.url)
+            answer = await ask_and_answer(replicas.url, f"w{gateway.port}", gateway.url)
             assert f"w{gateway.port}" in json.dumps(answer["result"]), answer
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.stage import LedgerFile, configuration, upstream_command
+from tests.harness.absent import find_program
 from tests.harness.gateway import Gateway
 from tests.harness.postgres import fresh_url
 from tests.harness.programs import free_port, listening, start, until_ready
@@ -162,3 +164,54 @@ async def replicas_of(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(gateway.pid, signal.SIGCONT)
                 await gateway.program.end(signal.SIGTERM, within=20)
+
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+
+
+@asynccontextmanager
+async def deployed(kind: str, gateways: list[Gateway], folder: Path) -> AsyncIterator[str]:
+    """The URL of HAProxy or nginx with the example file of `deploy/`, in front of these gateways instead of the two it names."""
+    port, place = free_port(), folder / kind
+    place.mkdir()
+    if kind == "haproxy":
+        (place / "haproxy.cfg").write_text(_haproxy(port, [gateway.port for gateway in gateways]))
+        command = [str(find_program(kind)), "-db", "-f", str(place / "haproxy.cfg")]
+    else:
+        (place / "nginx.conf").write_text(nginx_around(_nginx(port, [gateway.port for gateway in gateways]), place))
+        command = [
+            str(find_program(kind)),
+            "-p",
+            str(place),
+            "-e",
+            str(place / "errors"),
+            "-c",
+            str(place / "nginx.conf"),
+        ]
+    program = await start(command, log=place / "log")
+    try:
+        await until_ready(program, Gateway(place, port).is_ready)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        await program.end()
+
+
+def _haproxy(port: int, gateways: list[int]) -> str:
+    text = (DEPLOY / "haproxy.cfg").read_text().replace("127.0.0.1:8470", f"127.0.0.1:{port}")
+    servers = "".join(f"    server g{number} 127.0.0.1:{number}\n" for number in gateways)
+    return re.sub(r"(    server \S+ 127\.0\.0\.1:\d+\n)+", servers, text, count=1)
+
+
+def _nginx(port: int, gateways: list[int]) -> str:
+    text = (DEPLOY / "nginx-replicas.conf").read_text().replace("127.0.0.1:8471", f"127.0.0.1:{port}")
+    servers = "".join(f"    server 127.0.0.1:{number} max_fails=1 fail_timeout=2s;\n" for number in gateways)
+    return re.sub(r"(    server 127\.0\.0\.1:\d+ .*\n)+", servers, text, count=1)
+
+
+def nginx_around(text: str, folder: Path) -> str:
+    """The rest of an nginx configuration: everything that is written goes below the folder."""
+    temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
+    return (
+        f"daemon off; pid {folder}/pid; error_log {folder}/errors; worker_processes 1; events {{}}\n"
+        f"http {{ access_log off; client_body_temp_path {folder}/body; {temporary}\n{text}\n}}\n"
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop, until
 
+from taskgate.gateway.other_gateways import look_out
+from taskgate.store.postgres.wakeups import Wakeups
 from taskgate.upstreams.health import FIRST_S, LONGEST_S
 
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}
@@ -140,3 +143,20 @@ async def test_callers_are_told_how_often_to_look(tool: str, least: int) -> None
         caller = await gate.caller("2026", capabilities=TASKS_EXTENSION)
         handle = (await caller.call(tool)).result
         assert handle["pollIntervalMs"] == least
+
+
+@seam
+async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_coming() -> None:
+    """A hint that was lost is not among those that come, however many do."""
+    wakeups, seen = Wakeups(), list[frozenset[str] | None]()
+
+    async def act(names: frozenset[str] | None) -> None:
+        seen.append(names)
+
+    looking = asyncio.create_task(look_out(wakeups, "tasks", act))
+    for number in range(40):
+        wakeups.heard("tasks", [f"t{number}"])
+        await asyncio.sleep(0.5)
+    looking.cancel()
+    assert [names for names in seen if names is not None] == [frozenset({f"t{number}"}) for number in range(40)]
+    assert seen.count(None) in (9, 10)

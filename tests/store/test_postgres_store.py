@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness.postgres import fresh_url
+from tests.harness.postgres import RestartableServer, fresh_url
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry
@@ -207,7 +207,7 @@ async def test_a_commit_whose_answer_is_lost_is_asked_about(store: PostgresStore
         committer._end = end  # type: ignore[method-assign]
         end(connection, tx)
         connection.close()
-        raise commit.Lost(committer._xid, "cut by the test")
+        raise commit.Lost(committer._number, "cut by the test")
 
     from taskgate.store.postgres import commit
 
@@ -228,7 +228,7 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
     def cut(connection: Any, tx: Any) -> None:
         committer._end = end  # type: ignore[method-assign]
         connection.pgconn.finish()
-        raise commit.Lost(committer._xid, "cut by the test")
+        raise commit.Lost(committer._number, "cut by the test")
 
     committer._end = cut  # type: ignore[method-assign]
     draft = a_call()
@@ -236,6 +236,32 @@ async def test_a_commit_that_never_came_is_refused_and_not_there(store: Postgres
         await store.accept(draft)
     assert await store.get(draft.id) is None
     assert await accepted_in_the_end(store)
+
+
+async def test_a_commit_that_a_crash_of_the_server_took_is_not_taken_for_another_one() -> None:
+    """A server that crashed gives the numbers of transactions that never reached its log to others, which are committed."""
+    from taskgate.store.postgres import commit
+
+    async with RestartableServer() as server:
+        store = open_store(server.url)
+        await store.accept(a_call())
+        committer, loop = store.engine.committer, asyncio.get_running_loop()
+        end = committer._end
+
+        def crash(connection: Any, tx: Any) -> None:
+            committer._end = end  # type: ignore[method-assign]
+            asyncio.run_coroutine_threadsafe(server.restart_immediately(), loop).result(60)
+            with connect(server.url) as other:
+                for _ in range(50):
+                    other.execute("SELECT pg_current_xact_id()")
+            raise commit.Lost(committer._number, "the server crashed")
+
+        committer._end = crash  # type: ignore[method-assign]
+        draft = a_call()
+        with pytest.raises(GatewayFault, match="the server crashed"):
+            await store.accept(draft)
+        assert await store.get(draft.id) is None
+        await store.close()
 
 
 async def test_ride_alongs_wait_for_a_database_that_was_away(store: PostgresStore, url: str) -> None:

@@ -26,6 +26,7 @@ class Replicas:
         self._store = store
         self._budgets = budgets
         self._warned = Differences(False, False)
+        self._fence = store.ownership.fence
         if store.wakeups is not None:
             metrics.show(*self._gauges())
 
@@ -41,9 +42,14 @@ class Replicas:
         )
 
     def tend(self) -> None:
-        """Once a second: take our share of the limits, and say once when the others are not like us."""
+        """Once a second: take our share of the limits, and say once when the others are not like us, or took us for dead."""
         if self._store.wakeups is None:
             return
+        if self._store.ownership.fence != self._fence:
+            self._fence = self._store.ownership.fence
+            log.warning(
+                "the lease had run out and this gateway was taken for dead: others may have taken over its tasks"
+            )
         owners = [replica.owner for replica in self.living()]
         ours = self._store.ownership.owner
         if ours in owners:

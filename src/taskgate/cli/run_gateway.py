@@ -13,6 +13,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -64,6 +65,8 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
     _log_as(loaded, loaded.root.telemetry.log_format)
     allow_many_open_files()
     listening = socket.socket(fileno=inherited.listening)
+    listen = loaded.root.listen.model_copy(update={"internal": inherited.internal})
+    loaded = replace(loaded, root=loaded.root.model_copy(update={"listen": listen}))
 
     async def run() -> None:
         with _using(loaded):

@@ -2,17 +2,21 @@
 
 For more cores on one machine. The workers are ordinary gateways that share a PostgreSQL store, as those on several machines do. A
 worker that dies is started again, while connections that nobody has taken yet wait in the common socket for the others. SIGTERM
-and SIGINT drain all of them, SIGHUP is passed on, and workers whose parent is gone drain and end by themselves.
+and SIGINT drain all of them, SIGHUP is passed on, and workers whose parent is gone drain and end by themselves. A connection
+may reach any worker, so each has an internal address of its own, by which the others find the sessions that it holds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import typer
@@ -36,16 +40,18 @@ _NEEDS_DATABASE: Final = (
 
 
 class Inherited(NamedTuple):
-    """What a worker gets from its parent: the socket that callers come to, a pipe that ends with the parent, and one to say
-    that it is ready."""
+    """What a worker gets from its parent: the socket that callers come to, a pipe that ends with the parent, one to say that
+    it is ready, and where the other workers reach it."""
 
     listening: int
     parent: int
     ready: int
+    internal: str
 
     @classmethod
     def read(cls, text: str) -> Inherited:
-        return cls(*map(int, text.split(",")))
+        listening, parent, ready, internal = text.split(",", 3)
+        return cls(int(listening), int(parent), int(ready), internal)
 
     def __str__(self) -> str:
         return ",".join(map(str, self))
@@ -53,9 +59,11 @@ class Inherited(NamedTuple):
 
 class Workers:
     def __init__(
-        self, loaded: LoadedConfig, listening: socket.socket, count: int, announce: Callable[[], None]
+        self, loaded: LoadedConfig, listening: socket.socket, count: int, announce: Callable[[], None], sockets: str
     ) -> None:
+        """`sockets`: a folder for internal addresses, where the configuration names none."""
         self._loaded = loaded
+        self._sockets = sockets
         self._listening = listening
         self._count = count
         self._announce = announce
@@ -96,7 +104,7 @@ class Workers:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             began = clock.monotonic()
-            worker = self._running[place] = await self._started()
+            worker = self._running[place] = await self._started(place)
             if self._stopping.is_set():
                 worker.send_signal(signal.SIGTERM)
             code = await worker.wait()
@@ -115,13 +123,27 @@ class Workers:
             except TimeoutError:
                 continue
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        given = Inherited(self._listening.fileno(), self._parent, self._ready_said)
+    async def _started(self, place: int) -> asyncio.subprocess.Process:
+        internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
+        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, internal)
         words = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
         if self._loaded.path is not None:
             words += ["-c", str(self._loaded.path)]
         words += ["--host", self._listening.getsockname()[0]]
-        return await asyncio.create_subprocess_exec(*words, pass_fds=tuple(given), start_new_session=True)
+        return await asyncio.create_subprocess_exec(*words, pass_fds=given[:3], start_new_session=True)
+
+
+def internal_of(place: int, configured: str | None, sockets: str) -> str:
+    """Where the other workers, and gateways on other machines, reach this one: no two may have the same address.
+
+    Workers take the ports from the configured one on, or a socket each.
+    """
+    if configured is None:
+        return str(Path(sockets) / f"{place}.sock")
+    if configured.startswith("/"):
+        return configured if configured.endswith("/") else f"{configured}.{place}"
+    host, _, port = configured.rpartition(":")
+    return configured if port == "0" else f"{host}:{int(port) + place}"
 
 
 def run_workers(
@@ -144,10 +166,15 @@ def run_workers(
         typer.echo(f"Cannot listen on {address}:{number}: {problem.strerror}. Try --port 0 for a free port.", err=True)
         raise typer.Exit(ExitCode.CANNOT_CONNECT) from None
 
+    sockets = tempfile.mkdtemp(prefix="taskgate-workers-")
+
     async def run() -> int:
         found = listening.getsockname()[1]
-        return await Workers(loaded, listening, count, lambda: announce(loaded, address, found)).run()
+        return await Workers(loaded, listening, count, lambda: announce(loaded, address, found), sockets).run()
 
-    code = asyncio.run(run())
+    try:
+        code = asyncio.run(run())
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)
     if code:
         raise typer.Exit(code)

@@ -24,6 +24,8 @@ from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeu
 from taskgate.telemetry.logs import log
 
 _PAUSE_S: Final = 0.5
+_POLL_SHARE: Final = 10
+"""Looking at everything takes at most one part in so many of the time."""
 _LISTS_S: Final = 2.0
 
 
@@ -58,25 +60,13 @@ class OtherGateways:
         if self._caches is not None:
             todo |= {topic: self._loading(self._caches, topic) for topic in self._caches.topics}
         self._loops = [
-            asyncio.get_running_loop().create_task(self._listen(self._wakeups, topic, act))
-            for topic, act in todo.items()
+            asyncio.get_running_loop().create_task(look_out(self._wakeups, topic, act)) for topic, act in todo.items()
         ]
 
     async def close(self) -> None:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-
-    async def _listen(
-        self, wakeups: Wakeups, topic: str, act: Callable[[frozenset[str] | None], Awaitable[None]]
-    ) -> None:
-        while True:
-            names = await wakeups.wait(topic, POLL_S)
-            try:
-                await act(names)
-            except Exception as fault:  # one round of a background loop: the next one looks again
-                log.warning("could not look at what other gateways did", topic=topic, why=str(fault))
-                await clock.sleep(_PAUSE_S)
 
     async def _tasks(self, names: frozenset[str] | None) -> None:
         """None: everything that anybody here waits for, or that runs here."""
@@ -92,6 +82,7 @@ class OtherGateways:
         if announced or task.state.is_terminal:
             self._records.changes.changed(task)
         if task.owner != self._records.store.ownership.owner:
+            self._runs.let_go(task_id)
             return
         if task.state is TaskState.CANCELLED and (self._runs.is_running(task_id) or task.cancel_owed):
             await self._runs.cancel(task, CancelNote())
@@ -119,3 +110,21 @@ class OtherGateways:
         if names is not None:
             await self._recovery.take_over_dead()
             await self._approvals.take_over()
+
+
+async def look_out(wakeups: Wakeups, topic: str, act: Callable[[frozenset[str] | None], Awaitable[None]]) -> None:
+    """Everything is looked at now and then even while hints keep coming: the one that was lost is not among them."""
+    due = clock.monotonic() + POLL_S
+    while True:
+        names = await wakeups.wait(topic, max(0.0, due - clock.monotonic()))
+        try:
+            if names is not None:
+                await act(names)
+            if names is None or clock.monotonic() >= due:
+                began = clock.monotonic()
+                await act(None)
+                took = clock.monotonic() - began
+                due = clock.monotonic() + max(POLL_S, _POLL_SHARE * took)
+        except Exception as fault:  # one round of a background loop: the next one looks again
+            log.warning("could not look at what other gateways did", topic=topic, why=str(fault))
+            await clock.sleep(_PAUSE_S)

@@ -141,7 +141,7 @@ class Attempts:
         if task.request_state is None:
             return TaskSends(self._records, self._recheck, task, sent_params(task))
         answers = await self._questions.take_up(task)
-        current = await self._records.store.get(task.id)
+        current = await self._records.current(task.id)
         if current is None or current.state.is_terminal:
             return None
         state = Raw(task.request_state) if task.request_state != NO_STATE else None
@@ -345,7 +345,7 @@ class Attempts:
 
     async def _lost(self, task: Task, why: str) -> None:
         problem = UpstreamError("upstream_unreachable", why, executed=Executed.MAYBE)
-        current = await self._records.store.get(task.id)
+        current = await self._records.current(task.id)
         if current is not None and not current.state.is_terminal:
             await self._records.conclude(task.id, endings.lost(current, problem))
 

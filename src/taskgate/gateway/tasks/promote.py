@@ -235,7 +235,7 @@ class Promotion:
         if await _ran_before(self._parts.records, task.id, self._request):
             await sends.give_up(problem)
         elif await sends.after_failure(problem):
-            current = await self._parts.records.store.get(task.id) or task
+            current = await self._parts.records.current(task.id) or task
             self._parts.runs.hand_back(current)
             self._parts.runs.start(current)
 
@@ -345,7 +345,7 @@ class _StandIn:
 
 async def _ran_before(records: TaskRecords, task_id: str, request: Request) -> bool:
     """Whether a round of the call had run before it became a task: nothing in the store could tell a void attempt from that."""
-    task = await records.store.get(task_id)
+    task = await records.current(task_id)
     return request.delivery.asked_state is not None and task is not None and task.request_state is None
 
 

@@ -114,8 +114,7 @@ class TaskQuestions:
     async def _ask_judged(
         self, task_id: str, asked: Mapping[str, Question], request_state: bytes | None
     ) -> dict[str, Answer]:
-        loop = asyncio.get_running_loop()
-        futures = {key: loop.create_future() for key in asked}
+        futures = {key: asyncio.get_running_loop().create_future() for key in asked}
         self._waiting.update({(task_id, key): future for key, future in futures.items()})
         now_ms = self._records.store.now_ms()
         stored = tuple(stored_question(key, one, now_ms, self._expiry_s(one)) for key, one in asked.items())
@@ -123,7 +122,7 @@ class TaskQuestions:
         try:
             # A stateless server asks in its answer: what was sent to it has been dealt with.
             event = InputAsked(tuple(asked), message, request_state, ends_round=request_state is not None)
-            task = await self._records.advance(task_id, event, questions=stored)
+            task = await self._records.patiently(lambda: self._records.advance(task_id, event, questions=stored))
             if task is None:
                 return {}
             return await self._collect(task, asked, futures)
@@ -134,7 +133,7 @@ class TaskQuestions:
     async def _refused(self, task_id: str, asked: Mapping[str, Question]) -> dict[str, Answer]:
         """Addresses that nobody may be shown: their server is answered at once, and the task never asks them."""
         elicited = {key: question for key, question in asked.items() if question.method == ELICIT}
-        task = await self._records.store.get(task_id) if elicited else None
+        task = await self._records.current(task_id) if elicited else None
         if task is None:
             return {}
         judged = {key: self._urls.refusal(task.principal, question) for key, question in elicited.items()}
@@ -142,10 +141,10 @@ class TaskQuestions:
 
     async def take_up(self, task: Task) -> dict[str, Answer]:
         """After a restart: wait for the questions that are still open, and add the answers that came before it."""
-        store = self._records.store
-        given = {asked.key: asked.answer for asked in await store.questions(task.id, answered=True)}
+        still = await self._records.questions(task.id)
+        given = {asked.key: asked.answer for asked in await self._records.questions(task.id, answered=True)}
         answers = {key: Answer(result=answer) for key, answer in given.items() if answer is not None}
-        asked = {stored.key: _question_of(stored, task.id) for stored in await store.questions(task.id)}
+        asked = {stored.key: _question_of(stored, task.id) for stored in still if stored.key not in answers}
         futures: dict[str, asyncio.Future[Answer]] = {}
         for key in asked:
             futures[key] = self._waiting[task.id, key] = asyncio.get_running_loop().create_future()
@@ -165,7 +164,7 @@ class TaskQuestions:
             async with asyncio.timeout(longest):
                 for key, future in futures.items():
                     answers[key] = await future
-                    await self._settled(task.id, key, answers[key])
+                    await self._records.patiently(partial(self._settled, task.id, key, answers[key]))
         except TimeoutError:
             answers.update({key: unanswered(question.method) for key, question in asked.items() if key not in answers})
         finally:
@@ -176,7 +175,7 @@ class TaskQuestions:
                 self._puts.pop(task.id, None)
         left = tuple(key for key, future in futures.items() if not future.done())
         if left:
-            await self._records.advance(task.id, InputSettled(left))
+            await self._records.conclude(task.id, InputSettled(left))
         return answers
 
     def _put(self, task: Task, key: str, question: Question) -> _Put:
@@ -210,7 +209,7 @@ class TaskQuestions:
                 self._push(put)
 
     async def _settled(self, task_id: str, key: str, answer: Answer) -> None:
-        """An answered question disappears from the task at once, not only when all are answered; the answer is kept."""
+        """An answered question disappears from the task at once; the answer is kept."""
         await keep_answers(self._records, task_id, {key: answer})
 
     def _push(self, put: _Put) -> bool:
@@ -244,15 +243,16 @@ class TaskQuestions:
 
     async def look_again(self, task_id: str) -> None:
         """Another gateway may have taken an answer to what is asked here."""
-        waiting = [key for asked, key in self._waiting if asked == task_id]
-        if not waiting:
+        if not (waiting := [key for asked, key in self._waiting if asked == task_id]):
             return
-        given = {asked.key: asked.answer for asked in await self._records.store.questions(task_id, answered=True)}
+        # In this order: neither what is about to be stored nor what is answered between the two reads is taken for withdrawn.
+        stored = {put.key for put in self._puts.get(task_id, ())}
         still = {asked.key for asked in await self._records.store.questions(task_id)}
+        given = {asked.key: asked.answer for asked in await self._records.store.questions(task_id, answered=True)}
         for key in waiting:
             if given.get(key) is not None:
                 self.answered(task_id, key, Answer(result=given[key]))
-            elif key not in still:
+            elif key in stored and key not in still:
                 self.answered(task_id, key, Answer(error=wire.encode({"code": -32603, "message": "Not answered."})))
 
     def answered(self, task_id: str, key: str, answer: Answer) -> bool:

@@ -47,7 +47,7 @@ class TaskResults:
             await self._records.conclude(task_id, ending)
             return
         raw = reply.raw
-        task = await self._records.store.get(task_id)
+        task = await self._records.current(task_id)
         if task is not None:
             raw = await self._check_output(task, raw)
         failed = is_error(await looked_at(raw))
@@ -55,7 +55,7 @@ class TaskResults:
 
     async def _unfit(self, task_id: str, reply: ErrorReply) -> ErrorCame | None:
         """What to keep instead of an error that wants an address opened which nobody may be shown."""
-        task = await self._records.store.get(task_id) if reply.code == URL_REQUIRED else None
+        task = await self._records.current(task_id) if reply.code == URL_REQUIRED else None
         if task is None:
             return None
         origin = self._followers.origin(task.id)

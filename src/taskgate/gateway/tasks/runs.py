@@ -125,6 +125,14 @@ class Runs:
 
     # Ending
 
+    def let_go(self, task_id: str) -> None:
+        """Another gateway runs the task now, because we were taken for dead: whatever came of our run would be refused, and what
+        it waits for would never come."""
+        running = self._running.get(task_id)
+        if running is not None:
+            log.warning("a run was left to the gateway that has taken over the task", task=task_id)
+            running.cancel()
+
     def stop_sending(self) -> None:
         """The gateway is going down: tasks that were not sent are left to the next start."""
         self._attempts.stop_sending()

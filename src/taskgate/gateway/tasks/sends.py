@@ -108,7 +108,7 @@ class TaskSends:
 
     async def next_round(self, params: Members, state: bytes | None) -> None:
         """The server answered with questions, which have been answered: write the intent of the next round."""
-        current = await self._records.store.get(self.task.id)
+        current = await self._records.current(self.task.id)
         if current is not None and not current.between_rounds and not current.state.is_terminal:
             # None of the questions could be put to anybody, so nothing says yet that the round is over.
             await self._records.conclude(current.id, InputAsked((), None, state, ends_round=True))
@@ -118,7 +118,7 @@ class TaskSends:
 
     async def after_failure(self, problem: UpstreamError) -> bool:
         """What the failure of a send proves is kept. True if the same may be tried again; if not, the task has ended."""
-        current = await self._records.store.get(self.task.id)
+        current = await self._records.current(self.task.id)
         if current is None or current.state.is_terminal or isinstance(problem, NotSent):
             return False
         if not isinstance(problem, CallFailed):
@@ -133,6 +133,6 @@ class TaskSends:
         return False
 
     async def give_up(self, problem: UpstreamError) -> None:
-        current = await self._records.store.get(self.task.id)
+        current = await self._records.current(self.task.id)
         if current is not None and not current.state.is_terminal:
             await self._records.conclude(current.id, endings.lost(current, problem))

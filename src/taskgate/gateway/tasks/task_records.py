@@ -38,7 +38,15 @@ from taskgate.gateway.requests.large_results import edited
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
-from taskgate.ports.store_answers import Change, KeyTaken, ResultGone, SameCall, StaleOwner, TooManyOpen
+from taskgate.ports.store_answers import (
+    Change,
+    KeyTaken,
+    ResultGone,
+    SameCall,
+    StaleOwner,
+    TaskQuestion,
+    TooManyOpen,
+)
 from taskgate.ports.task_store import AcceptLimits
 from taskgate.telemetry.logs import log
 
@@ -221,7 +229,7 @@ class TaskRecords:
         return await self.patiently(lambda: self.advance(task_id, event))
 
     async def patiently(self, write: Callable[[], Awaitable[Written]]) -> Written:
-        """A write of ours that nobody waits for: a store in trouble is tried again until it recovers."""
+        """A write or a look of ours that nobody waits for: a store in trouble is tried again until it recovers."""
         end = clock.monotonic() + STORE_PATIENCE_S
         while True:
             try:
@@ -229,8 +237,16 @@ class TaskRecords:
             except GatewayFault as fault:
                 if fault.error_type != "store_unavailable" or clock.monotonic() > end:
                     raise
-                log.warning("store in trouble; a write of a task waits for it", why=fault.message)
+                log.warning("store in trouble; the run of a task waits for it", why=fault.message)
             await clock.sleep(STORE_PAUSE_S)
+
+    async def current(self, task_id: str) -> Task | None:
+        """The task as it is, for a run of ours: a run that ended because it could not look would leave its task to nobody."""
+        return await self.patiently(lambda: self.store.get(task_id))
+
+    async def questions(self, task_id: str, *, answered: bool = False) -> tuple[TaskQuestion, ...]:
+        """The questions of a task that a run of ours puts or has put."""
+        return await self.patiently(lambda: self.store.questions(task_id, answered=answered))
 
     def moved(self, task: Task) -> None:
         """Spread the news of a change that the store has made."""

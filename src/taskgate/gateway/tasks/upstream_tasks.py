@@ -116,7 +116,7 @@ class UpstreamTasks:
             await clock.sleep(POLL_S)
 
     async def _out_of_time(self, task: Task, problem: UpstreamError) -> bool:
-        current = await self._records.store.get(task.id)
+        current = await self._records.current(task.id)
         if current is None or current.state.is_terminal:
             return True
         deadline = current.execution_deadline_ms

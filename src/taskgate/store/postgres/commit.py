@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -34,9 +35,9 @@ _CLASHES: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.Serialization
 class Lost(Exception):
     """The connection went while the answer to a COMMIT was awaited."""
 
-    def __init__(self, xid: str, why: str) -> None:
+    def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
-        self.xid = xid
+        self.number = number
         self.why = why
 
 
@@ -58,9 +59,10 @@ class Committer:
         self._presence = presence
         self._clock = clock
         self._connection: Connection | None = None
-        self._xid = ""
         self._is_committed = False
         """Whether the server has said that the present batch is durable."""
+        self._number = secrets.randbits(61)
+        """Of the present transaction, among those of this gateway. It begins anywhere: nobody's before us had the same."""
         self._callers: set[str] = set()
         self.audit_head: tuple[int, str] | None = None
         """The end of our own chain: nobody else appends to it, so it is known without asking."""
@@ -83,13 +85,10 @@ class Committer:
 
     close = hang_up
 
-    def was_committed(self, xid: str) -> bool:
+    def was_committed(self, number: int) -> bool:
         """Asked on a new connection. Raises as long as the server cannot tell."""
-        row = self._connected().execute(SQL["xact_status"], {"xid": xid}).fetchone()
-        status = row[0] if row is not None else None
-        if status == "in progress":
-            raise psycopg.OperationalError("the transaction is still in progress")
-        return bool(status == "committed")
+        row = self._connected().execute(SQL["last_write"], {"owner": self._presence.ownership.owner}).fetchone()
+        return row is not None and bool(row[0] == number)
 
     def commit(self, batch: Batch) -> None:
         """Raises Lost, `psycopg.Error`; a failure of one operation is kept with it."""
@@ -168,11 +167,13 @@ class Committer:
     def _begin(self, connection: Connection, batch: Batch) -> PostgresTransaction:
         self._is_committed = False
         connection.execute("BEGIN")
-        begun = connection.execute(SQL["begin_write"])
+        self._number += 1
+        mark = {"owner": self._presence.ownership.owner, "number": self._number}
+        begun = connection.execute(SQL["begin_write"], mark)
         self._lock(connection, [waiting.locks for waiting in batch.waiting] + [write.locks for write in batch.deferred])
         row = begun.fetchone()
         assert row is not None
-        self._xid, database_ms = row
+        (database_ms,) = row
         now_ms = self._clock() if self._clock is not None else self._presence.observed(database_ms)
         dead_ms = now_ms - LEASE_MS if self._presence.may_judge else -1
         tx = PostgresTransaction(
@@ -219,7 +220,7 @@ class Committer:
             ended = waited(connection.execute("COMMIT"))
         except psycopg.Error as error:
             if connection.closed or connection.broken:
-                raise Lost(self._xid, "the connection to the database was lost") from error
+                raise Lost(self._number, "the connection to the database was lost") from error
             raise
         if ended.statusmessage != "COMMIT":
             raise psycopg.OperationalError("the database did not commit")

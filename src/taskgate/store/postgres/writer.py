@@ -4,7 +4,7 @@ As in the SQLite store, an operation is a function of a `Transaction`, whoever w
 and if one operation fails the batch is done again with each in its own savepoint. The differences: here the operations run in
 the writer's thread, because their statements travel to a server; other gateways write to the same database, so what the
 operations of a batch will touch is locked first, all of it in one order; and a commit whose answer was lost with the connection is
-neither done nor undone until the server has been asked about it by its number.
+neither done nor undone until the server has been asked whether it is there.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Writer:
         self._tell_loop(self._in_trouble, lost.why)
         while not self._pause.is_set():
             try:
-                if self._committer.was_committed(lost.xid):
+                if self._committer.was_committed(lost.number):
                     return None
                 return lost.why
             except (psycopg.Error, OSError, GatewayFault):

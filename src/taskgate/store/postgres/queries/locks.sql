@@ -10,7 +10,14 @@ SELECT id, caller FROM tasks WHERE id = ANY(:tasks);
 SELECT count(pg_advisory_xact_lock(wanted.number)) FROM unnest(:numbers::bigint[]) WITH ORDINALITY AS wanted (number, place);
 
 -- name: begin_write
-SELECT pg_current_xact_id()::text, (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+-- First of all the number of this transaction: its row is held until the end, so `last_write` waits for that.
+WITH marked AS (
+    INSERT INTO last_writes (owner, number) VALUES (:owner, :number)
+    ON CONFLICT (owner) DO UPDATE SET number = excluded.number RETURNING owner
+)
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM marked;
 
--- name: xact_status
-SELECT pg_xact_status(:xid::text::xid8);
+-- name: last_write
+-- Waits while a transaction of this gateway, whose connection is lost, is still under way on the server.
+INSERT INTO last_writes (owner, number) VALUES (:owner, 0)
+ON CONFLICT (owner) DO UPDATE SET number = last_writes.number RETURNING number;
