@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from tests.seam import Call, Gateway, Upstream, seam
+from tests.seam import Call, Gateway, Upstream, seam, until
 
 from taskgate.core.questions import Answer
 from taskgate.gateway.tasks.questions import keep_answers
@@ -120,9 +120,13 @@ async def test_looking_for_answers_of_other_gateways_never_refuses_a_question() 
             return found
 
         store.advance = looked_at_before_it_is_stored  # type: ignore[method-assign]
-        task_id, _ = await asked(gate, "2026")
+        caller = await gate.caller("2025", capabilities={"elicitation": {}})
+        task_id = (await caller.call("notes__paint", task={"ttl": 600_000})).result["task"]["taskId"]
+        await until(lambda: seen == ["before"])
+        await gate.advance(1)
         store.questions = answered_after_the_first_read  # type: ignore[method-assign]
         await questions.look_again(task_id)
         assert seen == ["before", "between"]
-        result = await (await gate.caller("2026")).call("get_task_result", {"task_id": task_id})
+        store.questions = read  # type: ignore[method-assign]
+        result = await caller.request("tasks/result", {"taskId": task_id})
         assert result.text == "painted blue"

@@ -114,7 +114,14 @@ NO_FENCE = (
 )
 CLAIM_FROM_THE_LIVING = (_kept("claim from the living"),)
 NO_WAKE_UP = (_mutant("announcement", "connection.execute(_TELL, [CHANNEL, payload])", "pass"),)
-NO_POLL = (_mutant("poll", "names = await wakeups.wait(topic, POLL_S)", "names = await wakeups.wait(topic, 3600.0)"),)
+NO_POLL = (
+    _mutant(
+        "poll while nothing comes",
+        "names = await wakeups.wait(topic, max(0.0, due - clock.monotonic()))",
+        "names = await wakeups.wait(topic, 3600.0)",
+    ),
+    _mutant("poll while hints come", "if names is None or clock.monotonic() >= due:", "if names is None:"),
+)
 
 
 def sabotaged(folder: Path, changes: tuple[Mutant, ...]) -> Path:
