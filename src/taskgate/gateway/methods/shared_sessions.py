@@ -25,7 +25,6 @@ from taskgate.gateway.calls.context import Context
 from taskgate.gateway.methods.session_ends import SessionEnds
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.plan.plan import Live
-from taskgate.gateway.relay.suspended import home_of
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.requests.sessions import Session
@@ -99,10 +98,10 @@ class SharedSessions:
                 await self._ends.end(session)
             self._verified_since = since
 
-    def holder_of(self, request_state: object) -> str:
-        """The gateway that holds the call which a stateless caller comes back to; ours or no name if it is no such state."""
-        held = self._state_signer.held_id_in(request_state)
-        return home_of(held) if held is not None else ""
+    def home_of(self, request_state: object) -> tuple[str, bool]:
+        """The gateway where the call goes on that a stateless caller comes back to; ours or no name if it may go on anywhere.
+        And whether it waits there, and is lost with it."""
+        return self._state_signer.home_in(request_state)
 
     async def opened(self, session: Session) -> None:
         """Returns when other gateways can find it. Raises GatewayFault, and then the session is closed."""

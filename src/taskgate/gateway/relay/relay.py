@@ -191,12 +191,14 @@ class Relay:
         if reply.state is None:
             return reply.raw
         members = wire.members_of(reply.raw)
-        state = text_of(reply.state) or ""
-        members["requestState"] = wire.raw(self._closed(request, upstream, call, "relay", state))
+        members["requestState"] = wire.raw(self._closed(request, upstream, call, "relay", text_of(reply.state) or ""))
         return wire.join(members)
 
     def _closed(self, request: Request, upstream: Upstream, call: UpstreamCall, kind: str, body: str) -> str:
-        return self._state_signer.close(kind, request.caller.principal, call.method, call.name, upstream.id, body=body)
+        # A held call waits here; what a program remembers of a call is in the one that this gateway started.
+        home = self._suspended.home if kind == "held" or upstream.transport == "stdio" else ""
+        who = request.caller.principal
+        return self._state_signer.close(kind, who, call.method, call.name, upstream.id, body=body, home=home)
 
     async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
         """A stateless caller comes back with answers."""

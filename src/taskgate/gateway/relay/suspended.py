@@ -30,7 +30,6 @@ AskOtherwise = Callable[[Request, Question], Awaitable[Answer]]
 
 HOLD_S: Final = 600.0
 MAX_HELD: Final = 10_000
-HOME_END: Final = ":"
 """What stands behind the name of the gateway that holds a call, in the call's id."""
 GATHER_S: Final = 0.005
 """A tool may ask several things at once; they belong into one round."""
@@ -51,7 +50,7 @@ class HeldCall:
 class SuspendedCalls:
     def __init__(self, urls: UrlElicitations, ask_otherwise: AskOtherwise, home: str) -> None:
         """`home`: under which name other gateways know this one, so that they bring back who comes to them; or nothing."""
-        self._home = home
+        self.home = home
         self._urls = urls
         self._ask_otherwise = ask_otherwise
         self._held: dict[str, HeldCall] = {}
@@ -63,7 +62,7 @@ class SuspendedCalls:
         """Start the call and wait for its result or its first questions."""
         if len(self._held) >= MAX_HELD:
             raise GatewayFault("overloaded", "Too many calls wait for answers; try again later.", retry_after_s=30)
-        held = HeldCall(f"{self._home}{HOME_END}{secrets.token_urlsafe(16)}", request.caller.principal, request)
+        held = HeldCall(secrets.token_urlsafe(16), request.caller.principal, request)
         relay_down = outgoing.on_notification
         outgoing = msgspec.structs.replace(
             outgoing,
@@ -170,11 +169,6 @@ class SuspendedCalls:
         works = [held.work for held in self._held.values() if held.work is not None]
         self._held.clear()
         await asyncio.gather(*works, return_exceptions=True)
-
-
-def home_of(held_id: str) -> str:
-    """The gateway that holds this call; nothing where there is only one."""
-    return held_id.partition(HOME_END)[0]
 
 
 async def _hand_over(stand_in: StandIn, question: Question, answer: asyncio.Future[Answer]) -> None:

@@ -33,14 +33,19 @@ class State(msgspec.Struct, array_like=True):
     body: str
     expires: int
     nonce: str = ""
+    home: str = ""
+    """The gateway that another one must bring the caller back to, because what the state leads to lives there only."""
 
 
 class RequestStateSigner:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def close(self, kind: str, principal: str, method: str, name: str, server: str, *, body: str) -> str:
-        state = State(kind, principal, method, name, server, body, int(clock.wall()) + LIFETIME_S, secrets.token_hex(6))
+    def close(
+        self, kind: str, principal: str, method: str, name: str, server: str, *, body: str, home: str = ""
+    ) -> str:
+        expires, nonce = int(clock.wall()) + LIFETIME_S, secrets.token_hex(6)
+        state = State(kind, principal, method, name, server, body, expires, nonce, home)
         payload = msgspec.json.encode(state)
         return _b64(payload + self._sign(payload))
 
@@ -62,19 +67,19 @@ class RequestStateSigner:
             raise refusal
         return state
 
-    def held_id_in(self, text: Any) -> str | None:
-        """The name of the suspended call that a state of ours leads back to; None if it is none, or not signed by us.
+    def home_in(self, text: Any) -> tuple[str, bool]:
+        """The gateway that a state of ours leads back to, or no name; and whether a suspended call waits there.
 
         Whether it may be used here and now is for `open` to say.
         """
         try:
             signed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) if type(text) is str else b""
             if not hmac.compare_digest(signed[-32:], self._sign(signed[:-32])):
-                return None
+                return "", False
             state = msgspec.json.decode(signed[:-32], type=State)
         except (binascii.Error, ValueError, msgspec.DecodeError, UnicodeError):
-            return None
-        return state.body if state.kind == "held" else None
+            return "", False
+        return state.home, state.kind == "held"
 
     def mark(self, *parts: str) -> str:
         """A short signature of a few words, for what must not expire."""

@@ -173,9 +173,10 @@ class Forwarder:
             await clock.sleep(_PAUSE_S)
 
     async def took(self, post: Post, caller: Caller, message: Message) -> bool:
-        """A stateless call that goes on at another gateway, where its first round waits. Raises for the caller."""
+        """A stateless call that goes on at another gateway, where its first round waits or was answered by a program that only
+        that one talks to. Raises for the caller."""
         state = (message.params or {}).get("requestState")
-        home = self._shared.holder_of(state) if state is not None else ""
+        home, waits_there = self._shared.home_of(state) if state is not None else ("", False)
         if home in (self._rows.owner, ""):
             return False
         until = clock.monotonic() + WAIT_S
@@ -183,6 +184,8 @@ class Forwarder:
             if await self._post(post, caller, home, message):
                 return True
             await clock.sleep(_PAUSE_S)
+        if not waits_there:
+            return False
         raise UpstreamError(
             "outcome_unknown",
             "The gateway that held this call between two rounds is gone. The call may or may not have taken effect.",
