@@ -2,27 +2,34 @@
 
 Run it by hand: `python -m tests.benchmarks.forwarding`. The same `ping` of one session goes, in turns, to its home (the control)
 and to a gateway that forwards it: the difference of the medians is the hop. Then plain calls per second of processor time: all to
-one gateway, and in turns to three, stateless and in a session. The upstream's and the client's own time is not counted.
+one gateway, and in turns to three, stateless and in a session, beside three gateways that share nothing. Then the time from the
+death of a task's gateway to the take-over. The upstream's and the client's own time is not counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness.gateway import Gateway
+from tests.chaos.stage import configuration
+from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.raw_client import META, STATELESS, RawClient
 from tests.replicas.three import Replicas, three_replicas
 
 PINGS = 1_500
 CALLS = 1_200
-TICKS = os.sysconf("SC_CLK_TCK")
+ROUNDS = 3
+KILLS = 3
 
 
 class Line:
@@ -42,6 +49,9 @@ class Line:
         length = next(int(line[15:]) for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length"))
         return await self._reader.readexactly(length)
 
+    def close(self) -> None:
+        self._writer.close()
+
 
 async def line_to(gateway: Gateway, headers: dict[str, str]) -> Line:
     common = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -49,12 +59,13 @@ async def line_to(gateway: Gateway, headers: dict[str, str]) -> Line:
 
 
 def cpu_s(gateways: list[Gateway]) -> float:
-    """Processor time of these processes so far."""
-    total = 0.0
+    """Processor time of these processes so far, all threads, by the scheduler's own count."""
+    total = 0
     for gateway in gateways:
-        fields = Path(f"/proc/{gateway.pid}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / TICKS
-    return total
+        for thread in Path(f"/proc/{gateway.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
 async def hop(replicas: Replicas) -> None:
@@ -73,47 +84,127 @@ async def hop(replicas: Replicas) -> None:
     )
 
 
-async def per_cpu_second(
-    replicas: Replicas, what: str, count: int, headers: dict[str, str], message: dict[str, Any]
-) -> None:
-    lines = [await line_to(gateway, headers) for gateway in replicas.gateways[:count]]
-    for line in lines * 20:
-        await line.post(message)
-    before = cpu_s(replicas.gateways)
-    for number in range(CALLS):
-        await lines[number % len(lines)].post(message)
-    spent = cpu_s(replicas.gateways) - before
-    print(f"{what}: {CALLS / spent:,.0f} calls per second of processor time ({spent / CALLS * 1000:.3f} ms a call)")
+@dataclass
+class Kind:
+    """One kind of call: what it is called, and what is sent."""
+
+    name: str
+    headers: dict[str, str]
+    message: dict[str, Any]
 
 
-async def throughput(replicas: Replicas) -> None:
-    idle = cpu_s(replicas.gateways)
+async def cost_ms(gateways: list[Gateway], idle: float, kind: Kind, at_once: int) -> float:
+    """Processor time of one call, without what these gateways need when nobody calls (`idle`, of a second)."""
+    lines = [await line_to(gateway, kind.headers) for gateway in gateways for _ in range(at_once)]
+    turns = iter(range(CALLS))
+
+    async def caller(line: Line) -> None:
+        while next(turns, None) is not None:
+            await line.post(kind.message)
+
+    async def in_turns() -> None:
+        for number in turns:
+            await lines[number % len(lines)].post(kind.message)
+
+    for line in lines * max(1, 40 // len(lines)):
+        await line.post(kind.message)
+    before, began = cpu_s(gateways), time.perf_counter()
+    await (in_turns() if at_once == 1 else asyncio.gather(*map(caller, lines)))
+    spent = cpu_s(gateways) - before - idle * len(gateways) * (time.perf_counter() - began)
+    for line in lines:
+        line.close()
+    return spent / CALLS * 1000
+
+
+async def idle_share(gateways: list[Gateway]) -> float:
+    """Of one second, for one gateway that nobody calls."""
+    before, began = cpu_s(gateways), time.perf_counter()
     await asyncio.sleep(5)
-    idle = (cpu_s(replicas.gateways) - idle) / 5
-    print(f"(three idle gateways with their leases: {idle * 1000:.1f} ms of processor time a second, contained below)")
-    headers = {"mcp-protocol-version": STATELESS, "mcp-method": "tools/list"}
+    return (cpu_s(gateways) - before) / (time.perf_counter() - began) / len(gateways)
+
+
+async def compare(kind: Kind, at_once: int, sets: dict[str, tuple[list[Gateway], float]]) -> None:
+    """Each set of gateways in turns, three times over: what else the machine does then is the same for all."""
+    found: dict[str, list[float]] = {name: [] for name in sets}
+    for _ in range(ROUNDS):
+        for name, (gateways, idle) in sets.items():
+            found[name].append(await cost_ms(gateways, idle, kind, at_once))
+    for name, times in found.items():
+        middle = statistics.median(times)
+        print(
+            f"{kind.name:14} {at_once:3} at once  {name:34} {middle:7.3f} ms a call, {1000 / middle:6,.0f} per CPU second"
+        )
+
+
+async def throughput(replicas: Replicas, alone: list[Gateway]) -> None:
+    """`alone`: gateways with a SQLite store each, which know nothing of each other: the control."""
+    idle, idle_alone = await idle_share(replicas.gateways), await idle_share(alone)
+    print(f"idle: {idle * 1000:.1f} ms a second with PostgreSQL, {idle_alone * 1000:.1f} with SQLite (taken off below)")
+    sets = {
+        "one, SQLite": (alone[:1], idle_alone),
+        "one, PostgreSQL": (replicas.gateways[:1], idle),
+        "three in turns, SQLite (control)": (alone, idle_alone),
+        "three in turns, PostgreSQL": (replicas.gateways, idle),
+    }
     meta = {f"{META}protocolVersion": STATELESS, f"{META}clientCapabilities": {}}
     listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
-    await per_cpu_second(replicas, "2026 tools/list, one gateway", 1, headers, listing)
-    await per_cpu_second(replicas, "2026 tools/list, three in turns", 3, headers, listing)
-    call = {"name": "books__read", "arguments": {"call": "c"}, "_meta": meta}
-    headers = {"mcp-protocol-version": STATELESS, "mcp-method": "tools/call", "mcp-name": "books__read"}
-    calls = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-    await per_cpu_second(replicas, "2026 tools/call, one gateway", 1, headers, calls)
-    await per_cpu_second(replicas, "2026 tools/call, three in turns", 3, headers, calls)
+    params = {"name": "books__read", "arguments": {"call": "c"}, "_meta": meta}
+    calling = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    version = {"mcp-protocol-version": STATELESS}
+    kinds = (
+        Kind("2026 tools/list", {**version, "mcp-method": "tools/list"}, listing),
+        Kind("2026 tools/call", {**version, "mcp-method": "tools/call", "mcp-name": "books__read"}, calling),
+    )
+    for kind in kinds:
+        for at_once in (1, 16):
+            await compare(kind, at_once, sets)
     async with RawClient(replicas.gateways[0].url) as client:
-        plain = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**call, "_meta": {}}}
-        await per_cpu_second(replicas, "2025 tools/call, at the home", 1, client.headers, plain)
-        await per_cpu_second(replicas, "2025 tools/call, three in turns", 3, client.headers, plain)
+        plain = {**calling, "params": {**params, "_meta": {}}}
+        home, all_of_them = (replicas.gateways[:1], idle), (replicas.gateways, idle)
+        kind = Kind("2025 tools/call", client.headers, plain)
+        await compare(kind, 1, {"at the home": home, "three in turns (2 of 3 forwarded)": all_of_them})
+
+
+async def taken_over(replicas: Replicas) -> None:
+    """From SIGKILL of a task's gateway to the moment at which another one has sent its call again, seen by the server."""
+    times = []
+    for number in range(KILLS):
+        victim, call = replicas.gateways[number % len(replicas.gateways)], f"take-over-{number}"
+        async with RawClient(victim.url) as caller:
+            await caller.call("books__read", {"call": call, "seconds": 600}, task={"ttl": 600_000})
+        while not replicas.ledger.count(call):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(2)  # whoever takes over must have seen everybody alive for a whole lease
+        await victim.kill()
+        at = time.perf_counter()
+        while replicas.ledger.count(call) < 2:
+            await asyncio.sleep(0.005)
+        times.append(time.perf_counter() - at)
+        await victim.start()
+    print(f"take-over after SIGKILL: {', '.join(f'{took:.2f}' for took in times)} s (<= 2.0)")
+
+
+@asynccontextmanager
+async def alone(folder: Path, upstream_port: int, **more: Any) -> AsyncIterator[list[Gateway]]:
+    async with AsyncExitStack() as stack:
+        config = {**configuration(upstream_port), **more}
+        yield [
+            await stack.enter_async_context(running_gateway(config, folder / f"alone{number}")) for number in range(3)
+        ]
 
 
 async def main() -> None:
     slowly = {"grace_ms": 60_000, "promote_after_ms": 60_000}
     with tempfile.TemporaryDirectory(prefix="forwarding-") as folder:
-        async with three_replicas(Path(folder), tasks=slowly) as replicas:
+        async with (
+            three_replicas(Path(folder), tasks=slowly) as replicas,
+            alone(Path(folder), replicas.upstream_port, tasks=slowly) as control,
+        ):
             print(f"load average {os.getloadavg()[0]:.1f}")
             await hop(replicas)
-            await throughput(replicas)
+            await throughput(replicas, control)
+            await taken_over(replicas)
+            print(f"load average {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ from taskgate.store.postgres.commit import Committer  # noqa: E402
 from taskgate.store.postgres.connection import connect, look, migrate  # noqa: E402
 from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
+from taskgate.store.postgres.transaction import _TOGETHER  # noqa: E402
 
 DEADLINE_S = 60
 OTHER_GATEWAYS = ("accounts", "audit_chains", "locks", "replicas", "servers", "sessions")
 """The files of statements about gateways that share a database; the others have the same statements in both adapters."""
-ONLY_HERE = {"orphan_chunks", "hold_streams", "numbers_given"} | {
+ONLY_HERE = {"orphan_chunks", "hold_streams", "numbers_given", *_TOGETHER.values()} | {
     name
     for file in OTHER_GATEWAYS
     for name in re.findall(
@@ -75,7 +76,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 def test_both_adapters_have_the_same_statements() -> None:
     assert set(SQL) - ONLY_HERE == set(SQLITE) - ONLY_IN_SQLITE
     for name in set(SQL) - ONLY_HERE - {"find_owner"}:
-        here = {said.decode() for said in re.findall(rb"%\((\w+)\)s", SQL[name])}
+        here = {said.decode() for said in re.findall(rb"%\((\w+)\)[bs]", SQL[name])}
         there = set(re.findall(r":(\w+)", SQLITE[name]))
         assert here - {"chain", "dead_ms"} == there | (here & {"principal"}), name
 
@@ -87,8 +88,8 @@ def test_every_statement_is_valid_and_used(url: str) -> None:
         migrate(connection)
         for name, text in SQL.items():
             numbered = text.decode().replace("%%", "%")
-            for place, value in enumerate(dict.fromkeys(re.findall(r"%\((\w+)\)s", numbered)), 1):
-                numbered = numbered.replace(f"%({value})s", f"${place}")
+            for place, value in enumerate(dict.fromkeys(re.findall(r"%\((\w+)\)[bs]", numbered)), 1):
+                numbered = re.sub(rf"%\({value}\)[bs]", f"${place}", numbered)
             connection.execute(f"PREPARE checked AS {numbered}".encode())
             connection.execute("DEALLOCATE checked")
             assert f'"{name}"' in source, f"nobody uses {name}"

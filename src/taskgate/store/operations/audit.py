@@ -19,5 +19,5 @@ def record(tx: Transaction, entry: AuditEntry) -> None:
     number, previous = tx.audit_head
     content = rows.audit_content(number + 1, previous, entry)
     digest = digest_of_bytes(content)
-    tx.run("insert_audit", number=number + 1, hash=digest, content=content)
+    tx.put("insert_audit", number=number + 1, hash=digest, content=content)
     tx.audit_head = (number + 1, digest)

@@ -19,7 +19,7 @@ def tell(tx: Transaction, caller: str, kind: str, server: str, data: Mapping[str
     number = tx.next_event_number(caller)
     event_id = ulid(tx.now_ms, secrets.token_bytes(RANDOM_BYTES))
     event = StoredEvent(number, event_id, caller, kind, server, tx.now_ms, data)
-    tx.run("insert_event", **rows.event_columns(tx.sealing, event))
+    tx.put("insert_event", **rows.event_columns(tx.sealing, event))
     if number % _TRIM_EVERY == 0:
         tx.run("drop_old_events_of_caller", caller=caller, number=number - tx.kept_events.most)
     return event

@@ -42,7 +42,7 @@ def put_new(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEven
     if not tx.changes_one("insert_task", **rows.task_columns(tx.sealing, task)):
         return None
     call, rest = tx.sealing.seal(task.arguments, task.id), tx.sealing.seal(task.params_rest, task.id)
-    tx.run("insert_call", task_id=task.id, arguments=call, params_rest=rest)
+    tx.put("insert_call", task_id=task.id, arguments=call, params_rest=rest)
     if task.last_attempt is not None:
         tx.run("put_attempt", **rows.attempt_columns(task.id, task.last_attempt))
     return _tell(tx, None, task, audit)

@@ -92,6 +92,10 @@ class Transaction(ABC):
     @abstractmethod
     def run(self, name: str, /, **values: Any) -> Rows: ...
 
+    def put(self, name: str, /, **values: Any) -> None:
+        """Insert a row that cannot be there yet. Several of one kind may be sent together, before the next statement runs."""
+        self.run(name, **values)
+
     def changes_one(self, name: str, /, **values: Any) -> bool:
         """Run a statement that is meant to change exactly one row; False if it did not."""
         return self.run(name, **values).rowcount == 1

@@ -5,7 +5,7 @@ looks at an answer waits for everything sent so far. Made by the writer, one per
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
@@ -14,6 +14,14 @@ from taskgate.store.operations.transaction import KeptEvents, Transaction
 from taskgate.store.postgres.connection import Connection
 from taskgate.store.postgres.statements import SQL
 from taskgate.store.sealing import Sealing
+
+_TOGETHER: Final = {
+    "insert_task": "insert_tasks",
+    "insert_call": "insert_calls",
+    "insert_audit": "insert_audit_rows",
+    "insert_event": "insert_events",
+}
+"""What inserts one row, and what inserts many."""
 
 
 class Mistaken(Exception):
@@ -54,7 +62,7 @@ def waited(cursor: psycopg.Cursor[tuple[Any, ...]]) -> psycopg.Cursor[tuple[Any,
 
 
 class PostgresTransaction(Transaction):
-    __slots__ = ("_connection", "_last_numbers", "_to_check", "announced", "dead_ms")
+    __slots__ = ("_connection", "_last_numbers", "_rows", "_to_check", "announced", "dead_ms")
     is_shared = True
 
     def __init__(
@@ -72,7 +80,10 @@ class PostgresTransaction(Transaction):
         self.dead_ms = dead_ms
         self.announced: dict[str, set[str]] = {}
         self._last_numbers: dict[str, int] = {}
-        self._to_check: list[psycopg.Cursor[tuple[Any, ...]]] | None = None
+        self._to_check: list[tuple[psycopg.Cursor[tuple[Any, ...]], int]] | None = None
+        """While answers are trusted: statements, and how many rows each must have changed."""
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        """Rows that go out together before the next statement, by the name of what inserts one."""
 
     @property
     def chain(self) -> str:
@@ -80,9 +91,26 @@ class PostgresTransaction(Transaction):
         return self.ownership.owner
 
     def run(self, name: str, /, **values: Any) -> Answer:
+        if self._rows:
+            self._send_rows()
         values["chain"] = self.chain
         values["dead_ms"] = self.dead_ms
         return Answer(self._connection.cursor(binary=True).execute(SQL[name], values))
+
+    def put(self, name: str, /, **values: Any) -> None:
+        if self._to_check is None:
+            self.run(name, **values)
+        else:
+            self._rows.setdefault(name, []).append(values)
+
+    def _send_rows(self) -> None:
+        """One statement for all rows of a kind: most of what a statement costs is not its rows."""
+        kinds, self._rows = self._rows, {}
+        for name, rows in kinds.items():
+            columns: dict[str, Any] = {column: [row[column] for row in rows] for column in rows[0]}
+            answer = self.run(_TOGETHER[name], **columns)
+            if self._to_check is not None:
+                self._to_check.append((answer.cursor, len(rows)))
 
     def trust(self, last_numbers: dict[str, int]) -> None:
         """Go on without waiting for answers that are nearly always the same: `settle` looks at all of them at the end.
@@ -93,10 +121,12 @@ class PostgresTransaction(Transaction):
         self._to_check = []
 
     def changes_one(self, name: str, /, **values: Any) -> bool:
-        answer = self.run(name, **values)
         if self._to_check is None:
-            return answer.rowcount == 1
-        self._to_check.append(answer.cursor)
+            return self.run(name, **values).rowcount == 1
+        if name in _TOGETHER:
+            self.put(name, **values)
+        else:
+            self._to_check.append((self.run(name, **values).cursor, 1))
         return True
 
     def next_event_number(self, caller: str) -> int:
@@ -108,12 +138,14 @@ class PostgresTransaction(Transaction):
 
     def settle(self, found: dict[str, int]) -> None:
         """Write the numbers that were given out; raises Mistaken if what was trusted was not so."""
+        if self._rows:
+            self._send_rows()
         given = {caller: last for caller, last in self._last_numbers.items() if last != found.get(caller)}
         if given:
             values = {"callers": list(given), "numbers": list(given.values()), "now_ms": self.now_ms}
             self._connection.execute(SQL["numbers_given"], values)
-        for cursor in self._to_check or ():
-            if waited(cursor).rowcount != 1:
+        for cursor, rows in self._to_check or ():
+            if waited(cursor).rowcount != rows:
                 raise Mistaken
 
     def announce(self, topic: str, name: str) -> None:

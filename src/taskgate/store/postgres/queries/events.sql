@@ -19,6 +19,10 @@ WHERE event_streams.caller = given.caller;
 INSERT INTO events (caller, number, id, kind, server, at_ms, data)
 VALUES (:caller, :number, :id, :kind, :server, :at_ms, :data);
 
+-- name: insert_events
+INSERT INTO events (caller, number, id, kind, server, at_ms, data)
+SELECT * FROM unnest(:caller::text[], :number::bigint[], :id::text[], :kind::text[], :server::text[], :at_ms::bigint[], :data::bytea[]);
+
 -- name: drop_old_events_of_caller
 DELETE FROM events WHERE caller = :caller AND number <= :number;
 
@@ -47,6 +51,10 @@ SELECT number, hash FROM audit WHERE chain = :chain ORDER BY number DESC LIMIT 1
 
 -- name: insert_audit
 INSERT INTO audit (chain, number, hash, content) VALUES (:chain, :number, :hash, :content);
+
+-- name: insert_audit_rows
+INSERT INTO audit (chain, number, hash, content)
+SELECT :chain::text, added.* FROM unnest(:number::bigint[], :hash::text[], :content::bytea[]) AS added;
 
 -- name: forget_audit
 -- The last row stays, whatever is asked: the chain goes on from it.

@@ -5,6 +5,14 @@ VALUES (:id, :principal, :caller, :limited_as, :server, :state, :owner, :fence, 
         :approval_due_ms, :execution_due_ms, :doc)
 ON CONFLICT (id) DO NOTHING;
 
+-- name: insert_tasks
+INSERT INTO tasks (id, principal, caller, limited_as, server, state, owner, fence, revision, needs_owner, finished_ms, keep_until_ms,
+                   approval_due_ms, execution_due_ms, doc)
+SELECT * FROM unnest(:id::text[], :principal::text[], :caller::text[], :limited_as::text[], :server::text[], :state::text[],
+                     :owner::text[], :fence::bigint[], :revision::bigint[], :needs_owner::smallint[], :finished_ms::bigint[],
+                     :keep_until_ms::bigint[], :approval_due_ms::bigint[], :execution_due_ms::bigint[], :doc::bytea[])
+ON CONFLICT (id) DO NOTHING;
+
 -- name: update_task
 UPDATE tasks
 SET state = :state, revision = :revision, needs_owner = :needs_owner, finished_ms = :finished_ms,
@@ -13,6 +21,10 @@ WHERE id = :id AND fence = :fence AND revision = :revision - 1;
 
 -- name: insert_call
 INSERT INTO task_calls (task_id, arguments, params_rest) VALUES (:task_id, :arguments, :params_rest);
+
+-- name: insert_calls
+INSERT INTO task_calls (task_id, arguments, params_rest)
+SELECT * FROM unnest(:task_id::text[], :arguments::bytea[], :params_rest::bytea[]);
 
 -- name: find_task
 SELECT t.doc, t.owner, t.fence, c.arguments, c.params_rest
