@@ -8,6 +8,7 @@ waiter of another, and the tasks of a dead gateway taken over.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -19,13 +20,18 @@ from tests.harness.unchecked import just_go
 
 from taskgate.core.tasks.transition import Cancelled
 from taskgate.ports.replicas import DEAD, TASKS
+from taskgate.ports.store import Store
 from taskgate.ports.store_answers import Change
+from taskgate.ports.task_store import AcceptLimits
 from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.store import PostgresStore, open_store
+from taskgate.store.sqlite.store import open_store as open_sqlite
 
 CREATES = 4_000
 EVENTS = 300
 OPEN_TASKS = 10_000
+LIMITS = AcceptLimits(open_tasks=100_000)
+"""As a gateway asks for them: the open tasks of whoever calls are counted."""
 
 
 def control(url: str) -> None:
@@ -40,16 +46,16 @@ def control(url: str) -> None:
         report("control: insert + commit, alone", times, time.perf_counter() - began, "-")
 
 
-async def creates(store: PostgresStore) -> None:
+async def creates(store: Store, where: str) -> None:
     async def create(number: int) -> None:
-        assert isinstance(await store.accept(a_call(f"caller-{number % 50}")), Change)
+        assert isinstance(await store.accept(a_call(f"caller-{number % 50}"), limits=LIMITS), Change)
 
     cpu = time.process_time()
-    report("creates, 64 at once, flat out", *await measure(CREATES, CONCURRENT, create), ">= 1,000/s")
+    report(f"{where}: 64 at once, flat out", *await measure(CREATES, CONCURRENT, create), ">= 1,000/s")
     print(f"{'':34} {(time.process_time() - cpu) / CREATES * 1e6:9.0f} us CPU of this process a create")
 
 
-async def paced(store: PostgresStore, per_second: int, seconds: int) -> None:
+async def paced(store: Store, where: str, per_second: int, seconds: int) -> None:
     pause, times = CONCURRENT / per_second, list[float]()
 
     async def worker(number: int) -> None:
@@ -57,13 +63,13 @@ async def paced(store: PostgresStore, per_second: int, seconds: int) -> None:
         for _ in range(int(seconds / pause)):
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             at = time.perf_counter()
-            assert isinstance(await store.accept(a_call("steady")), Change)
+            assert isinstance(await store.accept(a_call("steady"), limits=LIMITS), Change)
             times.append(time.perf_counter() - at)
             due += pause
 
     began = time.perf_counter()
     await asyncio.gather(*(worker(number) for number in range(CONCURRENT)))
-    report(f"creates, 64 callers, {per_second:,}/s", times, time.perf_counter() - began, "p99 <= 15 ms")
+    report(f"{where}: 64 callers, {per_second:,}/s", times, time.perf_counter() - began, "p99 <= 15 ms")
 
 
 async def across(a: PostgresStore, b: PostgresStore) -> None:
@@ -115,15 +121,22 @@ async def taken_over(url: str, survivor: PostgresStore) -> None:
 
 
 async def main(url: str) -> None:
+    print(f"load average {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory(prefix="taskgate-bench-") as folder:
+        beside = open_sqlite(Path(folder) / "beside.db")
+        await creates(beside, "SQLite")
+        await paced(beside, "SQLite", 1_000, 3)
+        await beside.close()
     control(url)
     a, b = open_store(url), open_store(url)
-    await creates(a)
-    await paced(a, 1_000, 3)
+    await creates(a, "PostgreSQL")
+    await paced(a, "PostgreSQL", 1_000, 3)
     await across(a, b)
     await taken_over(url, b)
     control(url)
     for store in (a, b):
         await store.close()
+    print(f"load average {os.getloadavg()[0]:.1f}")
 
 
 def own_server(folder: str) -> str:

@@ -75,7 +75,7 @@ class Statements(Protocol):
 class Transaction(ABC):
     """What an operation may do. Lives only inside one BEGIN and COMMIT."""
 
-    __slots__ = ("_revisions", "_stale", "audit_head", "kept_events", "now_ms", "ownership", "sealing")
+    __slots__ = ("_revisions", "_stale", "audit_head", "kept_events", "most_open", "now_ms", "ownership", "sealing")
     is_shared: ClassVar[bool]
     """Whether other gateways write to the same database."""
 
@@ -86,6 +86,8 @@ class Transaction(ABC):
         self.kept_events = kept_events
         self.audit_head: tuple[int, str] | None = None
         """Number and hash of the last audit row, once this transaction has looked; see `operations.audit`."""
+        self.most_open: dict[str, int] = {}
+        """How many open tasks somebody has at the most, where that was counted in this transaction."""
         self._stale: bool | None = None
         self._revisions: dict[str, int] | None = None
 
