@@ -13,15 +13,23 @@ import pytest_asyncio
 from tests.conversations.behaviours import complaints, script
 from tests.harness.absent import reason_for
 from tests.harness.peers import CALLERS, UPSTREAMS, Caller
-from tests.replicas.three import Balancer, replicas_of
+from tests.replicas.three import deployed, replicas_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 STATEFUL, STATELESS = UPSTREAMS[0], UPSTREAMS[1]
 LIMITS = {"limits": {"url_elicitations_per_minute": 1000}, "tasks": {"grace_ms": 100}}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def balancer() -> AsyncIterator[Balancer]:
+BALANCERS = [
+    "our own",
+    pytest.param("haproxy", marks=[pytest.mark.long, pytest.mark.peers("haproxy")]),
+    pytest.param("nginx", marks=[pytest.mark.long, pytest.mark.peers("nginx")]),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BALANCERS)
+async def balancer(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """Its address: the one of these tests, or a real one with its example file."""
     async with AsyncExitStack() as stack:
         servers: dict[str, Any] = {}
         for upstream in (STATEFUL, STATELESS):
@@ -30,8 +38,11 @@ async def balancer() -> AsyncIterator[Balancer]:
         scopes = {name: {"default_servers": [name], "names": "plain", "helper_tools": "never"} for name in servers}
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sdk-replicas-")))
         config = {"schema": 1, "servers": servers, "scopes": scopes, **LIMITS}
-        _, found, _ = await stack.enter_async_context(replicas_of(config, folder))
-        yield found
+        gateways, found, _ = await stack.enter_async_context(replicas_of(config, folder))
+        if request.param == "our own":
+            yield found.url
+        else:
+            yield await stack.enter_async_context(deployed(request.param, gateways, folder))
 
 
 def pairings() -> list[Any]:
@@ -49,6 +60,6 @@ def pairings() -> list[Any]:
 
 
 @pytest.mark.parametrize(("caller", "upstream"), pairings())
-async def test_a_client_holds_every_conversation(balancer: Balancer, caller: Caller, upstream: str) -> None:
-    observations = await caller.play(script(), url=f"{balancer.url}/{upstream}")
+async def test_a_client_holds_every_conversation(balancer: str, caller: Caller, upstream: str) -> None:
+    observations = await caller.play(script(), url=f"{balancer}/{upstream}")
     assert complaints(observations) == {}
