@@ -350,6 +350,7 @@ async def mind_tasks(app: App, rounds: int) -> None:
         await app.tend_audit(rounds)
         await app.gateway.task_metrics.refresh()
         await tasks.recovery.enforce_clocks()
+        await tasks.recovery.pick_up()
         await app.gateway.temporary_scopes.end_expired()
         if rounds % REAP_EVERY == 0:
             await app.gateway.reap()

@@ -27,10 +27,12 @@ QUICK: tuple[Fault, ...] = (chaos.kill, chaos.pause, chaos.database_restart, cha
 
 
 def chosen() -> list[Fault]:
-    """Every kind equally often, in an order that the seed decides."""
+    """Every kind equally often, but for the rolling restart, which is one of thirty: in an order that the seed decides."""
     if not NUMBER:
         return list(QUICK)
-    order = [chaos.FAULTS[number % len(chaos.FAULTS)] for number in range(NUMBER)]
+    others = [fault for fault in chaos.FAULTS if fault is not chaos.rolling_restart]
+    order = [chaos.rolling_restart] * -(-NUMBER // 30)
+    order += [others[number % len(others)] for number in range(NUMBER - len(order))]
     random.Random(SEED).shuffle(order)
     return order
 

@@ -31,7 +31,8 @@ async def answer_question(url: str, client: RawClient, number: int, word: str) -
     async with httpx2.AsyncClient(timeout=60, verify=NO_TLS) as http:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         body = {"jsonrpc": "2.0", "id": number, "result": {"action": "accept", "content": {"word": word}}}
-        assert (await http.post(url, json=body, headers={**headers, **client.headers})).status_code == 202
+        reply = await http.post(url, json=body, headers={**headers, **client.headers})
+        assert reply.status_code == 202, (reply.headers, reply.text)
 
 
 async def ask_and_answer(balancer: str, word: str, url: str) -> dict[str, Any]:

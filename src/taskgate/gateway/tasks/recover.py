@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeAlias, assert_never
 
 from taskgate import clock
-from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.errors import CallerError, Executed, GatewayFault, UpstreamError
 from taskgate.core.tasks import endings, recovery
 from taskgate.core.tasks.recovery import Action
 from taskgate.core.tasks.state import TaskState
@@ -23,6 +23,8 @@ from taskgate.ports.outlet import CancelNote
 from taskgate.telemetry.logs import log
 
 PAGE: Final = 500
+CLAIM_SHOWS_S: Final = 30.0
+"""Whether a claim whose answer was lost has been committed is known by then."""
 
 _Ending: TypeAlias = Literal[
     Action.LEAVE_TO_A_PERSON,
@@ -41,6 +43,8 @@ class Recovery:
         self._records = records
         self._runs = runs
         self._approval_due = approval_due
+        self._look_at: float | None = None
+        """When to look for tasks that were claimed although nobody was told so."""
 
     async def take_over(self) -> int:
         """At start: every open task of an owner that is gone is classified and moved on."""
@@ -66,14 +70,38 @@ class Recovery:
 
     async def take_over_dead(self) -> int:
         """While we run: another gateway on this store has died. Only what is claimed now is moved on."""
-        store, count = self._records.store, 0
-        while claimed := await store.claim():
-            found = await asyncio.gather(*(store.get(task_id) for task_id in claimed))
+        count = 0
+        while claimed := await self._claimed():
+            found = await asyncio.gather(*(self._records.current(task_id) for task_id in claimed))
             await asyncio.gather(*(self._move_on(task) for task in found if task is not None))
             count += len(claimed)
         if count:
             log.warning("tasks of a gateway that died were taken over", count=count)
         return count
+
+    async def _claimed(self) -> tuple[str, ...]:
+        try:
+            return await self._records.store.claim()
+        except GatewayFault:
+            self._look_at = clock.monotonic() + CLAIM_SHOWS_S
+            raise
+
+    async def pick_up(self) -> None:
+        """Tasks of ours that nobody runs: their run ended, or their claim was answered, while the store was in trouble."""
+        store, runs = self._records.store, self._runs
+        for task_id in tuple(runs.left):
+            task = await store.get(task_id)
+            runs.left.discard(task_id)
+            if task is not None and task.owner == store.ownership.owner and not runs.is_running(task_id):
+                await self._move_on(task)
+        if self._look_at is None or clock.monotonic() < self._look_at:
+            return
+        after, untouched_ms = "", store.now_ms() - int(CLAIM_SHOWS_S * 1000)
+        while tasks := await store.claimed(after, PAGE):
+            idle = [task for task in tasks if task.updated_ms < untouched_ms and not runs.is_running(task.id)]
+            await asyncio.gather(*(self._move_on(task) for task in idle))
+            after = tasks[-1].id
+        self._look_at = None
 
     async def _move_on(self, task: Task) -> None:
         store = self._records.store

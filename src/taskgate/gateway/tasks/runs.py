@@ -34,6 +34,8 @@ class Runs:
         events: EventHub,
     ) -> None:
         self.closing = False
+        self.left: set[str] = set()
+        """Tasks whose run ended because the store could not be used: they need another one; see `recover`."""
         self._records = records
         self._attempts = attempts
         self._conversations = conversations
@@ -114,6 +116,7 @@ class Runs:
             await work
         except TaskgateError as problem:
             log.error("task run could not be recorded", task=task.id, why=problem.message)
+            self.left.add(task.id)
         except Exception as fault:  # one task run: nobody else would ever end the task
             log.error("task run failed", task=task.id, exc_info=fault)
             current = await self._records.store.get(task.id) or task

@@ -132,9 +132,9 @@ class HopVerifier:
 
 
 def _signature(key: bytes, claims: bytes, method: bytes, url: bytes, headers: Headers, body: bytes) -> bytes:
-    lines = b"".join(b"%b:%b\n" % header for header in headers)
+    lines = b"".join([b"%b:%b\n" % header for header in headers])
     whole = b"\n".join((claims, method, url, hashlib.sha256(body).hexdigest().encode("ascii"), lines))
-    return hmac.new(key, whole, hashlib.sha256).hexdigest().encode("ascii")
+    return hmac.digest(key, whole, "sha256").hex().encode("ascii")
 
 
 @lru_cache(maxsize=4096)

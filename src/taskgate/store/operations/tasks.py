@@ -117,8 +117,8 @@ def _over_limit(
 ) -> TooManyOpen | None:
     if limits.open_tasks is not None:
         # Nobody else adds to them before our commit: what was counted once in this transaction can only have become less.
-        found = tx.most_open.get(limited_as, limits.open_tasks)
-        if found >= limits.open_tasks:
+        found = tx.most_open.get(limited_as)
+        if found is None or found >= limits.open_tasks:
             found = tx.run("count_open_of_caller", limited_as=limited_as).fetchone()[0]
         if found >= limits.open_tasks:
             return TooManyOpen("open tasks", limits.open_tasks)

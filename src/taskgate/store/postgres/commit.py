@@ -64,6 +64,7 @@ class Committer:
         self._number = secrets.randbits(61)
         """Of the present transaction, among those of this gateway. It begins anywhere: nobody's before us had the same."""
         self._callers: set[str] = set()
+        self._counted: set[str] = set()
         self.audit_head: tuple[int, str] | None = None
         """The end of our own chain: nobody else appends to it, so it is known without asking."""
 
@@ -126,6 +127,7 @@ class Committer:
     def _in_pipeline(self, connection: Connection, batch: Batch) -> None:
         with connection.pipeline():
             tx = self._begin(connection, batch)
+            self._count_open(connection, tx)
             found = self._streams(connection, tx)
             tx.trust(found)
             for waiting in batch.waiting:
@@ -187,7 +189,8 @@ class Committer:
         tasks = {name for locks in wanted for name in locks.tasks}
         approvals = {name for locks in wanted for name in locks.approvals}
         self._callers = {name for locks in wanted for name in locks.callers}
-        names = {f"limit {name}" for locks in wanted for name in locks.limits}
+        self._counted = {name for locks in wanted for name in locks.limits}
+        names = {f"limit {name}" for name in self._counted}
         names |= {f"name {name}" for locks in wanted for name in locks.names}
         if tasks or approvals:
             values = {"tasks": list(tasks), "approvals": list(approvals)}
@@ -199,6 +202,13 @@ class Committer:
         numbers = sorted(set(map(lock_number, names | {f"task {name}" for name in tasks | approvals})))
         if numbers:
             connection.execute(SQL["take_locks"], {"numbers": numbers})
+
+    def _count_open(self, connection: Connection, tx: PostgresTransaction) -> None:
+        """The open tasks of everybody to whom this batch may add some, instead of one question for each."""
+        if self._counted:
+            counted = connection.execute(SQL["count_open_of_callers"], {"callers": sorted(self._counted)})
+            found: dict[str, int] = dict(counted.fetchall())
+            tx.most_open = {name: found.get(name, 0) for name in self._counted}
 
     def _streams(self, connection: Connection, tx: PostgresTransaction) -> dict[str, int]:
         """The last event numbers of everybody whom this batch may tell something."""

@@ -95,6 +95,9 @@ SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = 'task' AND 
 -- name: count_open_of_tenant
 SELECT coalesce(sum(count), 0)::bigint FROM open_counts WHERE what = :what AND who = :tenant;
 
+-- name: count_open_of_callers
+SELECT who, sum(count)::bigint FROM open_counts WHERE what = 'task' AND who = ANY(:callers::text[]) GROUP BY who;
+
 -- name: due_approvals
 SELECT id FROM tasks WHERE approval_due_ms IS NOT NULL AND approval_due_ms <= :now_ms ORDER BY approval_due_ms LIMIT :limit;
 
