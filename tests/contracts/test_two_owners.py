@@ -33,6 +33,7 @@ from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner,
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
+from taskgate.store.postgres.connection import connect
 from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import PostgresStore, open_store
 
@@ -251,6 +252,18 @@ async def test_a_call_is_sent_when_the_lease_was_renewed_and_nobody_has_taken_it
     async with asyncio.timeout(DEADLINE_S):
         await sending
     assert (sends.task.state, recheck.asked) == (TaskState.RUNNING, 2)
+    await store.close()
+
+
+async def test_a_gateway_that_was_taken_for_dead_goes_on_and_what_it_writes_of_no_task_waits_for_that() -> None:
+    """A start on a busy machine may take longer than a lease: that is no reason to give up."""
+    url = fresh_url()
+    store = open_store(url, owner="slow")
+    before = store.ownership
+    with connect(url) as another:
+        another.execute("UPDATE owners SET retired = true WHERE owner = 'slow'")
+    assert await store.keep("secret", b"kept") == b"kept"
+    assert store.ownership.fence > before.fence
     await store.close()
 
 

@@ -46,6 +46,10 @@ class PostgresEngine:
     def ownership(self) -> Ownership:
         return self.presence.ownership
 
+    @property
+    def comes_back(self) -> bool:
+        return True
+
     def now_ms(self) -> int:
         return self.presence.now_ms()
 

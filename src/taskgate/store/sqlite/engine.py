@@ -74,6 +74,10 @@ class SqliteEngine:
         self._reading = reading
         self._clock = clock
 
+    @property
+    def comes_back(self) -> bool:
+        return False
+
     def now_ms(self) -> int:
         return self._clock()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
+from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.decision import Grant
 from taskgate.ports.store_answers import Ownership, StaleOwner
@@ -14,6 +15,9 @@ from taskgate.store.operations.transaction import NO_LOCKS, KeptEvents, Locks, T
 from taskgate.store.sealing import Sealing
 
 T = TypeVar("T")
+
+COMES_BACK_TRIES: Final = 40
+COMES_BACK_PAUSE_S: Final = 0.25
 
 
 class LargeResults(Protocol):
@@ -46,6 +50,11 @@ class Engine(Protocol):
 
     @property
     def sealing(self) -> Sealing: ...
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether one that was taken for dead goes on in a moment, under a new fence."""
+        ...
 
     def now_ms(self) -> int: ...
 
@@ -98,8 +107,12 @@ class StoreView:
         return await self._engine.write(guarded, locks, take_back)
 
     async def _write_or_fault(self, operation: Operation[T], locks: Locks = NO_LOCKS) -> T:
-        """For writes whose answer has no room for `StaleOwner`."""
+        """For writes whose answer has no room for `StaleOwner`. They are of no task, so they are ours under any fence."""
         answer = await self._write(operation, locks)
+        tries = COMES_BACK_TRIES if self._engine.comes_back else 0
+        while isinstance(answer, StaleOwner) and tries:
+            await clock.sleep(COMES_BACK_PAUSE_S)
+            answer, tries = await self._write(operation, locks), tries - 1
         if isinstance(answer, StaleOwner):
             raise GatewayFault("store_unavailable", "Another Taskgate has taken over this store; this one must stop.")
         return answer
