@@ -26,8 +26,8 @@ from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.raw_client import META, STATELESS, RawClient
 from tests.replicas.three import Replicas, three_replicas
 
-PINGS = 1_500
-CALLS = 1_200
+PINGS = 1_000
+CALLS = 600
 ROUNDS = 3
 KILLS = 3
 
