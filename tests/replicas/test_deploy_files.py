@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
@@ -14,6 +15,8 @@ from tests.harness.absent import find_program
 from tests.harness.raw_client import RawClient
 from tests.replicas.test_forwarding import SLOWLY, ask_and_answer
 from tests.replicas.three import DEPLOY, Replicas, deployed, nginx_around, three_replicas
+from tests.seam import Gateway as SeamGateway
+from tests.seam import Upstream, seam
 
 DEADLINE_S = 60
 pytestmark = [pytest.mark.xdist_group("deploy")]
@@ -53,6 +56,18 @@ def test_the_unit_of_several_gateways_starts_each_on_its_port_with_its_own_state
     text = (DEPLOY / "taskgate@.service").read_text()
     for needed in ("--port %i", "StateDirectory=taskgate-%i", "TASKGATE_STATE_DIR=/var/lib/taskgate-%i"):
         assert needed in text
+
+
+@seam
+async def test_the_check_in_haproxys_file_is_answered_by_a_gateway() -> None:
+    """A check without a host, or with one that is not the gateway's, would take every gateway out of service."""
+    found = re.search(
+        r"http-check send meth (\S+) uri (\S+) ver \S+ hdr Host (\S+)", (DEPLOY / "haproxy.cfg").read_text()
+    )
+    assert found is not None
+    async with SeamGateway({}, {"notes": Upstream()}) as gate:
+        method, path, host = found.groups()
+        assert (await gate.http(method, path, headers={"host": host}).done()).status == 200
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
