@@ -153,17 +153,18 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, source: Path | None = None, number: int = 3) -> AsyncIterator[Cluster]:
-    """`source`: where the gateways' code is, if it is not this one."""
+async def cluster(folder: Path, source: Path | None = None, at_once: int = 60) -> AsyncIterator[Cluster]:
+    """`source`: where the gateways' code is, if it is not this one. `at_once`: how many calls their server takes: with few of them
+    tasks wait in line, and those that nobody follows, because their caller was never told of them, hold others up."""
     port, ledger = free_port(), LedgerFile(folder / "ledger.jsonl")
     upstream = await start(upstream_command(port, ledger, "2026"))
     gateways: list[Gateway] = []
     async with RestartableServer() as database:
-        links = [Link(database) for _ in range(number)]
+        links = [Link(database) for _ in range(3)]
         try:
             await until_ready(upstream, listening(port))
             for index, link in enumerate(links):
-                gateways.append(_gateway(folder / f"g{index}", port, await link.open(), source))
+                gateways.append(_gateway(folder / f"g{index}", port, await link.open(), source, at_once))
                 await gateways[-1].start()
             yield Cluster(gateways, links, database, ledger)
         finally:
@@ -177,14 +178,13 @@ async def cluster(folder: Path, source: Path | None = None, number: int = 3) -> 
             await upstream.end()
 
 
-def _gateway(place: Path, port: int, url: str, source: Path | None) -> Gateway:
+def _gateway(place: Path, port: int, url: str, source: Path | None, at_once: int) -> Gateway:
     (place / "state").mkdir(parents=True)
     gateway = Gateway(
         place, free_port(), {} if source is None else {"PYTHONPATH": str(source)}, launcher=("-c", _WITH_STACKS)
     )
     said = configuration(port)
-    # A short line: tasks that wait for their turn are what a paused gateway might send although others have taken them over.
-    said["servers"]["books"]["budgets"] = {"max_concurrency": 3}
+    said["servers"]["books"]["budgets"] = {"max_concurrency": at_once}
     gateway.write({**said, "store": {"url": url}, "listen": {"internal": f"127.0.0.1:{free_port()}"}})
     return gateway
 
