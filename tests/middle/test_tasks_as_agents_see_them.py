@@ -130,7 +130,6 @@ async def test_arguments_progress_and_tool_errors_look_alike_in_every_tool_that_
 
     @notes.tool("count")
     async def count(call: Call) -> dict[str, Any]:
-        await call.sleep(3)
         call.progress(1, 2, "half")
         await call.sleep(10)
         return {"content": [{"type": "text", "text": "miscounted"}], "isError": True}
@@ -211,3 +210,28 @@ async def test_a_yes_runs_the_call_while_its_caller_is_there() -> None:
         await gate.operator("POST", f"/api/approvals/{approval['id']}/approve", {})
         assert (await live.done()).result["content"][0]["text"] == "done"
         assert notes.count("slow") == 1
+
+
+@pytest.mark.parametrize("generation", ["2025", "2026"])
+@pytest.mark.parametrize("hints", [{}, {"readOnlyHint": True, "idempotentHint": True}], ids=["once", "repeatable"])
+def test_a_result_that_is_too_large_ends_a_task_as_executed_and_is_not_asked_for_again(
+    generation: str, hints: dict[str, bool]
+) -> None:
+    notes = Upstream(generation)
+
+    @notes.tool("huge", annotations=hints)
+    async def huge(_call: Call) -> str:
+        return "x" * (17 * 1024 * 1024)
+
+    @seam
+    async def story() -> None:
+        async with Gateway({"servers": {"notes": {"trust_annotations": True}}}, {"notes": notes}) as gate:
+            caller = await gate.caller("2025", capabilities={"tasks": {}})
+            task_id = (await caller.call("notes__huge", task={})).result["task"]["taskId"]
+            await gate.advance(60)
+            error = (await caller.request("tasks/result", {"taskId": task_id})).error
+            assert (error["data"]["error_type"], error["data"]["executed"]) == ("result_too_large", "yes")
+            assert "Ask for less" in error["message"]
+            assert notes.count("huge") == 1
+
+    story()

@@ -25,7 +25,6 @@ from taskgate.gateway.relay.rounds import in_rounds, next_params, question_in, q
 from taskgate.gateway.relay.suspended import SuspendedCalls
 from taskgate.gateway.relay.traced import carry_traced
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.progress import readdressed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.request_state import RequestStateSigner, text_of
 from taskgate.ports.credentials import AccountNeeded
@@ -356,12 +355,8 @@ def heard(request: Request, method: str, params: Raw | None) -> None:
         request.delivery.stand_in.heard(method, params)
         return
     if method == "notifications/progress":
-        token = request.progress_token
-        if token is None or params is None:
-            return
-        update = readdressed(params, token)
-        if update is not None:
-            request.delivery.pace.offer(*update)
+        if params is not None:
+            request.delivery.progressed(params, request.progress_token)
         return
     if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
         return

@@ -20,7 +20,7 @@ from taskgate.core.generations import Envelope
 from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.requests.progress import PacedProgress
+from taskgate.gateway.requests.progress import PacedProgress, readdressed
 from taskgate.gateway.requests.sessions import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile
@@ -109,6 +109,8 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
     asked_round: AskedRound | None = None
     known_profile: ClientProfile | None = None
     progress: PacedProgress | None = None
+    last_progress: Raw | None = None
+    """What the server said last of how far it is."""
 
     def begin(self, method: str, params: Mapping[str, Any], principal: str, waterfall: Waterfall) -> Span:
         """It is being answered now."""
@@ -194,6 +196,13 @@ class ReplyDelivery(msgspec.Struct, eq=False, kw_only=True):
         if self.progress is None:
             self.progress = PacedProgress(lambda params: self.notify("notifications/progress", params))
         return self.progress
+
+    def progressed(self, params: Raw, token: Raw | None) -> None:
+        """An update of the server's: for the caller under its own token, and for the task that the call may become."""
+        self.last_progress = params
+        update = readdressed(params, token) if token is not None else None
+        if update is not None:
+            self.pace.offer(*update)
 
     async def answer_early(self, result: bytes) -> None:
         """Send the reply now, while the call goes on. From here on losing the caller does not matter."""

@@ -168,7 +168,10 @@ class Promotion:
         if carrier is not None and not waits:
             # Whoever carried it goes on carrying it.
             self._parts.runs.adopt(task, carrier, request.delivery)
-        request.delivery.became(_StandIn(self._parts, task, request, call.params))
+        stand_in = _StandIn(self._parts, task, request, call.params)
+        request.delivery.became(stand_in)
+        if request.delivery.last_progress is not None:
+            stand_in.heard("notifications/progress", request.delivery.last_progress)
         await self._parts.adopt_questions(task, request)
         await self._answer(task)
         if waits:
