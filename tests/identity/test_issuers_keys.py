@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
+from tests.benchmarks.gate import server
 from tests.identity.issuer import OTHER_RSA, RSA, Issuer, an_issuer, public
 from tests.identity.test_hostile_tokens import a_verifier
-from tests.seam import seam
+from tests.seam import Gateway, seam
 
 from taskgate import clock
 from taskgate.core.identity import TokenRefused
@@ -44,6 +46,35 @@ async def test_a_rotated_key_is_found_and_the_old_one_ends() -> None:
         with pytest.raises(TokenRefused):
             await verifier.verify(issuer.token(sub="late").encode())
         await verifier.close()
+
+
+@seam
+async def test_no_call_fails_while_an_issuer_rotates_its_key() -> None:
+    """As issuers do it: the next key is published beside the old one, signs from then on, and the old one goes later."""
+    async with an_issuer() as issuer:
+        auth = {"auth": {"jwt": [{"issuer": issuer.url, "audiences": ["gate"]}]}}
+        async with Gateway(auth, {"s": server()}) as gate:
+            statuses: list[str] = []
+
+            async def calls(signing: Callable[[int], str]) -> None:
+                for number in range(40):
+                    caller = await gate.caller("2026", token=signing(number))
+                    statuses.append((await caller.call("s__echo", {"text": "hi"})).text)
+                    await gate.advance(1)
+
+            def first(number: int) -> str:
+                return issuer.token(sub=f"a{number}")
+
+            def second(number: int) -> str:
+                return issuer.token({"kid": "rsa-2"}, OTHER_RSA, sub=f"b{number}")
+
+            await calls(first)
+            issuer.keys = [public(RSA, "rsa-1"), public(OTHER_RSA, "rsa-2")]
+            await asyncio.gather(calls(first), calls(second))
+            await gate.advance(700)
+            issuer.keys = [public(OTHER_RSA, "rsa-2")]
+            await calls(second)
+            assert statuses == ["hi"] * 160
 
 
 @seam

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 DEADLINE_S = 120
 COMMAND = """
@@ -195,6 +196,18 @@ def test_install_moves_the_servers_and_undo_brings_them_back(stage: Stage) -> No
     assert stage.run("install", "cursor", "--undo")[0] == 0
     assert stage.settings.read_text() == stage.before
     assert stage.run("install", "cursor", "--undo")[0] == 2
+
+
+@pytest.mark.parametrize("command", ["import", "install"])
+def test_a_server_to_log_in_to_is_named_before_anything_changes_and_keeps_its_login(stage: Stage, command: str) -> None:
+    stage.before = '{"mcpServers": {"linear": {"url": "https://mcp.linear.test/mcp"}}}'
+    stage.settings.write_text(stage.before)
+    target = stage.work / "taskgate.yaml"
+    code, out, err = stage.run(command, "cursor", "--dry-run")
+    assert (code, stage.settings.read_text(), target.exists()) == (0, stage.before, False)
+    assert "taskgate servers login linear" in out + err
+    assert stage.run(command, "cursor")[0] == 0
+    assert yaml.safe_load(target.read_text())["servers"]["linear"]["auth"] == {"type": "authorization_code"}
 
 
 def test_install_can_point_to_a_running_gateway(stage: Stage) -> None:
