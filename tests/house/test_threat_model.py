@@ -1,4 +1,5 @@
-"""Every row of the threat model names tests, and they are there: a test that was renamed or removed does not go unnoticed."""
+"""Every row of the threat model and of what gateways share names tests, and they are there: a test that was renamed or removed does
+not go unnoticed."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+HEADS = ("| threat |", "| promise |", "| thing |", "|---")
 ROWS = [
     line
-    for line in (ROOT / "docs" / "threat-model.md").read_text().splitlines()
-    if line.startswith("|") and not line.startswith(("| threat |", "| promise |", "|---"))
+    for page in ("threat-model.md", "replicas.md")
+    for line in (ROOT / "docs" / page).read_text().splitlines()
+    if line.startswith("|") and not line.startswith(HEADS)
 ]
 SAME = "the same"
 """As in the row above."""

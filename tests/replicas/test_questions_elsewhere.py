@@ -131,3 +131,36 @@ async def test_a_login_link_of_one_gateway_works_once_at_any(tmp_path: Path) -> 
             for gateway in stage.gateways:
                 seen = await http.get(f"{gateway.base}/inbox", headers={"cookie": cookie})
                 assert seen.status_code == 200
+
+
+async def test_a_page_of_ours_is_opened_and_answered_at_the_other_gateway(tmp_path: Path) -> None:
+    """The user's browser reaches another gateway than the one with the session that asked."""
+    async with gateways(tmp_path, compat={"vendor_methods": True}) as stage:
+        async with stage.a.caller(stateless=False) as caller:
+            listed = [{"type": "url", "name": "Confirm", "description": "Is it all right?"}]
+            made = (await caller.request("elicitation/create", {"elicitations": listed})).result["elicitations"][0]
+            code = urlsplit((await stage.b.operator("POST", "/api/login-links", {})).json()["url"]).query
+            async with httpx2.AsyncClient(timeout=60, verify=NO_TLS) as http:
+                page = await http.get(f"{stage.b.base}/login?{code}")
+                form = {"code": code.removeprefix("code="), "form_token": _form_token(page.text)}
+                cookie = (await http.post(f"{stage.b.base}/login", data=form)).headers["set-cookie"].split(";")[0]
+                inside = {"cookie": cookie}
+                place = f"{stage.b.base}/elicitations/{made['elicitationId']}"
+
+                async def shown() -> str:
+                    reply = await http.get(place, headers=inside)
+                    return reply.text if reply.status_code == 200 else ""
+
+                text = await until(shown)
+                assert "Is it all right?" in text
+                answer = {"value": "yes", "form_token": _form_token(text)}
+                said = await http.post(f"{place}/answer", data=answer, headers=inside)
+                assert said.status_code == 200, said.text
+                again = await http.post(f"{place}/answer", data=answer, headers=inside)
+                assert again.status_code in (404, 409)
+            assert stage.a.life is not None
+            assert not stage.a.life.app.gateway.pages.own(), "whoever asked was told"
+
+
+def _form_token(text: str) -> str:
+    return text.partition('name="form_token" value="')[2].partition('"')[0]
