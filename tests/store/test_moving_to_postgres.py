@@ -9,12 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from taskgate.core.usage import UsageRow
 from test_postgres_store import a_call
 from tests.harness.postgres import fresh_url
 from tests.harness.unchecked import just_go
 
 from taskgate.core.audit import AuditEntry, Whole, verify
+from taskgate.core.budgets import UsageRow
 from taskgate.core.governance.approval import Binding, Workflow
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.tasks.transition import ResultCame
@@ -134,7 +134,7 @@ def test_a_store_is_checked_and_migrated_by_command(tmp_path: Path) -> None:
     assert "up to date" in taskgate("store", "migrate", "--check", "-c", str(file)).stdout
     found = taskgate("store", "check", "-c", str(file))
     assert found.returncode == 0, found.stderr
-    assert "synchronous_commit on" in found.stdout
+    assert "synchronous_commit on, no synchronous standby" in found.stdout
 
 
 def test_a_database_that_is_not_there_is_said_by_check(tmp_path: Path) -> None:

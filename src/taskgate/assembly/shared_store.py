@@ -23,6 +23,7 @@ from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
 from taskgate.store.audit_anchor import AuditAnchor, audit_key
 from taskgate.store.sealing import Sealing
+from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -60,6 +61,7 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None)
         internal=internal.address if internal is not None else "",
         keys=keys_of(loaded.root.store),
     )
+    log.info("store opened", store=check_shared(url))
     return opened
 
 
@@ -129,8 +131,14 @@ def check_shared(url: str) -> str:
         schema += " (a start or `taskgate store migrate` brings it up to date)"
     return (
         f"{database.shown_url(url)}, PostgreSQL {found.server_version // 10_000}, {schema}, "
-        f"synchronous_commit {found.synchronous_commit}"
+        f"synchronous_commit {found.synchronous_commit}, {_standbys(found.synchronous_standbys)}"
     )
+
+
+def _standbys(named: str) -> str:
+    if named:
+        return f"synchronous standbys {named}"
+    return "no synchronous standby (a fail-over to another server could lose what was acknowledged last)"
 
 
 def gateways_on(url: str) -> tuple[int, tuple[Replica, ...]]:

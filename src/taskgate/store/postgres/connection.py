@@ -31,6 +31,8 @@ class Found(NamedTuple):
     known_schema: int
     synchronous_commit: str
     is_read_only: bool
+    synchronous_standbys: str = ""
+    """The server's own setting; empty where no standby must have a commit before it is acknowledged."""
 
 
 def connect(url: str, name: str = "taskgate", *, statement_ms: int = STATEMENT_WITHIN_MS) -> Connection:
@@ -59,15 +61,15 @@ def look(connection: Connection) -> Found:
     row = connection.execute(
         "SELECT current_setting('synchronous_commit'), "
         "current_setting('transaction_read_only') = 'on' OR pg_is_in_recovery(), "
-        "to_regclass('taskgate_schema') IS NOT NULL"
+        "to_regclass('taskgate_schema') IS NOT NULL, current_setting('synchronous_standby_names')"
     ).fetchone()
     assert row is not None
-    synchronous, read_only, has_schema = row
+    synchronous, read_only, has_schema, standbys = row
     schema = 0
     if has_schema:
         newest = connection.execute("SELECT coalesce(max(number), 0) FROM taskgate_schema").fetchone()
         schema = newest[0] if newest is not None else 0
-    return Found(version, schema, len(migrations()), synchronous, read_only)
+    return Found(version, schema, len(migrations()), synchronous, read_only, standbys)
 
 
 def check(found: Found) -> None:
