@@ -7,6 +7,7 @@ import json
 import pytest
 
 from taskgate.core.peer_input import visible
+from taskgate.telemetry import logs
 from taskgate.telemetry.logs import Log
 
 HOSTILE = "a\nERROR forged\r\x1b[2J\x1b]0;title\x07\u202egnp.exe\u200b\u2066x\u2028y\U000e0041\x85z"
@@ -42,3 +43,16 @@ def test_ordinary_text_is_left_alone() -> None:
     for text in ("", "Grüße, 世界 🙂", "two\nlines"):
         assert visible(text) == text
     assert visible("two\nlines", keep="") == "two\\u000alines"
+
+
+@pytest.mark.parametrize(
+    ("form", "on_a_terminal", "as_text"),
+    [("auto", True, True), ("auto", False, False), ("text", False, True), ("json", True, False)],
+)
+def test_people_at_a_terminal_get_text_and_everybody_else_json(
+    monkeypatch: pytest.MonkeyPatch, form: str, on_a_terminal: bool, as_text: bool
+) -> None:
+    monkeypatch.setattr(logs, "log", Log())
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_a_terminal)
+    logs.set_up("info", form)
+    assert logs.log.as_text is as_text
