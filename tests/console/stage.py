@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from tests.harness.absent import HOME
 from tests.harness.browser import Browser, a_browser
 from tests.harness.gateway import Gateway, running_gateway
 from tests.harness.plain_http import NO_TLS
@@ -35,6 +36,7 @@ PAGES = (
     "/grants",
     "/definitions",
 )
+AXE = HOME / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 CONFIG: dict[str, Any] = {
     "servers": {
         "files": {"command": sys.executable, "args": ["-m", "taskgate.demo.files"]},
@@ -43,6 +45,7 @@ CONFIG: dict[str, Any] = {
     "tokens": [
         {"id": "research-agent", "sha256": hashlib.sha256(b"research-agent-token").hexdigest()},
         {"id": "build-agent", "sha256": hashlib.sha256(b"build-agent-token").hexdigest()},
+        {"id": "reviewer", "sha256": hashlib.sha256(b"reviewer-token").hexdigest(), "roles": ["approver"]},
     ],
     "governance": {
         "rules": [{"match": "delete_*", "action": "approve"}, {"match": "write_*", "action": "approve"}],
@@ -87,6 +90,11 @@ class Console:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         return (await self.http.post(self.gateway.url, json=body, headers=headers, timeout=120)).text
 
+    async def log_in_with(self, token: str) -> None:
+        await self.browser.open(self.base + "/login")
+        await self.browser.type("#token", token)
+        await self.browser.click(".login form button")
+
     async def log_in(self) -> None:
         link = (await self.api("POST", "/api/login-links", {}))["url"]
         await self.browser.open(link)
@@ -115,6 +123,29 @@ async def a_console(folder: Path, config: dict[str, Any] = CONFIG) -> AsyncItera
         console = Console(gateway, http, browser)
         await console.log_in()
         yield console
+
+
+async def at_each_size_and_scheme(browser: Browser) -> AsyncIterator[str]:
+    """The page that is open, narrow and wide, light and dark; it need not be loaded again for that."""
+    for width in (390, 1280):
+        await browser.size(width, 900)
+        for scheme in ("light", "dark"):
+            await browser.scheme(scheme)
+            yield f"{width} {scheme}"
+
+
+async def barriers(browser: Browser) -> list[str]:
+    """What axe finds on the page as it is, and whether it must be moved sideways to be read, at each size and scheme."""
+    axe = AXE.read_text() + "\nreturn axe.run(document, RULES).then(r => r.violations);"
+    found: list[str] = []
+    async for where in at_each_size_and_scheme(browser):
+        # What does not depend on colours is the same in both schemes of a size.
+        rules = "{}" if where in ("390 light", "1280 dark") else "{runOnly: ['color-contrast']}"
+        violations: list[dict[str, Any]] = await browser.run(axe.replace("RULES", rules))
+        found += [f"{where} {one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in violations]
+        if await browser.run("return document.documentElement.scrollWidth > window.innerWidth"):
+            found.append(f"{where}: wider than the screen")
+    return found
 
 
 async def settled(browser: Browser) -> None:

@@ -95,6 +95,25 @@ class Browser:
         steps = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         await self._do("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": steps}]})
 
+    async def drag(self, css: str, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """With the left button, between two places of an element, each a share of its width and height."""
+        box = await self.run(f"return document.querySelector({css!r}).getBoundingClientRect().toJSON()")
+        (x1, y1), (x2, y2) = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in (start, end)]
+        steps = [
+            {"type": "pointerMove", "x": int(x1), "y": int(y1)},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerMove", "x": int((x1 + x2) / 2), "y": int(y2), "duration": 50},
+            {"type": "pointerMove", "x": int(x2), "y": int(y2), "duration": 50},
+            {"type": "pointerUp", "button": 0},
+        ]
+        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": steps}
+        await self._do("POST", "/actions", {"actions": [mouse]})
+
+    async def refuse(self, *addresses: str) -> None:
+        """What the browser does not load from now on; patterns with `*`."""
+        await self._command("Network.enable", {})
+        await self._command("Network.setBlockedURLs", {"urls": list(addresses)})
+
     async def size(self, width: int, height: int) -> None:
         """Of the page itself, as a phone or a screen of that width has it."""
         how = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

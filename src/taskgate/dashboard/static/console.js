@@ -135,7 +135,7 @@
       line.append(" ", a);
     }
   };
-  let looking = false, again = false, last = 0, over = false;
+  let looking = false, again = false, last = 0, over = false, down = false;
   const PAUSE_MS = 100;
   const assets = (page) => [...page.querySelectorAll("script[src], link[rel=stylesheet]")].map((one) => one.getAttribute("src") || one.getAttribute("href")).join(" ");
   const own = assets(document);
@@ -163,6 +163,8 @@
     try {
       const reply = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
       const page = parse(await reply.text());
+      if (down) say("");
+      down = false;
       if (reply.redirected && new URL(reply.url).pathname === "/login") ended("You are no longer logged in.");
       else if (reply.status === 403) ended(page.querySelector("main p")?.textContent || "You may no longer see this page.");
       else if (reply.status === 404) say("What this page shows is gone.");
@@ -172,7 +174,8 @@
         else refresh(page, now);
       }
     } catch {
-      // The stream says when the gateway is back.
+      down = true;
+      say("The gateway does not answer just now; this page looks again by itself.");
     } finally {
       looking = false;
       if (again) {
@@ -199,7 +202,8 @@
     if (!poll) poll = setInterval(() => { if (!document.hidden) look(false); }, 5000);
   };
   const listen = () => {
-    if (over || source || !window.EventSource) return startPolling();
+    if (over || source) return;
+    if (!window.EventSource) return startPolling();
     source = new EventSource("/api/v1/events");
     source.addEventListener("open", () => {
       if (failures) look(true);
@@ -217,10 +221,10 @@
     source.addEventListener("error", () => {
       failures += 1;
       body.dataset.live = "no";
-      if (failures > 1) say("The gateway does not answer just now; this page looks again by itself.");
+      if (failures > 1) look(true);
       if (source && source.readyState === EventSource.CLOSED) {
         source = null;
-        look(true);
+        startPolling();
         setTimeout(listen, Math.min(15000, 1000 * failures));
       }
       if (failures > 3) startPolling();
@@ -264,7 +268,9 @@
   const press = (what) => {
     const card = document.activeElement?.closest("[data-card]");
     const control = card?.querySelector(`[data-key="${what}"]`);
-    if (control) control.click();
+    const empty = what === "a" && [...(control?.form?.querySelectorAll(".field input, .field textarea") || [])].find((field) => !field.value && !field.closest("details"));
+    if (empty) empty.focus();
+    else if (control) control.click();
   };
   const keys = { j: () => move(1), k: () => move(-1), a: () => press("a"), d: () => press("d"), o: () => press("o") };
   document.addEventListener("keydown", (event) => {
