@@ -9,7 +9,7 @@ WORKERS ?= 4
 # Compiled modules are kept: the tests start hundreds of gateways.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test quick again check format lint types contract tests peers demo bench bench-tasks gate bench-replicas mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
+.PHONY: help run test quick again check format lint types contract tests peers demo bench bench-tasks gate bench-replicas bench-console mutants faults fuzz pause chaos conformance conformance-replicas conversations clients servers interaction screenshots lock clean
 
 help:
 	@echo "make run     start the gateway with the bundled demo server"
@@ -143,6 +143,10 @@ bench-tasks: $(STAMP)
 
 gate: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.gate
+
+# What the console costs: pages with 10,000 tasks, open consoles, and how soon a change is on screen.
+bench-console: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.console
 
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.replicas

@@ -21,7 +21,7 @@ STEPS = 50
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-async def calls(step: Callable[[], Awaitable[Any]]) -> float:
+async def calls(step: Callable[[], Awaitable[Any]], steps: int = STEPS) -> float:
     """Functions that are called in one step, by everybody: caller, gateway, server and store."""
     count = 0
 
@@ -32,11 +32,11 @@ async def calls(step: Callable[[], Awaitable[Any]]) -> float:
     await step()
     sys.setprofile(counted)
     try:
-        for _ in range(STEPS):
+        for _ in range(steps):
             await step()
     finally:
         sys.setprofile(None)
-    return round(count / STEPS)
+    return round(count / steps)
 
 
 def server() -> Upstream:
@@ -66,6 +66,21 @@ async def measured() -> dict[str, float]:
             "task, made and read": lambda: as_task(old),
         }
         return {name: await calls(step) for name, step in steps.items()}
+
+
+async def with_consoles(consoles: int) -> dict[str, float]:
+    """What plain calls cost while so many people have the console open."""
+    async with Gateway({}, {"s": server()}) as gate:
+        known = {"authorization": f"Bearer {gate.operator_token}"}
+        streams = [gate.http("GET", "/api/v1/events", headers=known) for _ in range(consoles)]
+        for stream in streams:
+            await stream.head()
+        old, new = await gate.caller("2025"), await gate.caller("2026")
+        await old.tools(), await new.tools()
+        return {
+            "plain call, 2025": await calls(lambda: old.call("s__echo", {"text": "hi"})),
+            "plain call, 2026": await calls(lambda: new.call("s__echo", {"text": "hi"})),
+        }
 
 
 def worse(found: dict[str, float], baseline: dict[str, float]) -> list[str]:

@@ -136,12 +136,14 @@ async def at_each_size_and_scheme(browser: Browser) -> AsyncIterator[str]:
 
 async def barriers(browser: Browser) -> list[str]:
     """What axe finds on the page as it is, and whether it must be moved sideways to be read, at each size and scheme."""
-    axe = AXE.read_text() + "\nreturn axe.run(document, RULES).then(r => r.violations);"
+    await browser.run(AXE.read_text())
     found: list[str] = []
     async for where in at_each_size_and_scheme(browser):
         # What does not depend on colours is the same in both schemes of a size.
         rules = "{}" if where in ("390 light", "1280 dark") else "{runOnly: ['color-contrast']}"
-        violations: list[dict[str, Any]] = await browser.run(axe.replace("RULES", rules))
+        violations: list[dict[str, Any]] = await browser.run(
+            f"return axe.run(document, {rules}).then(r => r.violations)"
+        )
         found += [f"{where} {one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in violations]
         if await browser.run("return document.documentElement.scrollWidth > window.innerWidth"):
             found.append(f"{where}: wider than the screen")

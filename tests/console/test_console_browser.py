@@ -39,7 +39,8 @@ async def test_the_tour_makes_a_fast_a_slow_and_a_dangerous_call(console: Consol
     await browser.open(console.base + "/now")
     await browser.click("#tour a[href*='like=fast']")
     await browser.click("main form.stack button.approve")
-    assert "readme.txt" in await browser.text("main pre[aria-label='Answer']")
+    # Its answer, or on a machine that is busy just now the task that it became.
+    await browser.until("/readme.txt/.test(document.querySelector('main').textContent)")
     await browser.open(console.base + "/try?like=slow")
     await browser.run("document.querySelector(\"input[name='f.seconds']\").value = '600'")
     await browser.click("main form.stack button.approve")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
+from collections import Counter
 from typing import Any
 
-from tests.middle.test_console_frame import TOKENS, bearer
+import pytest
+from tests.middle.test_console_frame import TASKS, TOKENS, bearer
 from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.core.budgets import UsageRow
+from taskgate.dashboard.usage_pages import as_metrics
 
 HOSTILE = "<script>alert(1)</script>\u202e"
 RULES = [{"match": "drop*", "action": "deny"}, {"match": "pay", "action": "approve", "reason": HOSTILE}]
@@ -152,7 +159,16 @@ async def test_usage_as_csv_and_bad_questions() -> None:
         lines = table.body.decode().splitlines()
         assert lines[0] == "day,principal,tenant,server,tool,calls,errors,seconds,bytes_in,bytes_out,cost"
         assert lines[1].startswith(",,,,read,2,0,")
-        for query in ("days=0", "days=x", "days=9999", "by=nothing"):
+        metrics = await gate.operator("GET", "/api/v1/usage?format=prometheus")
+        assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+        mine = (await gate.http("GET", "/api/v1/usage?format=prometheus", headers=bearer("other")).done()).body
+        line = b'taskgate_used_calls_total{principal="%s",tenant="",server="bank",tool="%s"} 1'
+        for who, tool in ((b"agent", b"wipe"), (b"other", b"read")):
+            assert line % (who, tool) in metrics.body
+            assert (line % (who, tool) in mine) == (who == b"other")
+        tenants = await gate.operator("GET", "/api/v1/usage?format=prometheus&by=tenant")
+        assert b'taskgate_used_calls_total{tenant=""} 3' in tenants.body
+        for query in ("days=0", "days=x", "days=9999", "by=nothing", "format=prometheus&by=nothing"):
             assert (await gate.operator("GET", f"/api/v1/usage?{query}")).status == 400
 
 
@@ -191,3 +207,97 @@ async def test_a_forged_form_changes_nothing_and_is_not_rehearsed() -> None:
     async with Gateway(CONFIG, {"bank": bank()}) as gate:
         reply = await posted(gate, "/rules", {"governance": "{}", "form_token": "forged"}, "taskgate_session=x")
         assert reply.status == 403
+
+
+POLICY = "permit(principal, action, resource) when { context.arguments has amount && context.arguments.amount < 10 };"
+CALLS = [
+    (who, f"{server}__{tool}", arguments)
+    for who in ("agent", "other")
+    for server, tool, arguments in (
+        ("bank", "read", {"amount": 1}),
+        ("bank", "drop", {"amount": 50}),
+        ("bank", "wipe", {}),
+        ("desk", "read", {"amount": 50}),
+        ("desk", "wipe", {"amount": 2}),
+    )
+]
+
+
+def any_rules(number: int) -> list[dict[str, str]]:
+    chosen = random.Random(number)
+    rules = []
+    for _ in range(chosen.randint(1, 4)):
+        rule = {"match": chosen.choice(["read", "drop", "wi*", "*"])}
+        rule["action"] = chosen.choice(["forward", "approve", "deny", "policy"])
+        rules.append(rule | ({"server": chosen.choice(["bank", "desk"])} if chosen.random() < 0.5 else {}))
+    return rules
+
+
+async def really(gate: Gateway) -> Counter[tuple[str, str, str]]:
+    """What happens to the calls by the rules in force, by server and tool."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for who, name, arguments in CALLS:
+        caller = await gate.caller("2025", token=f"{who}-token-0123456789abcdef", capabilities=TASKS)
+        before = len((await gate.operator("GET", "/api/v1/approvals")).json())
+        reply = await caller.call(name, arguments, task={"ttl": 60_000})
+        held = len((await gate.operator("GET", "/api/v1/approvals")).json()) > before
+        server, tool = name.split("__")
+        refused = "error" in reply.last or reply.result.get("isError")
+        found[server, tool, "approve" if held else "deny" if refused else "forward"] += 1
+    return found
+
+
+async def rehearsal(gate: Gateway, rules: list[dict[str, str]]) -> Counter[tuple[str, str, str]]:
+    """What would have happened to the recorded calls, all of which went through, by server and tool."""
+    body = {"governance": json.dumps({"rules": rules}), "since": "1d"}
+    found = (await gate.operator("POST", "/api/v1/rules/rehearse", body)).json()
+    assert (found["calls"], found["cannot_tell"]) == (len(CALLS), 0)
+    after = Counter({(row["server"], row["tool"], row["after"]): row["calls"] for row in found["tools"]})
+    changed = {key[:2] for key in after}
+    after.update((*pair, "forward") for _, name, _ in CALLS if (pair := tuple(name.split("__"))) not in changed)
+    return after
+
+
+@seam
+async def test_a_rehearsal_and_the_calls_themselves_agree() -> None:
+    """Whatever the rules: what a rehearsal says of recorded calls happens when the same calls are made under those rules."""
+    base: dict[str, Any] = {
+        **TOKENS,
+        "cedar": {"policies": ["policy.cedar"]},
+        "limits": {"pending_approvals_per_caller": 500},
+    }
+    config = {**base, "governance": {"record": {}}}
+    gate = Gateway(config, {"bank": bank(), "desk": bank()})
+    (gate.folder / "policy.cedar").write_text(POLICY)
+    async with gate:
+        assert set(await really(gate)) == {(*name.split("__"), "forward") for _, name, _ in CALLS}
+        await gate.advance(15)
+        trials = [any_rules(number) for number in range(24)]
+        rehearsed = [await rehearsal(gate, rules) for rules in trials]
+        for rules, expected in zip(trials, rehearsed, strict=True):
+            await gate.reload({**base, "governance": {"rules": rules}})
+            assert await really(gate) == expected, rules
+        assert {key[2] for expected in rehearsed for key in expected} == {"forward", "approve", "deny"}
+
+
+def test_usage_as_metrics_has_a_bounded_number_of_rows_and_escapes_names() -> None:
+    rows = [UsageRow("2026-01-01", f"p{n}", "s", "t", calls=10 - n, bytes_in=1, cost=0.5) for n in range(4)]
+    rows.append(UsageRow("2026-01-01", 'a"b\\c\nd', "s", "t", calls=100, seconds=1.5, bytes_out=7))
+    text = as_metrics(rows, ("principal", "server"), most=3)
+    assert text.splitlines()[:2] == [
+        "# HELP taskgate_used_calls Calls that reached a server.",
+        "# TYPE taskgate_used_calls counter",
+    ]
+    lines = [line for line in text.splitlines() if line.startswith("taskgate_used_calls_total")]
+    assert lines == [
+        'taskgate_used_calls_total{principal="a\\"b\\\\c\\nd",server="s"} 100',
+        'taskgate_used_calls_total{principal="p0",server="s"} 10',
+        'taskgate_used_calls_total{principal="p1",server="s"} 9',
+        'taskgate_used_calls_total{principal="(others)",server="(others)"} 15',
+    ]
+    assert 'taskgate_used_sampling_cost_total{principal="(others)",server="(others)"} 1.0' in text
+    assert 'taskgate_used_bytes_total{principal="a\\"b\\\\c\\nd",server="s",direction="out"} 7' in text
+    assert text.count("# TYPE taskgate_used_bytes counter") == 1
+    assert as_metrics([], ("tenant",)).count("_total") == 0
+    with pytest.raises(ValueError, match="by is one or more"):
+        as_metrics(rows, ("colour",))

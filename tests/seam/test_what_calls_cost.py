@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
-from tests.benchmarks.gate import BASELINE, PYTHON, measured, worse
+from tests.benchmarks.gate import BASELINE, PYTHON, measured, with_consoles, worse
 from tests.seam import run
 
 KEPT = json.loads(BASELINE.read_text())
@@ -16,6 +17,12 @@ def test_no_call_is_dearer_than_the_baseline_allows() -> None:
     assert worse(run(measured), KEPT[PYTHON]) == [], (
         "keep it with `python -m tests.benchmarks.gate --write` if it is meant"
     )
+
+
+def test_a_call_costs_the_same_with_fifty_consoles_open() -> None:
+    none, fifty = [run(partial(with_consoles, consoles)) for consoles in (0, 50)]
+    for name, count in none.items():
+        assert abs(fifty[name] - count) <= count * 0.02, (name, none, fifty)
 
 
 def test_the_gate_notices_what_is_dearer_and_what_is_not_kept() -> None:

@@ -130,7 +130,7 @@ def _causes(word: str) -> list[str]:
 
 
 KEPT: Final = 2_000
-DRAWN: Final = 200
+DRAWN: Final = 150
 _ROW: Final = 18
 _LABEL: Final = 330
 _WIDTH: Final = 1200

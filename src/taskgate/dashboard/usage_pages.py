@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from taskgate.core.budgets import AMOUNTS, GROUPS, UsageRow, as_csv, day_of, days_before, summed
+import msgspec
+
+from taskgate.core.budgets import AMOUNTS, GROUPS, OTHERS, UsageRow, as_csv, day_of, days_before, summed
 from taskgate.core.identity import Permission
 from taskgate.dashboard.records import Records
 from taskgate.dashboard.routes import ROWS, Route, Visit, get, page_route
@@ -19,8 +22,10 @@ SHOWN: Final = 200
 _QUERY: Final = {
     "days": "how many days back, up to 400; default 7",
     "by": "what to add up by: day, principal, tenant, server, tool, with commas; default principal,server,tool",
-    "format": "csv for a table",
+    "format": "csv for a table; prometheus for metrics of today, by principal,tenant,server,tool unless said otherwise",
 }
+MOST_SERIES: Final = 1_000
+_LABELS: Final = "principal,tenant,server,tool"
 _CHOICES: Final = ("principal,server,tool", "principal", "tenant", "server", "tool", "day")
 
 
@@ -40,11 +45,20 @@ class Usage:
         return (get("/usage", None, self._json, "Who used what, added up.", answer=ROWS, query=_QUERY),)
 
     async def _json(self, visit: Visit) -> Answer:
+        if visit.asked("format") == "prometheus":
+            return await self._metrics(visit)
         rows, _, _ = await self.rows(visit)
         if visit.asked("format") == "csv":
             name = b'attachment; filename="taskgate-usage.csv"'
             return Answer(200, as_csv(rows).encode(), "text/csv; charset=utf-8", ((b"content-disposition", name),))
         return json_answer([_row(row) for row in rows])
+
+    async def _metrics(self, visit: Visit) -> Answer:
+        """Of today, so they begin anew at midnight in UTC, which collectors take for a restart."""
+        today = day_of(self._records.now_ms())
+        rows = await self._records.usage(visit.who, today, today)
+        by = tuple(part.strip() for part in (visit.asked("by") or _LABELS).split(","))
+        return Answer(200, as_metrics(rows, by).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
 
 class UsagePages:
@@ -94,3 +108,40 @@ def _days(asked: str | None) -> int:
     if not (asked.isascii() and asked.isdigit()) or len(asked) > 4 or not 0 < int(asked) <= MOST_DAYS:
         raise ValueError(f"days is a whole number from 1 to {MOST_DAYS}")
     return int(asked)
+
+
+_FAMILIES: Final = (
+    ("taskgate_used_calls", "Calls that reached a server.", "calls", ""),
+    ("taskgate_used_errors", "Those of them that failed.", "errors", ""),
+    ("taskgate_used_seconds", "How long they took, added up.", "seconds", ""),
+    ("taskgate_used_bytes", "Bytes of their arguments (in) and results (out).", "bytes_in", "in"),
+    ("taskgate_used_bytes", "", "bytes_out", "out"),
+    ("taskgate_used_sampling_cost", "What models cost that answered servers.", "cost", ""),
+)
+
+
+def as_metrics(rows: Iterable[UsageRow], by: tuple[str, ...], most: int = MOST_SERIES) -> str:
+    """In the text form of Prometheus, with what was added up by as labels. The rows with the most calls have labels of their own,
+    so many of them; the rest is one row under `(others)`, so that a crowd of callers cannot flood who collects them.
+    """
+    ordered = summed(rows, by)
+    ordered.sort(key=lambda row: -row.calls)
+    kept, rest = ordered[:most], ordered[most:]
+    if rest:
+        others = msgspec.structs.replace(rest[0], **dict.fromkeys(by, OTHERS))
+        for row in rest[1:]:
+            others = others.plus(row)
+        kept.append(others)
+    lines: list[str] = []
+    for name, text, amount, direction in _FAMILIES:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} counter"] if text else []
+        more = [("direction", direction)] if direction else []
+        for row in kept:
+            labels = [*((part, str(getattr(row, part))) for part in by), *more]
+            shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
+            lines.append(f"{name}_total{{{shown}}} {getattr(row, amount)}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
