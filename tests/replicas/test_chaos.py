@@ -113,7 +113,14 @@ NO_FENCE = (
     _kept("fence of a task"),
     _kept("fence of a process"),
     _mutant("lease before the first byte", "return self.presence.is_fresh", "return True"),
+    _mutant("runs that others have taken over", "self._runs.let_go(task_id)", "pass"),
+    _mutant(
+        "attempts that may not be repeated",
+        "if isinstance(event, Dispatched) and not may_send(task):",
+        "if isinstance(event, Dispatched) and False:",
+    ),
 )
+"""Whatever keeps two gateways from running one task: the fence, and what would still stop them without it."""
 CLAIM_FROM_THE_LIVING = (_kept("claim from the living"),)
 NO_WAKE_UP = (_mutant("announcement", "connection.execute(_TELL, [CHANNEL, payload])", "pass"),)
 NO_POLL = (
@@ -144,7 +151,9 @@ async def judged(folder: Path, changes: tuple[Mutant, ...], fault: Fault, rounds
         for seed in range(SEED, SEED + rounds):
             load = Load(three, seed, deadline_s)
             await under_load(three, load, [fault])
-            if found := problems(load.made, load.refused, three.ledger, three.strikes):
+            # A claim from the living makes them believe that their lease had run out: that is no excuse here.
+            strikes = [strike for strike in three.strikes if strike.kind != "lost lease"]
+            if found := problems(load.made, load.refused, three.ledger, strikes):
                 return found
     return []
 
@@ -162,7 +171,7 @@ SABOTAGES = [
 async def test_the_judge_finds_a_sabotaged_build(
     tmp_path: Path, changes: tuple[Mutant, ...], fault: Fault, complaint: str
 ) -> None:
-    found = await judged(tmp_path, changes, fault, rounds=8, deadline_s=20)
+    found = await judged(tmp_path, changes, fault, rounds=8, deadline_s=40)
     assert any(complaint in line for line in found), found
 
 
