@@ -1,7 +1,7 @@
 """Where tests keep their files: in memory where there is room for it. A store waits for the disk at every commit, and thousands of
 tests make one.
 
-The folder belongs to one run and is removed with it; after a failed run it stays until the next one. Nothing changes where
+The folder belongs to one run and is removed with it; after a failed run it stays for an hour at least. Nothing changes where
 `TMPDIR` says where files should be, and where memory is small or does not run programs (`/dev/shm` of many containers).
 """
 
@@ -11,10 +11,12 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
 LEAST_FREE = 4 << 30
+OLD_S = 3600
 _OURS = re.compile(r"tg-(\d+)")
 
 
@@ -45,5 +47,13 @@ def _is_good(place: Path) -> bool:
 def _remove_those_of_past_runs() -> None:
     for folder in MEMORY.iterdir():
         made = _OURS.fullmatch(folder.name)
-        if made is not None and not Path("/proc", made[1]).exists():
+        if made is not None and not Path("/proc", made[1]).exists() and _age_s(folder) > OLD_S:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _age_s(folder: Path) -> float:
+    """Another container may share this memory, and its processes are not in our /proc: what is young stays."""
+    try:
+        return time.time() - folder.stat().st_mtime
+    except OSError:
+        return 0.0
