@@ -157,7 +157,7 @@ bench-replicas: $(STAMP)
 chaos-replicas: $(STAMP)
 	TASKGATE_CHAOS_FAULTS=$${TASKGATE_CHAOS_FAULTS:-300} $(BIN)/python -m pytest -q -s -n 0 -m "not long" tests/replicas/test_chaos.py
 
-# The same judge before three broken builds: it must find what each does wrong.
+# The same judge before broken builds: it must find what each does wrong.
 chaos-sabotage: $(STAMP)
 	$(BIN)/python -m pytest -q -n 0 -m long tests/replicas/test_chaos.py
 
