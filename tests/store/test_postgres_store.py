@@ -31,7 +31,14 @@ from taskgate.store.postgres.transaction import _TOGETHER  # noqa: E402
 DEADLINE_S = 60
 OTHER_GATEWAYS = ("accounts", "audit_chains", "locks", "replicas", "servers", "sessions")
 """The files of statements about gateways that share a database; the others have the same statements in both adapters."""
-ONLY_HERE = {"orphan_chunks", "hold_streams", "numbers_given", "count_open_of_callers", *_TOGETHER.values()} | {
+ONLY_HERE = {
+    "orphan_chunks",
+    "hold_streams",
+    "keep_instead",
+    "numbers_given",
+    "count_open_of_callers",
+    *_TOGETHER.values(),
+} | {
     name
     for file in OTHER_GATEWAYS
     for name in re.findall(
