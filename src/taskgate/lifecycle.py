@@ -17,9 +17,8 @@ from typing import Final
 
 from taskgate import clock
 from taskgate.assembly.build import App
-from taskgate.assembly.console import ConsoleConfiguration
-from taskgate.assembly.exposure import check_exposure, warn_of_exposure
-from taskgate.assembly.identity import ConfiguredLogin, listener_tls
+from taskgate.assembly.explain_scope import ConsoleConfiguration
+from taskgate.assembly.identity import ConfiguredLogin, check_exposure, listener_tls, warn_of_exposure
 from taskgate.config.load import LoadedConfig, load, refuse_half_written
 from taskgate.config.problems import ConfigError
 from taskgate.core.errors import TaskgateError
@@ -28,11 +27,9 @@ from taskgate.dashboard.site import Dashboard
 from taskgate.inbound.http.arrival import OpenConnections
 from taskgate.inbound.http.connection import CallerConnection, drop_slow
 from taskgate.inbound.http.hop import HopVerifier
-from taskgate.inbound.http.internal import InternalListener
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
-from taskgate.inbound.http.site import QuietServer, Site, served_by
-from taskgate.inbound.identity import holder_at
-from taskgate.inbound.operator import passphrase_fits
+from taskgate.inbound.http.site import InternalListener, QuietServer, Site, served_by
+from taskgate.inbound.identity import holder_at, passphrase_fits
 from taskgate.local_gateway import OpenSide, Side
 from taskgate.telemetry.logs import log
 

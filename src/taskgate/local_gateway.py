@@ -21,8 +21,7 @@ from taskgate.config.problems import ConfigError
 from taskgate.core.errors import CallerError, TaskgateError
 from taskgate.core.identity import Caller
 from taskgate.core.scoping.registry import SessionRequest
-from taskgate.inbound.local import Client, LocalEndpoint, local_principal
-from taskgate.inbound.local_address import ON_DEMAND, LocalAddress
+from taskgate.inbound.local import ON_DEMAND, Client, LocalAddress, LocalEndpoint, local_principal
 from taskgate.inbound.stdio import StdioEndpoint
 from taskgate.telemetry.logs import log
 

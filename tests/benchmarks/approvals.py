@@ -30,7 +30,7 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import Registry
 from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id, ulid
 from taskgate.gateway.governance.evaluate import Asked, evaluate
-from taskgate.gateway.plan.plan import Governing, Plan
+from taskgate.gateway.plan import Governing, Plan
 from taskgate.policy.cedar import load_cedar
 from taskgate.policy.cedar_checks import PolicyFile
 from taskgate.ports.approval_store import ApprovalRequest

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.harness.unchecked import just_go
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks.recovery import next_action
+from taskgate.core.tasks.endings import next_action
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task, new_task_id
 from taskgate.ports.store_answers import Change

@@ -13,7 +13,7 @@ import pytest
 from tests.bridge.stage import Client, children, configuration, end, gone, stage
 
 from taskgate.assembly.build import server_specs
-from taskgate.assembly.channels import Outbound
+from taskgate.assembly.governing import Outbound
 from taskgate.assembly.identity import ServerAccounts
 from taskgate.assembly.places import Places
 from taskgate.config.load import LoadedConfig, load

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from taskgate.cli import approvals, say, tools
+from taskgate.cli import approvals, call, say
 from taskgate.cli.target import Target
 from taskgate.client import Tool
 
@@ -36,7 +36,7 @@ def test_the_id_of_an_approval_is_not_broken(capsys: pytest.CaptureFixture[str])
 
 def test_the_name_of_a_tool_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     tool = Tool.from_wire({"name": LONG, "description": "Moves. " * 40, "inputSchema": {"type": "object"}})
-    tools._print_table([tool], Target("http://127.0.0.1:7467/mcp", None, None))
+    call._print_table([tool], Target("http://127.0.0.1:7467/mcp", None, None))
     assert LONG in capsys.readouterr().out
 
 

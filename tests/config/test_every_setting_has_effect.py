@@ -14,7 +14,7 @@ import pytest
 import taskgate
 import taskgate.config
 from taskgate.config.words import Section
-from taskgate.gateway.plan import plan
+from taskgate.gateway import plan
 
 ROOT = Path(taskgate.__file__).parent
 READ_WHILE_LOADING = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskgate.assembly.build import server_specs
-from taskgate.assembly.channels import Outbound
+from taskgate.assembly.governing import Outbound
 from taskgate.assembly.identity import ServerAccounts
 from taskgate.assembly.plan import build_plan
 from taskgate.config.load import LoadedConfig, load

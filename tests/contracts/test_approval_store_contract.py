@@ -23,7 +23,7 @@ from taskgate.core.governance.approval import (
 )
 from taskgate.core.governance.decision import grant_from
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.recovery import SHOWN_AS_EXPIRED_MS
+from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Cancelled, NotPossible

@@ -12,7 +12,7 @@ from tests.harness.unchecked import just_go
 from taskgate.core.errors import Executed
 from taskgate.core.generations import Generation
 from taskgate.core.tasks import transition as h
-from taskgate.core.tasks.recovery import SHOWN_AS_EXPIRED_MS
+from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS
 from taskgate.core.tasks.state import HappeningKind, TaskState, ToolClass
 from taskgate.core.tasks.task import AlreadySent, Outcome, OutcomeKind, Task, UpstreamHandle
 from taskgate.core.tasks.transition import AlreadyOver, MayNotRepeat, NotPossible

@@ -22,8 +22,8 @@ from taskgate.core.governance.decision import grant_from
 from taskgate.core.tasks import transition as h
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.events.events import EventHub
-from taskgate.gateway.plan.plan import Live
+from taskgate.gateway.events import EventHub
+from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.ports.approval_store import Decided
@@ -38,7 +38,7 @@ from taskgate.store.postgres.presence import Presence
 from taskgate.store.postgres.store import PostgresStore, open_store
 
 if TYPE_CHECKING:
-    from taskgate.gateway.plan.plan import Plan
+    from taskgate.gateway.plan import Plan
 
 LONG_AGO = float("-inf")
 DEADLINE_S = 60

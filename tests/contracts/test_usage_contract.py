@@ -9,7 +9,7 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.budgets import UsageRow, day_of
 from taskgate.core.governance.decision import Action
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.store.views import usage as view
+from taskgate.store.views import records as view
 
 FIRST = RecordedCall(START + 1, "ann", ("r",), "default", "files", "read", before=Action.DENY, arguments='{"a":1}')
 SECOND = RecordedCall(START + 5, "bob", server="files", name="write", hidden=("token",), listed=False)

@@ -21,8 +21,8 @@ from taskgate.assembly.plan import build_plan
 from taskgate.config.load import load_text
 from taskgate.core.choose_model import Model
 from taskgate.core.sampling_request import SamplingRequest, read_request
-from taskgate.gateway.plan.plan import Live
-from taskgate.gateway.questions.ask_models import MAX_SHOWN, Models, _question_text
+from taskgate.gateway.plan import Live
+from taskgate.gateway.questions.asker import MAX_SHOWN, Models, _question_text
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(90)]
 VENDORS = Path(__file__).resolve().parent.parent / "peers" / "model_vendors.py"

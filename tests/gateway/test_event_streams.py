@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from taskgate.core import wire
-from taskgate.gateway.plan.plan import Limits
-from taskgate.inbound.http.asgi import Headers
-from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers
-from taskgate.inbound.http.streamed_reply import StreamedReply
+from taskgate.gateway.plan import Limits
+from taskgate.inbound.http.arrival import Headers
+from taskgate.inbound.http.event_stream import UNREAD_FACTOR, EventStream, StreamBuffers, StreamedReply
 from taskgate.mcp.framing import SseParser
 
 NOTE = wire.notification("notifications/message", b'{"level":"info","data":"%s"}' % (b"x" * 80))

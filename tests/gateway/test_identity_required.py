@@ -14,7 +14,7 @@ from tests.harness.commands import command
 from tests.harness.gateway import running_gateway
 
 from taskgate.assembly.build import open_house
-from taskgate.assembly.exposure import check_exposure, is_open_to_strangers
+from taskgate.assembly.identity import check_exposure, is_open_to_strangers
 from taskgate.config.load import load, load_text
 from taskgate.config.problems import ConfigError
 from taskgate.inbound.http.arrival import Guard, arrived_on_loopback

@@ -14,13 +14,17 @@ from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import OWNER_ROLES, Identity, Permission
 from taskgate.dashboard import login as sessions
 from taskgate.dashboard.login import Login, Passphrase
-from taskgate.inbound.identity import CallerIdentifier, Token, holder_at, operator_identity, token_digest
-from taskgate.inbound.operator import (
+from taskgate.inbound.identity import (
+    CallerIdentifier,
+    Token,
+    holder_at,
     house_secret,
+    operator_identity,
     operator_token,
     passphrase_fits,
     set_passphrase,
     stored_passphrase,
+    token_digest,
 )
 from taskgate.store.sqlite.store import SqliteStore, open_store
 

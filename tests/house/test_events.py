@@ -6,9 +6,9 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 
-from taskgate.gateway.events import events
-from taskgate.gateway.events.events import Event, EventHub
-from taskgate.gateway.plan.plan import Live
+from taskgate.gateway import events
+from taskgate.gateway.events import Event, EventHub
+from taskgate.gateway.plan import Live
 from taskgate.telemetry.logs import log
 
 

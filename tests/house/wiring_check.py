@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -20,7 +21,9 @@ def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
     """File, line and what is wrong there."""
     tree = ast.parse(source)
     classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    idle = {node.name for node in ast.walk(tree) if isinstance(node, Function) and _does_nothing(node)}
+    promised = {id(line) for node in ast.walk(tree) if _is_protocol(node) for line in node.body}
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function) and id(node) not in promised]
+    idle = {node.name for node in functions if _does_nothing(node)}
     for line, target in _foreign_assignments(tree, classes):
         yield path, line, f"assigns {target}"
     for node in ast.walk(tree):
@@ -29,6 +32,11 @@ def sins_in(path: str, source: str) -> Iterator[tuple[str, int, str]]:
                 yield path, default.lineno, f"default {ast.unparse(default)}"
         if isinstance(node, ast.Call) and _asks_by_name(node):
             yield path, node.lineno, ast.unparse(node)
+
+
+def _is_protocol(node: ast.AST) -> TypeGuard[ast.ClassDef]:
+    """What a protocol promises has no body and is nobody's default, whatever its name."""
+    return isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
 
 
 def _asks_by_name(call: ast.Call) -> bool:

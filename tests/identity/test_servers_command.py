@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from taskgate.identity.kept_logins import FileRows, KeptLogins
-from taskgate.inbound.operator import house_secret
+from taskgate.inbound.identity import house_secret
 
 BROWSER = f"{sys.executable} -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' %s"
 

@@ -14,13 +14,11 @@ from tests.identity.issuer import an_issuer
 from tests.identity.test_tokens_for_servers import TokenIssuer
 
 from taskgate.core.errors import GatewayFault
-from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.kept_logins import Assertions, KeptLogins, Login
 from taskgate.identity.server_tokens import Means, ServerTokens, StoredLogin
-from taskgate.store.postgres.account_rows import PostgresRows
 from taskgate.store.postgres.connection import migrate_at
-from taskgate.store.postgres.secrets import known, shared
+from taskgate.store.postgres.shared_rows import PostgresRows, known, shared
 from taskgate.store.sealing import Sealing
 
 

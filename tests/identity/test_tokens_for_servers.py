@@ -12,11 +12,10 @@ import httpx2
 from tests.identity.issuer import Issuer, an_issuer
 from tests.seam import Call, Gateway, Upstream, seam
 
-from taskgate.identity.assertions import Assertions
 from taskgate.identity.documents import Documents
-from taskgate.identity.kept_logins import FileRows, KeptLogins, Login
+from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins, Login
 from taskgate.identity.server_tokens import ClientCredentials, Means, ServerTokens
-from taskgate.inbound.operator import house_secret
+from taskgate.inbound.identity import house_secret
 
 
 class TokenIssuer:

@@ -16,13 +16,12 @@ from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import APPROVER_ROLE, Approver
 from taskgate.dashboard.login import Login
 from taskgate.gateway import wiring
+from taskgate.gateway.changes import CONFIRMED_WITHIN_S
 from taskgate.gateway.governance.evaluate import Asked, read_arguments
-from taskgate.gateway.requests.request_state import LIFETIME_S, RequestStateSigner
-from taskgate.gateway.shared_caches import CONFIRMED_WITHIN_S
+from taskgate.gateway.requests.replies import LIFETIME_S, RequestStateSigner
 from taskgate.inbound.identity import CallerIdentifier, Token, TokenNeeded, WrongToken
 from taskgate.mcp.failures import HttpFailure
-from taskgate.mcp.http.connect import open_connection
-from taskgate.mcp.http.target import Origin
+from taskgate.mcp.http.target import Origin, open_connection
 from taskgate.ports.replicas import SeenRevisions
 from taskgate.store.sqlite.store import SqliteStore, open_store
 

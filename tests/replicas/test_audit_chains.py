@@ -11,13 +11,12 @@ import yaml
 from tests.harness.postgres import fresh_url
 from typer.testing import CliRunner
 
-from taskgate.assembly.audit_keeping import FORGET_EVERY, AuditKeeper
+from taskgate.assembly.stores import FORGET_EVERY, AuditKeeper
 from taskgate.cli.main import build_app
 from taskgate.core.audit import AuditEntry
-from taskgate.store.audit_anchor import AuditAnchor, anchor_path, audit_key
-from taskgate.store.postgres.secrets import shared
+from taskgate.store.postgres.shared_rows import shared
 from taskgate.store.postgres.store import PostgresStore, open_store
-from taskgate.store.sealing import Sealing
+from taskgate.store.sealing import AuditAnchor, Sealing, anchor_path, audit_key
 
 SECRET = b"s" * 32
 Started = tuple[PostgresStore, AuditKeeper]

@@ -24,7 +24,7 @@ from tests.harness.programs import Program, free_port, listening, start, until_r
 from tests.harness.raw_client import RawClient
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator
 
-from taskgate.cli.workers import Inherited, internal_of
+from taskgate.cli.run_gateway import Inherited, internal_of
 
 WORKERS = 2
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("workers")]

@@ -9,8 +9,8 @@ import json
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop, until
 
-from taskgate.gateway.other_gateways import look_out
-from taskgate.store.postgres.wakeups import Wakeups
+from taskgate.gateway.changes import look_out
+from taskgate.store.postgres.presence import Wakeups
 from taskgate.upstreams.health import FIRST_S, LONGEST_S
 
 APPROVING = {"governance": {"rules": [{"match": "*", "action": "approve"}]}}

@@ -22,11 +22,9 @@ from taskgate.store.sqlite.connection import SQL as SQLITE
 
 psycopg = pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
 
-from taskgate.store.postgres.commit import Committer  # noqa: E402
-from taskgate.store.postgres.connection import connect, look, migrate  # noqa: E402
-from taskgate.store.postgres.statements import SQL, migrations  # noqa: E402
+from taskgate.store.postgres.commit import _TOGETHER, Committer  # noqa: E402
+from taskgate.store.postgres.connection import SQL, connect, look, migrate, migrations  # noqa: E402
 from taskgate.store.postgres.store import PostgresStore, open_store  # noqa: E402
-from taskgate.store.postgres.transaction import _TOGETHER  # noqa: E402
 
 DEADLINE_S = 60
 OTHER_GATEWAYS = ("accounts", "audit_chains", "locks", "replicas", "servers", "sessions")

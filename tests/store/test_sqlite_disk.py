@@ -20,9 +20,8 @@ from taskgate.core.audit import AuditEntry, Whole, verify
 from taskgate.core.errors import Executed, GatewayFault
 from taskgate.core.tasks.transition import Noted
 from taskgate.ports.store_answers import Change
-from taskgate.store.batch import DeferredWrite
-from taskgate.store.operations.transaction import Transaction
-from taskgate.store.sqlite import checkpointer, writer
+from taskgate.store.batch import DeferredWrite, Transaction
+from taskgate.store.sqlite import files, writer
 from taskgate.store.sqlite.store import SqliteStore, open_store
 
 
@@ -177,7 +176,7 @@ async def test_the_log_starts_over_and_does_not_grow_for_ever(tmp_path: Path) ->
     store = open_store(tmp_path / "store.db")
     sizes = []
     for _ in range(6):
-        for _ in range(checkpointer.COMMITS_BETWEEN + 1):
+        for _ in range(files.COMMITS_BETWEEN + 1):
             await store.accept(a_call())
         async with asyncio.timeout(DEADLINE_S):
             while store.engine.writer._checkpointer._wanted.is_set():
@@ -338,7 +337,7 @@ async def test_large_commits_do_not_make_the_log_large(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store.db")
     for number in range(80):
         await store.keep(f"n{number}", os.urandom(1 << 20))
-    assert (tmp_path / "store.db-wal").stat().st_size < 3 * checkpointer.MAX_LOG_BYTES
+    assert (tmp_path / "store.db-wal").stat().st_size < 3 * files.MAX_LOG_BYTES
     await store.close()
 
 

@@ -25,8 +25,8 @@ from taskgate.core.tasks.transition import Dispatched, ResultCame
 from taskgate.ports.approval_store import ApprovalRequest, PendingLimits
 from taskgate.ports.store_answers import Change, Ownership
 from taskgate.ports.task_store import AcceptLimits
+from taskgate.store.batch import KeptEvents
 from taskgate.store.operations import rows, tasks
-from taskgate.store.operations.transaction import KeptEvents
 from taskgate.store.sealing import Sealing
 from taskgate.store.sqlite import connection
 from taskgate.store.sqlite.connection import SQL, SqliteTransaction, connect_reader, connect_writer, migrate, migrations

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.wire.raw_server import OK, answering, serving
 
-from taskgate.mcp.addresses import is_public_address
-from taskgate.mcp.failures import HttpFailure, Stage
+from taskgate.mcp.failures import HttpFailure, Stage, is_public_address
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.target import Target
 

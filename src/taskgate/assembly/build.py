@@ -12,15 +12,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from taskgate.assembly import shared_store
-from taskgate.assembly.audit_keeping import AuditKeeper, audit_keeper
-from taskgate.assembly.channels import Outbound, build_channels
-from taskgate.assembly.exposure import check_exposure, guard
-from taskgate.assembly.features import build_tracing
-from taskgate.assembly.identity import ServerAccounts, arrivals_by, build_doorkeeper, build_verifier, close_verifiers
+from taskgate.assembly.governing import Outbound, build_channels
+from taskgate.assembly.identity import (
+    ServerAccounts,
+    arrivals_by,
+    build_doorkeeper,
+    build_verifier,
+    check_exposure,
+    close_verifiers,
+    guard,
+)
 from taskgate.assembly.places import Places
-from taskgate.assembly.plan import build_plan
-from taskgate.assembly.replicas import Replicas
-from taskgate.assembly.stores import claimed_store_path, store_path
+from taskgate.assembly.plan import build_plan, build_tracing
+from taskgate.assembly.shared_store import Replicas
+from taskgate.assembly.stores import AuditKeeper, audit_keeper, claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
 from taskgate.config.servers import Server as ServerConfig
@@ -31,27 +36,26 @@ from taskgate.core.generations import generation_of
 from taskgate.core.identity import ANONYMOUS
 from taskgate.core.questions import Answer, Question, not_supported
 from taskgate.core.wire import Raw, Reader
+from taskgate.gateway.dynamic_servers import NewServer
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.plan.dynamic_servers import NewServer
-from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
+from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.wiring import wire_gateway
 from taskgate.identity.verifier import Verifier
 from taskgate.inbound.http.arrival import Arrivals, Guard
 from taskgate.inbound.http.hop import hop_key
-from taskgate.inbound.http.internal import InternalSocket
-from taskgate.inbound.identity import CallerIdentifier
+from taskgate.inbound.http.site import InternalSocket
+from taskgate.inbound.identity import CallerIdentifier, house_secret, operator_token, stored_passphrase
 from taskgate.inbound.local import local_principal
-from taskgate.inbound.operator import house_secret, operator_token, stored_passphrase
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.process import Reaper
 from taskgate.ports.services import ApprovalChannel
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import Link, LinkKey, Listener
-from taskgate.store.sqlite.file_lock import StoreInUse
+from taskgate.store.sqlite.files import StoreInUse
 from taskgate.store.sqlite.store import open_store
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
-from taskgate.upstreams.intake import Intake
+from taskgate.upstreams.flight import Intake
 from taskgate.upstreams.server import Server
 from taskgate.upstreams.spec import Instances, ServerSpec, Transport
 

@@ -1,21 +1,22 @@
-"""What a scope of a configuration comes to: its servers, its tools, and why each other one is missing.
-
-Goes by the same plan, composition, gates and names as a serving gateway, but without one: `taskgate scopes` calls it. Servers are
-asked for their lists only when the caller wants that, because it starts programs and opens connections.
-"""
+"""A configuration looked at: what a scope comes to, and what the console may know of it."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from taskgate.assembly.build import Unheard, intake_within, server_specs
-from taskgate.assembly.channels import Outbound
+import yaml
+
+from taskgate.assembly.build import App, Unheard, intake_within, server_specs
+from taskgate.assembly.governing import Outbound
 from taskgate.assembly.identity import accounts_of
 from taskgate.assembly.plan import build_plan
+from taskgate.config.governance import Governance
 from taskgate.config.load import LoadedConfig
+from taskgate.config.problems import ConfigError
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.catalog.names import NameTable
 from taskgate.core.errors import CallerError
@@ -25,8 +26,9 @@ from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.scope import ScopePolicy, ScopeProblem, check
 from taskgate.core.scoping.subset import Exclusion, ExplainRow, Reason, Subset, compose, explain
+from taskgate.dashboard.routes import ShownConfiguration
 from taskgate.gateway.catalog.catalogs import listed_only
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan import Plan
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.stdio.process import Reaper
 from taskgate.upstreams.server import Server
@@ -131,3 +133,53 @@ def _judged(plan: Plan, names: NameTable, row: ExplainRow) -> ExplainRow:
         clash = next(c for c in names.refused if (row.server, row.tool) in c.pairs)
         return replace(row, seen=False, reason=Reason.NAME_COLLISION.value, detail=str(clash))
     return row
+
+
+# What the console may know and do about the configuration: show it without secrets, try another part, read it again.
+
+MOST_TEXT: Final = 200_000
+
+
+class ConsoleConfiguration:
+    """`app` gives the app in force; `reload` reads the file again and says what is wrong with it."""
+
+    def __init__(self, app: Callable[[], App], reload: Callable[[], Awaitable[str | None]]) -> None:
+        self._app = app
+        self._reload = reload
+
+    def shown(self) -> ShownConfiguration:
+        loaded = self._app().loaded
+        root = loaded.root.model_dump(mode="python", exclude_unset=True)
+        problems = [str(problem) for problem in loaded.warnings]
+        problems += [f"{gone.server} is left out: {gone.reason} ({gone.detail})" for gone in loaded.left_out]
+        hide = loaded.secret_values
+        return ShownConfiguration(str(loaded.path or ""), _yaml(hide.shown(root)), tuple(map(hide.text, problems)))
+
+    def hidden(self, text: str) -> str:
+        return self._app().loaded.secret_values.text(text)
+
+    def governance(self) -> str:
+        loaded = self._app().loaded
+        return _yaml(loaded.secret_values.shown(loaded.root.governance.model_dump(mode="python", exclude_unset=True)))
+
+    def plan_with(self, governance: str) -> Plan:
+        if len(governance) > MOST_TEXT:
+            raise ValueError(f"it is longer than {MOST_TEXT} characters")
+        app = self._app()
+        try:
+            section = Governance.model_validate(yaml.safe_load(governance) or {})
+            root = app.loaded.root.model_copy(update={"governance": section})
+            return build_plan(replace(app.loaded, root=root), app.plan)
+        except yaml.YAMLError as error:
+            raise ValueError(f"this is not YAML: {error}") from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        except ConfigError as error:
+            raise ValueError(app.loaded.secret_values.text(str(error))) from None
+
+    async def reload(self) -> str | None:
+        return await self._reload()
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)

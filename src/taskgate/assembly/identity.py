@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
-from taskgate.assembly.channels import Outbound
+from taskgate.assembly.governing import Outbound
 from taskgate.assembly.shared_store import agreed_secrets, shared_account_rows, shared_url
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -19,11 +19,9 @@ from taskgate.config.scopes import OidcLogin as OidcConfig
 from taskgate.config.servers import Server as ServerConfig
 from taskgate.core.identity import ClaimRules, Identity, Requirement, principal_name
 from taskgate.identity.account_logins import AccountLogins
-from taskgate.identity.assertions import Assertions
+from taskgate.identity.discovery import SigningKeys
 from taskgate.identity.documents import Documents, GuardedDocuments
-from taskgate.identity.introspection import Introspection
-from taskgate.identity.kept_logins import FileRows, KeptLogins
-from taskgate.identity.oidc_login import OidcLogin
+from taskgate.identity.kept_logins import Assertions, FileRows, KeptLogins
 from taskgate.identity.server_tokens import (
     ClientCredentials,
     ForwardedIdentity,
@@ -33,14 +31,19 @@ from taskgate.identity.server_tokens import (
     StoredLogin,
     TokenExchange,
 )
-from taskgate.identity.signed_tokens import Issuer
-from taskgate.identity.signing_keys import SigningKeys
-from taskgate.identity.verifier import Verifier
-from taskgate.inbound.http.arrival import Arrivals
-from taskgate.inbound.http.tls import ListenerTls, TlsFiles
-from taskgate.inbound.identity import NEVER, CallerIdentifier, ScopeOfToken, Token, operator_identity
-from taskgate.inbound.operator import house_secret, operator_token
+from taskgate.identity.verifier import Introspection, Issuer, OidcLogin, Verifier
+from taskgate.inbound.http.arrival import Arrivals, Guard, ListenerTls, TlsFiles, is_loopback
+from taskgate.inbound.identity import (
+    NEVER,
+    CallerIdentifier,
+    ScopeOfToken,
+    Token,
+    house_secret,
+    operator_identity,
+    operator_token,
+)
 from taskgate.ports.credentials import FIXED_HEADERS, CredentialRecords, ServerCredentials
+from taskgate.telemetry.logs import log
 
 
 def build_doorkeeper(
@@ -243,3 +246,41 @@ def listener_tls(root: GatewayFile) -> ListenerTls | None:
         hint = "give a PEM certificate with its chain, and the key that belongs to it"
         problem = Problem("configuration", 0, 0, "listen.tls", f"cannot be used: {fault}", hint)
         raise ConfigError([problem]) from None
+
+
+# Whether a configuration may be served on an address: beyond loopback only with identity, or with `auth: none` spelled
+# out.
+#
+# Asked before the port is opened and before a reload is taken over, because either may change the answer.
+
+BANNER = "NO AUTHENTICATION: anybody who can reach this address may call every tool (auth: none)."
+
+
+def check_exposure(root: GatewayFile, host: str) -> None:
+    """Raises ConfigError for a gateway that would serve strangers without anybody having said so."""
+    if is_loopback(host) or root.requires_identity or root.auth.none:
+        return
+    message = f"{host} is reachable from other machines, and nobody would have to say who they are"
+    hint = "`taskgate token new NAME` makes a token for `tokens`; or name an issuer under `auth.jwt`, or write `auth: none`"
+    raise ConfigError([Problem("configuration", 0, 0, "listen.host", message, hint)])
+
+
+def is_open_to_strangers(root: GatewayFile, host: str) -> bool:
+    """Whether the banner is due: strangers are served, because somebody spelled it out."""
+    return root.auth.none and not is_loopback(host)
+
+
+def warn_of_exposure(root: GatewayFile, host: str) -> None:
+    if is_open_to_strangers(root, host):
+        log.warning(BANNER, host=host)
+
+
+def guard(root: GatewayFile) -> Guard:
+    hosts = list(root.allowed_hosts)
+    origins = list(root.allowed_origins)
+    if root.public_url is not None:
+        origins.append(str(root.public_url))
+        hosts.append(str(root.public_url).split("://", 1)[-1].split("/", 1)[0])
+    if root.listen.host not in ("0.0.0.0", "::"):
+        hosts.append(root.listen.host)
+    return Guard(hosts, origins, open_to_all=not root.requires_identity and root.auth.anonymous is None)

@@ -6,9 +6,9 @@ The driver is an optional extra and is imported only here, when it is wanted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from taskgate import __version__
 from taskgate.assembly.stores import check_store, store_path
@@ -16,14 +16,15 @@ from taskgate.config.load import LoadedConfig
 from taskgate.config.switches import keys_of
 from taskgate.core.audit import AuditEntry, Head, Row
 from taskgate.core.errors import GatewayFault
-from taskgate.inbound.http.internal import InternalSocket, bind_internal
-from taskgate.inbound.operator import replace_operator_token
+from taskgate.gateway.requests.admission import Budgets
+from taskgate.inbound.http.site import InternalSocket, bind_internal
+from taskgate.inbound.identity import replace_operator_token
 from taskgate.ports.credentials import AccountRows
 from taskgate.ports.replicas import Replica
 from taskgate.ports.store import Store
-from taskgate.store.audit_anchor import AuditAnchor, audit_key
-from taskgate.store.sealing import Sealing
+from taskgate.store.sealing import AuditAnchor, Sealing, audit_key
 from taskgate.telemetry.logs import log
+from taskgate.telemetry.metrics import Gauge, Metrics
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -68,7 +69,7 @@ def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None)
 def agreed_secrets(loaded: LoadedConfig, url: str, operator_token: str, secret: bytes) -> tuple[str, bytes]:
     """The operator's token and the signing secret of all gateways on this store: those of whoever came first."""
     _driver()
-    from taskgate.store.postgres.secrets import shared
+    from taskgate.store.postgres.shared_rows import shared
 
     ours = {"operator_token": operator_token.encode(), "house_secret": secret}
     agreed = shared(url, ours, Sealing(keys_of(loaded.root.store)))
@@ -84,7 +85,7 @@ class SharedChains:
     def __init__(self, loaded: LoadedConfig, url: str) -> None:
         """Raises GatewayFault. The files in the state folder vouch for the chains of gateways that ran here."""
         _driver()
-        from taskgate.store.postgres.secrets import known
+        from taskgate.store.postgres.shared_rows import known
 
         self._url = url
         self._key = audit_key(known(url, "house_secret", Sealing(keys_of(loaded.root.store))) or b"")
@@ -92,7 +93,7 @@ class SharedChains:
 
     def chains(self) -> Iterator[tuple[str, Row | None, Iterator[Row]]]:
         """Each chain: its name, the last row that was forgotten on purpose, and its rows. Raises ValueError for a forged cut."""
-        from taskgate.store.postgres.audit_chains import read_chains
+        from taskgate.store.postgres.shared_rows import read_chains
 
         reader = AuditAnchor(Path(), self._key)
         for chain, cut, rows in read_chains(self._url):
@@ -114,7 +115,7 @@ class SharedChains:
 def shared_account_rows(url: str) -> AccountRows:
     """Accounts at servers, as rows that all gateways on this store share."""
     _driver()
-    from taskgate.store.postgres.account_rows import PostgresRows
+    from taskgate.store.postgres.shared_rows import PostgresRows
 
     return PostgresRows(url)
 
@@ -207,3 +208,98 @@ def _driver() -> ModuleType:
         text = "A PostgreSQL store needs its driver. Install it with: pip install 'taskgate[postgres]'"
         raise GatewayFault("store_unavailable", text) from None
     return store
+
+
+# The gateways that share a store, as this one shows them and lives with them: for `/ready`, for metrics, and for
+# limits, of which each takes its share. There is nothing of this for a store that one gateway has to itself.
+
+
+class Differences(NamedTuple):
+    """What the living gateways do not agree about."""
+
+    configuration: bool
+    version: bool
+
+
+class Replicas:
+    def __init__(self, store: Store, budgets: Budgets, metrics: Metrics) -> None:
+        self._store = store
+        self._budgets = budgets
+        self._warned = Differences(False, False)
+        self._fence = store.ownership.fence
+        if store.wakeups is not None:
+            metrics.show(*self._gauges())
+
+    def living(self) -> tuple[Replica, ...]:
+        """Those whose lease has not run out, as last seen, in the same order at every gateway."""
+        since = self._store.now_ms() - self._store.lease_ms
+        return tuple(sorted((r for r in self._store.replicas if r.seen_ms >= since), key=lambda replica: replica.owner))
+
+    def differences(self) -> Differences:
+        living = self.living()
+        return Differences(
+            len({replica.configuration for replica in living}) > 1, len({replica.version for replica in living}) > 1
+        )
+
+    def tend(self) -> None:
+        """Once a second: take our share of the limits, and say once when the others are not like us, or took us for dead."""
+        if self._store.wakeups is None:
+            return
+        if self._store.ownership.fence != self._fence:
+            self._fence = self._store.ownership.fence
+            log.warning(
+                "the lease had run out and this gateway was taken for dead: others may have taken over its tasks"
+            )
+        owners = [replica.owner for replica in self.living()]
+        ours = self._store.ownership.owner
+        if ours in owners:
+            self._budgets.divide(owners.index(ours), len(owners))
+        found = self.differences()
+        if found.configuration and not self._warned.configuration:
+            log.warning("a gateway on the same store has another configuration; they decide differently", seen=owners)
+        if found.version and not self._warned.version:
+            log.warning("a gateway on the same store has another version", seen=owners)
+        self._warned = found
+
+    def report(self) -> dict[str, object]:
+        """For `/ready`."""
+        if self._store.wakeups is None:
+            return {}
+        now, living = self._store.now_ms(), {replica.owner for replica in self.living()}
+        found = self.differences()
+        shown = [
+            {
+                "id": replica.owner,
+                "address": replica.address,
+                "version": replica.version,
+                "configuration": replica.configuration,
+                "seen_ms_ago": max(0, now - replica.seen_ms),
+                "alive": replica.owner in living,
+                "self": replica.owner == self._store.ownership.owner,
+            }
+            for replica in self._store.replicas
+        ]
+        return {
+            "replicas": shown,
+            "same_configuration": not found.configuration,
+            "same_version": not found.version,
+        }
+
+    def _gauges(self) -> Iterable[Gauge]:
+        def counted() -> Iterable[tuple[tuple[str, ...], float]]:
+            living = len(self.living())
+            return [(("alive",), float(living)), (("dead",), float(len(self._store.replicas) - living))]
+
+        def differing() -> Iterable[tuple[tuple[str, ...], float]]:
+            found = self.differences()
+            return [(("configuration",), float(found.configuration)), (("version",), float(found.version))]
+
+        def lease() -> Iterable[tuple[tuple[str, ...], float]]:
+            ours, now = self._store.ownership.owner, self._store.now_ms()
+            return [((), max(0, now - r.seen_ms) / 1000) for r in self._store.replicas if r.owner == ours]
+
+        return (
+            Gauge("taskgate_replicas", "Gateways seen on the same store within an hour.", ("state",), counted),
+            Gauge("taskgate_replicas_differ", "1 if living gateways differ in this.", ("what",), differing),
+            Gauge("taskgate_lease_age_seconds", "Since this gateway last renewed its lease.", (), lease),
+        )

@@ -1,4 +1,4 @@
-"""`taskgate approvals`: the inbox on the command line."""
+"""`taskgate approvals` and `taskgate pins`: the inbox on the command line, and definitions that changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reason = Annotated[str, typer.Option("--reason", help="Why; a denial's reason is
 _MANY = 1000
 
 
-def register(app: typer.Typer) -> None:
+def register_approvals(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="See and decide calls that wait for a person.", no_args_is_help=True)
     for name, command in (("list", list_), ("show", show), ("approve", approve), ("deny", deny), ("login", login)):
@@ -112,7 +112,7 @@ def login(gateway: Gateway = None, token: Token = None, as_json: Json = False) -
 def passphrase() -> None:
     """Set a passphrase that approvals by the operator need besides the token; for machines where agents have a shell."""
     from taskgate.config.load import state_directory
-    from taskgate.inbound.operator import set_passphrase
+    from taskgate.inbound.identity import set_passphrase
 
     if not sys.stdin.isatty():
         say.note("Run this on a terminal: a passphrase is typed, never passed on a command line.")
@@ -206,3 +206,85 @@ def _changes(changes: dict[str, Any] | None) -> list[str]:
     if changes["left_out"]:
         lines.append(f"  and {changes['left_out']} more differences")
     return lines
+
+
+# `taskgate pins`: tool definitions that changed since they were first seen, and accepting them.
+
+
+def register_pins(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(help="See and accept changed tool definitions.", no_args_is_help=True)
+    group.command("list")(list_pins)
+    group.command("accept")(accept)
+    app.add_typer(group, name="pins")
+
+
+def list_pins(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List tools whose definition changed and was not accepted yet."""
+
+    def work(api: GatewayApi) -> None:
+        nothing = "Every tool is what it was when it was first seen or last accepted."
+        print_rows(api.get("/api/pins").value, as_json, nothing, _print_pages)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def accept(
+    tool: Annotated[str, typer.Argument(metavar="SERVER:TOOL", help="Which tool's new definition to accept.")],
+    digest: Annotated[
+        str | None, typer.Option("--digest", help="Accept only exactly this definition; needed without a terminal.")
+    ] = None,
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Accept a changed definition. On a terminal the difference is shown first, and you are asked."""
+
+    def work(api: GatewayApi) -> None:
+        server, _, name = tool.partition(":")
+        row = next((r for r in api.get("/api/pins").value if (r["server"], r["tool"]) == (server, name)), None)
+        if row is None:
+            raise ApiProblem(ExitCode.NOT_FOUND, f"{tool} has no definition that waits to be accepted.")
+        if digest is None:
+            _confirm(row)
+        body = {"server": server, "tool": name, "digest": digest or row["digest"]}
+        done = api.post("/api/pins/accept", body).value
+        print(json.dumps(done) if as_json else f"Accepted {tool} as {done['digest']}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _confirm(row: dict[str, Any]) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        text = f"Without a terminal say which definition you accept: --digest {row['digest']}"
+        raise ApiProblem(ExitCode.USAGE, text)
+    print(_pin_page(row))
+    if not typer.confirm("Accept this definition?"):
+        raise ApiProblem(ExitCode.CANCELLED, "Nothing was accepted.")
+
+
+def _print_pages(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        print(_pin_page(row))
+
+
+def _pin_page(row: dict[str, Any]) -> str:
+    state = "hidden until accepted" if row["quarantined"] else "changed"
+    lines = [f"{row['server']}:{row['tool']}  [{state}]", f"  digest {row['digest']}"]
+    lines.extend(
+        f"  suspicious: {flag['kind']} at {flag['where'] or 'the whole definition'}: {flag['what']}"
+        for flag in row["flags"]
+    )
+    for change in row["changes"]["list"]:
+        before, after = (json.dumps(change[side]) for side in ("before", "after"))
+        lines.append(f"  {change['path'] or '(everything)'}: {change['kind']}")
+        lines.append(f"    - {before}" if change["kind"] != "added" else "    - (nothing)")
+        lines.append(f"    + {after}" if change["kind"] != "removed" else "    + (nothing)")
+    if row["changes"]["left_out"]:
+        lines.append(f"  and {row['changes']['left_out']} more differences")
+    return "\n".join(say.clean(line) for line in lines)
+
+
+def register(app: typer.Typer) -> None:
+    register_approvals(app)
+    register_pins(app)

@@ -21,7 +21,7 @@ from taskgate.cli.target import Gateway, Json, Token
 if TYPE_CHECKING:
     from taskgate.core.audit import Head as NoteOfRow
     from taskgate.core.audit import Row
-    from taskgate.store.audit_anchor import Marks
+    from taskgate.store.sealing import Marks
 
 _PAGE = 2_000
 
@@ -324,8 +324,8 @@ class _Watch:
 def _anchored(config: str | None) -> Marks:
     """What the gateway noted outside the table. Raises ValueError if that is gone or somebody else's."""
     from taskgate.assembly.stores import store_path
-    from taskgate.inbound.operator import house_secret
-    from taskgate.store.audit_anchor import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
+    from taskgate.inbound.identity import house_secret
+    from taskgate.store.sealing import AuditAnchor, BadAnchor, Marks, anchor_path, audit_key
 
     loaded = loaded_or_exit(config)
     path = store_path(loaded)
@@ -344,11 +344,11 @@ def _anchored(config: str | None) -> Marks:
 def _stored(config: str | None, after: int = 0) -> Iterator[Row]:
     """The rows in the database, also while a gateway has it open."""
     from taskgate.assembly.stores import store_path
+    from taskgate.store.batch import KeptEvents
     from taskgate.store.operations.reader import Reader
-    from taskgate.store.operations.transaction import KeptEvents
     from taskgate.store.sealing import Sealing
     from taskgate.store.sqlite.connection import connect_reader
-    from taskgate.store.sqlite.engine import statements_of
+    from taskgate.store.sqlite.store import statements_of
 
     path = store_path(loaded_or_exit(config))
     if not path.exists():

@@ -195,7 +195,7 @@ def _port(loaded: LoadedConfig) -> Finding:
 async def _servers(loaded: LoadedConfig) -> list[Finding]:
     """Each server is really connected to, as `serve` would, and let go again."""
     from taskgate.assembly.build import Unheard, intake_within, server_specs
-    from taskgate.assembly.channels import Outbound
+    from taskgate.assembly.governing import Outbound
     from taskgate.assembly.identity import accounts_of
     from taskgate.assembly.plan import build_limits
     from taskgate.gateway.catalog.catalogs import listed_only

@@ -21,11 +21,11 @@ COMPLETE_VARIABLE = "_TASKGATE_COMPLETE"
 USAGE, INTERNAL = 2, 70
 # Files of this folder, each of which registers one or more commands, under the headings of `taskgate --help`.
 COMMANDS = {
-    "Run the gateway": ("setup", "serve", "status", "demo", "doctor"),
-    "Put it in front of your agents": ("import_clients", "install", "wrap"),
-    "Use tools": ("tools", "call", "tasks"),
-    "Decide and answer": ("approvals", "questions", "pins"),
-    "Set up and look back": ("scopes", "policy", "token", "servers", "usage", "data", "audit", "store"),
+    "Run the gateway": ("setup", "serve", "status", "doctor"),
+    "Put it in front of your agents": ("install",),
+    "Use tools": ("call", "tasks"),
+    "Decide and answer": ("approvals", "questions"),
+    "Set up and look back": ("policy", "people", "servers", "audit"),
 }
 
 

@@ -1,31 +1,32 @@
-"""`taskgate policy`: try rules before they are in force.
-
-`test` says which action a given call would get, and why; no gateway needs to run. `rehearse` asks a running gateway for recorded
-calls and decides about each with the rules of another configuration file, by the functions that a call goes through.
-"""
+"""`taskgate scopes` and `taskgate policy`: what each scope sees and why not more, and rules tried before they are in force."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from taskgate.cli import say
+from taskgate.cli.gateway_api import ApiProblem, GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
 from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token
 
 if TYPE_CHECKING:
-    from taskgate.cli.gateway_api import GatewayApi
+    from taskgate.assembly.explain_scope import Explained, ScopeSummary
     from taskgate.core.governance.decision import Decision, Settled
     from taskgate.core.patterns import PatternKind
-    from taskgate.gateway.plan.plan import Plan
+    from taskgate.gateway.plan import Plan
 
 _KINDS = ("resource", "prompt", "tool")
 
 
-def register(app: typer.Typer) -> None:
+def register_policy(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="Try rules and policies.", no_args_is_help=True)
     group.command("test")(test)
@@ -178,3 +179,191 @@ def _named(plan: Plan, name: str) -> tuple[str, PatternKind, str]:
     if colon and word in _KINDS:
         return server, PatternKind(word), own
     return server, PatternKind.TOOL, rest
+
+
+# `taskgate scopes list|explain`: what each scope of a configuration sees, and why not more.
+#
+# These work from the file alone; `--connect` also asks the servers for their tools. `hand-over`, `served` and `end`
+# talk to a running gateway, about scopes that come and go while it runs.
+
+Connect = Annotated[bool, typer.Option("--connect", help="Also ask the servers for their tools.")]
+Servers = Annotated[str | None, typer.Option("--servers", help="As a session would ask: comma list of servers.")]
+Tools = Annotated[str | None, typer.Option("--tools", help="As a session would ask: patterns, `-pattern` denies.")]
+
+
+def register_scopes(app: typer.Typer) -> None:
+    """Put the commands on the application."""
+    group = typer.Typer(no_args_is_help=True, help="What each scope sees, and why not more.")
+    group.command("list")(list_all)
+    group.command("explain")(explain)
+    group.command("hand-over")(hand_over)
+    group.command("served")(served)
+    group.command("end")(end)
+    app.add_typer(group, name="scopes")
+
+
+def list_all(config: ConfigOption = None, as_json: Json = False) -> None:
+    """List the scopes of a configuration."""
+    from taskgate.assembly.explain_scope import list_scopes
+
+    summaries = list_scopes(loaded_or_exit(config))
+    if as_json:
+        for summary in summaries:
+            print(json.dumps(_summary(summary), ensure_ascii=False))
+        return
+    rows = [_summary(summary) for summary in summaries]
+    say.table(
+        ["Scope", "Address", "Mode", "Names", "Servers"],
+        [[r["scope"], r["address"], r["mode"], r["names"], ", ".join(r["servers"]) or "none"] for r in rows],
+    )
+    for row in rows:
+        for problem in row["problems"]:
+            say.note(f"warning: {problem}")
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="The scope, as in the configuration file.")],
+    config: ConfigOption = None,
+    connect: Connect = False,
+    servers: Servers = None,
+    tools: Tools = None,
+    as_json: Json = False,
+) -> None:
+    """Say which servers and tools a scope sees, and the reason each other one fell out."""
+    from taskgate.assembly.explain_scope import explain_scope
+    from taskgate.core.errors import TaskgateError
+    from taskgate.core.scoping.registry import SessionRequest
+    from taskgate.telemetry import logs
+
+    loaded = loaded_or_exit(config)
+    logs.set_up("error")
+    try:
+        wish = SessionRequest.parse(servers, tools)
+        found = asyncio.run(explain_scope(loaded, name, wish, connect=connect))
+    except TaskgateError as problem:
+        if as_json:
+            say.event("error", error_type=problem.error_type, message=problem.message, **problem.data)
+        say.note(problem.message)
+        codes = {"scope_refused": ExitCode.NOT_FOUND, "not_allowed": ExitCode.REFUSED}
+        raise typer.Exit(codes.get(problem.error_type, ExitCode.USAGE)) from None
+    _print(found, connect=connect, as_json=as_json)
+
+
+def hand_over(
+    file: Annotated[Path, typer.Argument(help="A JSON object of strings with `mcp.*` keys; - reads standard input.")],
+    lifetime: Annotated[str, typer.Option("--for", help="How long it is served, such as 30m or 8h.")] = "1h",
+    label: Annotated[str, typer.Option("--label", help="For people: whose task it is.")] = "",
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Give a running gateway a scope for one task. Prints its address and its token, which is told only now."""
+    from taskgate.config.words import milliseconds
+
+    def work(api: GatewayApi) -> None:
+        try:
+            config = json.loads(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
+            body = {"config": config, "lifetime_ms": milliseconds(lifetime), "label": label}
+        except (OSError, ValueError) as problem:
+            raise ApiProblem(ExitCode.USAGE, f"{file} cannot be handed over: {problem}") from None
+        made = api.post("/api/v1/scopes", body).value
+        if as_json:
+            print(json.dumps(made, ensure_ascii=False))
+            return
+        print(f"address  {made['url']}\ntoken    {made['token']}")
+        say.note(f"Servers: {', '.join(made['servers']) or 'none'}. It ends at {say.local_time(made['expires_at'])}.")
+        for warning in made["problems"]:
+            say.note(f"warning: {say.clean(warning)}")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def served(gateway: Gateway = None, token: Token = None, as_json: Json = False) -> None:
+    """List the scopes that a running gateway serves now, also those that were handed over."""
+
+    def show(rows: list[dict[str, Any]]) -> None:
+        cells = [
+            [
+                row["scope"],
+                row.get("label", ""),
+                say.local_time(row["expires_at"]) if row["temporary"] else "never",
+                ", ".join(row["servers"]) or "none",
+            ]
+            for row in rows
+        ]
+        say.table(["Scope", "Label", "Ends", "Servers"], cells)
+
+    def work(api: GatewayApi) -> None:
+        print_rows(api.get("/api/v1/scopes").value["scopes"], as_json, "No scope is served.", show)
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def end(
+    name: Annotated[str, typer.Argument(help="A scope that was handed over.")],
+    gateway: Gateway = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """End a scope that was handed over: its token and its sessions are over at once."""
+
+    def work(api: GatewayApi) -> None:
+        done = api.delete(f"/api/v1/scopes/{quote(name, safe='')}").value
+        print(json.dumps(done, ensure_ascii=False) if as_json else f"Ended {name}.")
+
+    ask_gateway(work, gateway, token, as_json)
+
+
+def _print(found: Explained, *, connect: bool, as_json: bool) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "server": row.server,
+            "tool": row.tool or None,
+            "seen": row.seen,
+            "name": found.names.get((row.server, row.tool)) if row.seen else None,
+            "reason": row.reason or None,
+            "detail": row.detail or None,
+        }
+        for row in found.rows
+    ]
+    if as_json:
+        for fact in rows:
+            print(json.dumps(fact, ensure_ascii=False))
+        return
+    count = len(found.subset.servers)
+    say.note(f"Scope {found.policy.name}: {count} server(s), revision {found.subset.revision}.")
+    say.table(
+        ["", "Server", "Tool", "Shown as", "Reason"],
+        [
+            [
+                "yes" if row["seen"] else "no",
+                row["server"],
+                row["tool"] or "",
+                row["name"] or "",
+                ": ".join(str(part) for part in (row["reason"], row["detail"]) if part),
+            ]
+            for row in rows
+        ],
+    )
+    for problem in found.problems:
+        say.note(f"warning: {problem.message}")
+    if not connect:
+        say.note("The servers were not asked for their tools; add --connect for that.")
+
+
+def _summary(summary: ScopeSummary) -> dict[str, Any]:
+    policy = summary.policy
+    return {
+        "scope": policy.name,
+        "address": "/mcp" if policy.name == "default" else f"/mcp/{policy.name}",
+        "enabled": policy.enabled,
+        "mode": policy.mode.value if policy.enabled else "off",
+        "names": policy.names.value,
+        "servers": list(summary.servers),
+        "problems": [problem.message for problem in summary.problems],
+    }
+
+
+def register(app: typer.Typer) -> None:
+    register_scopes(app)
+    register_policy(app)

@@ -41,12 +41,11 @@ def serve(
     if on_demand:
         run_on_demand(config)
     elif inherited is not None:
-        from taskgate.cli.run_gateway import run_worker
-        from taskgate.cli.workers import Inherited
+        from taskgate.cli.run_gateway import Inherited, run_worker
 
         run_worker(loaded_or_exit(config), host, Inherited.read(inherited))
     elif workers > 1:
-        from taskgate.cli.workers import run_workers
+        from taskgate.cli.run_gateway import run_workers
 
         run_workers(loaded_or_exit(config), host, port, workers, announce)
     else:
@@ -133,7 +132,7 @@ def loaded_or_exit(config: str | None) -> LoadedConfig:
 
 def refuse_exposure(loaded: LoadedConfig, host: str) -> None:
     """Leave, before anything is opened, if strangers would be served without anybody having said so."""
-    from taskgate.assembly.exposure import check_exposure
+    from taskgate.assembly.identity import check_exposure
     from taskgate.config.problems import ConfigError
 
     try:
@@ -148,7 +147,7 @@ def announce(loaded: LoadedConfig, host: str, port: int, login_url: str = "") ->
 
     The login link opens the inbox once. It is for the person at this terminal only, never for a log.
     """
-    from taskgate.assembly.exposure import BANNER, is_open_to_strangers
+    from taskgate.assembly.identity import BANNER, is_open_to_strangers
 
     shown = f"[{host}]" if ":" in host else host
     scheme = "http" if loaded.root.listen.tls is None else "https"

@@ -1,9 +1,10 @@
-"""`taskgate servers`: log in to a server that wants OAuth, and look after the servers of a running gateway."""
+"""`taskgate servers` and `taskgate store`: the servers of a running gateway, and its store."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -12,11 +13,14 @@ import typer
 from taskgate.cli import say
 from taskgate.cli.gateway_api import GatewayApi, ask_gateway, print_rows
 from taskgate.cli.say import ExitCode
+from taskgate.cli.serve import ConfigOption, loaded_or_exit
 from taskgate.cli.target import Gateway, Json, Token, show_in_browser
+from taskgate.telemetry.logs import log
 
 if TYPE_CHECKING:
     from taskgate.config.load import LoadedConfig
     from taskgate.config.servers import Server
+    from taskgate.core.errors import TaskgateError
     from taskgate.identity.kept_logins import KeptLogins, Login
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server, as the configuration calls it.")]
@@ -26,7 +30,7 @@ Principal = Annotated[
 Config = Annotated[str | None, typer.Option("--config", "-c", help="The configuration file.")]
 
 
-def register(app: typer.Typer) -> None:
+def register_servers(app: typer.Typer) -> None:
     """Put the group of commands on the application."""
     group = typer.Typer(help="Look after servers, and log in to those that want OAuth.", no_args_is_help=True)
     group.command("list")(list_servers)
@@ -221,3 +225,106 @@ async def _log_in(url: str, server: Server, scope: str | None) -> Login:
         kept["scope"],
         kept["expires_at"],
     )
+
+
+# `taskgate store`: bring a PostgreSQL store up to date, look at the store, or copy it between SQLite and PostgreSQL.
+
+
+def register_store(app: typer.Typer) -> None:
+    """Put the group of commands on the application."""
+    group = typer.Typer(
+        help="Look at the store, bring it up to date, or move it to PostgreSQL and back.", no_args_is_help=True
+    )
+    group.command("check")(check)
+    group.command("migrate")(migrate)
+    group.command("copy")(copy)
+    app.add_typer(group, name="store")
+
+
+def check(config: ConfigOption = None) -> None:
+    """Say whether a gateway could start on the configured store. Changes nothing."""
+    from taskgate.assembly.shared_store import check_shared, shared_url
+    from taskgate.assembly.stores import check_store, store_path
+    from taskgate.core.errors import TaskgateError
+
+    loaded = loaded_or_exit(config)
+    try:
+        if (url := shared_url(loaded)) is not None:
+            print(log.without_secrets(f"The store is in order: {check_shared(url)}."))
+            return
+        path = store_path(loaded)
+        check_store(path)
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    print(f"The store is in order: {path}" + ("." if path.exists() else " (will be made at the first start)."))
+
+
+def migrate(
+    config: ConfigOption = None,
+    check_only: Annotated[
+        bool, typer.Option("--check", help="Only say what is missing; the exit code is not 0 if something is.")
+    ] = False,
+) -> None:
+    """Bring the schema of the configured PostgreSQL store up to date. A start does the same; this does it beforehand."""
+    from taskgate.assembly.shared_store import migrate_shared, missing_migrations, shared_url
+    from taskgate.core.errors import TaskgateError
+
+    url = shared_url(loaded_or_exit(config))
+    if url is None:
+        print("The store is a SQLite file, which each start brings up to date by itself. Nothing to do.")
+        return
+    try:
+        missing = missing_migrations(url)
+        if not check_only and missing:
+            migrate_shared(url)
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    if not missing:
+        print("The schema is up to date.")
+    elif check_only:
+        print(f"{missing} migrations are missing. Run: taskgate store migrate")
+        raise typer.Exit(ExitCode.UNHEALTHY)
+    else:
+        print(f"{missing} migrations were applied; the schema is up to date.")
+
+
+def copy(
+    source: Annotated[
+        str, typer.Argument(metavar="FROM", help="A SQLite file, or postgresql://…. No gateway may use it.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="postgresql://… of an empty database, or the path of a new SQLite file.")
+    ],
+) -> None:
+    """Copy a SQLite store into an empty PostgreSQL database, or back into a new file: all of it or nothing.
+
+    The source is not changed.
+    """
+    from taskgate.assembly.shared_store import SCHEMES, copy_from_shared, copy_to_shared
+    from taskgate.core.errors import TaskgateError
+
+    if source.startswith(SCHEMES) == target.startswith(SCHEMES):
+        say.note("One of the two must be a PostgreSQL address (postgresql://user@host/database), the other a file.")
+        raise typer.Exit(ExitCode.USAGE)
+    try:
+        if target.startswith(SCHEMES):
+            copy_to_shared(_file(source), target, lambda table, rows: print(f"{table}: {rows}"))
+        else:
+            copy_from_shared(source, _file(target), lambda table, rows: print(f"{table}: {rows}"))
+    except TaskgateError as problem:
+        raise _failed(problem) from None
+    print("Copied. Set store.url to the new address and start the gateway; it takes over what was open.")
+
+
+def _file(said: str) -> Path:
+    return Path(said.removeprefix("sqlite:///"))
+
+
+def _failed(problem: TaskgateError) -> typer.Exit:
+    say.note(problem.message)
+    return typer.Exit(ExitCode.UNHEALTHY)
+
+
+def register(app: typer.Typer) -> None:
+    register_servers(app)
+    register_store(app)

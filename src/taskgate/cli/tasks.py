@@ -3,20 +3,140 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
-from taskgate.cli import operator_tasks, say
+from taskgate.cli import say
 from taskgate.cli.follow import Display, ServerQuestions, answerer, follow_task
+from taskgate.cli.gateway_api import GatewayApi, ask_gateway, whole_id
 from taskgate.cli.say import ExitCode
-from taskgate.cli.target import Target, Timeout, aimed
+from taskgate.cli.target import Target, Timeout, aimed, operator_token
 
 if TYPE_CHECKING:
     from taskgate.client import Session, Task
+
+# `taskgate tasks` for the operator of a gateway: everybody's tasks, through the gateway's API.
+
+PAGE = 200
+_COLUMNS = ("Task", "State", "Tool", "Whose", "Created", "What it says")
+
+
+def is_operator(target: Target) -> bool:
+    """Whether the command talks to a gateway with the operator's own token: then every task can be seen."""
+    if not target.is_gateway or not isinstance(target.address, str):
+        return False
+    own = operator_token(urlsplit(target.address).hostname)
+    return own is not None and target.token == own
+
+
+def questions_api(target: Target) -> GatewayApi | None:
+    """Where questions are looked for: the operator sees everybody's, a caller with a token its own."""
+    known = target.is_gateway and isinstance(target.address, str) and target.token is not None
+    return GatewayApi(_base(target), target.token) if known else None
+
+
+def list_all(target: Target, *, as_json: bool, state: str, wanted: Mapping[str, str]) -> None:
+    def work(api: GatewayApi) -> None:
+        rows = _all(api, state, wanted)
+        if as_json:
+            for row in rows:
+                say.event("task", **row)
+        elif not rows:
+            say.note(
+                "There are no such tasks."
+                if wanted or state != "open"
+                else "There are no open tasks. --all shows those that ended."
+            )
+        else:
+            _print(rows)
+
+    ask_gateway(work, _base(target), target.token, as_json)
+
+
+def show_one(target: Target, task_id: str, *, as_json: bool) -> None:
+    def work(api: GatewayApi) -> None:
+        _print_row(api.get(f"/api/v1/tasks/{quote(_whole(api, task_id))}").value, as_json)
+
+    ask_gateway(work, _base(target), target.token, as_json)
+
+
+def cancel_one(target: Target, task_id: str, reason: str | None, *, as_json: bool) -> None:
+    def work(api: GatewayApi) -> None:
+        body = {"reason": reason} if reason else {}
+        _print_row(api.post(f"/api/v1/tasks/{quote(_whole(api, task_id))}/cancel", body).value, as_json)
+
+    ask_gateway(work, _base(target), target.token, as_json)
+
+
+def _base(target: Target) -> str:
+    parts = urlsplit(str(target.address))
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _all(api: GatewayApi, state: str, wanted: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        query = {**wanted, "limit": str(PAGE), "state": state, **({"after": after} if after else {})}
+        page = api.get(f"/api/v1/tasks?{urlencode(query)}").value
+        rows += page["tasks"]
+        after = page["next"]
+        if after is None:
+            return rows
+
+
+def _whole(api: GatewayApi, given: str) -> str:
+    """A whole id as it is; its beginning or end is looked for among all tasks."""
+    if len(given) == len("tg_") + 26:
+        return given
+    return whole_id([row["id"] for row in _all(api, "all")], given, "tasks")
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    table = [_COLUMNS]
+    for row in rows:
+        whose = f"{row['principal']} ({row['scope']})"
+        cells = (row["id"], row["state"], row["tool"], whose, say.local_time(row["created_at"]), row["message"] or "")
+        table.append(tuple(say.one_line(cell) for cell in cells))  # type: ignore[arg-type]
+    widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS) - 1)]
+    # Ids are there to be copied, so only the last column gives way, and only where there is an edge.
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for cells in table:
+        fixed = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False))
+        print(fixed + ("  " + cells[-1])[: max(0, edge - len(fixed)) if edge else None].rstrip())
+
+
+def _print_row(row: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        say.event("task", **row)
+        return
+    facts = {
+        "task": row["id"],
+        "state": row["state"],
+        "tool": row["tool"],
+        "server": row["server"],
+        "whose": f"{row['principal']}, {row['caller']}, scope {row['scope']}",
+        "says": row["message"],
+        "arguments": json.dumps(row["arguments"], ensure_ascii=False) if "arguments" in row else None,
+        "created": say.local_time(row["created_at"]),
+        "changed": say.local_time(row["updated_at"]),
+        "ended": say.local_time(row["finished_at"]) if row["finished_at"] else None,
+        "executed": row["executed"],
+        "asks": ", ".join(
+            str(question["request"].get("message", question["key"])) for question in row.get("questions", ())
+        ),
+    }
+    for name, value in facts.items():
+        if value:
+            print(f"{name:10}{say.one_line(value)}")
+
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 Work = Callable[["Session"], Awaitable[ExitCode]]
@@ -58,9 +178,9 @@ def list_(
         "text": text,
     }
     given = {name: value for name, value in wanted.items() if value is not None}
-    if operator_tasks.is_operator(target):
+    if is_operator(target):
         shown = state or ("all" if everything else "open")
-        operator_tasks.list_all(target, as_json=as_json, state=shown, wanted=given)
+        list_all(target, as_json=as_json, state=shown, wanted=given)
         return
     if given or state is not None:
         say.note("Only the operator of a gateway can look for tasks by these; your own are listed without.")
@@ -75,8 +195,8 @@ def list_(
 
 def show(target: Target, as_json: bool, task_id: TaskId) -> None:
     """Show the state of one task."""
-    if operator_tasks.is_operator(target):
-        operator_tasks.show_one(target, task_id, as_json=as_json)
+    if is_operator(target):
+        show_one(target, task_id, as_json=as_json)
         return
 
     async def work(session: Session) -> ExitCode:
@@ -94,7 +214,7 @@ def watch(target: Target, as_json: bool, task_id: TaskId, timeout: Timeout = Non
     async def work(session: Session) -> ExitCode:
         handle = await session.resume_task(task_id)
         tool = str(handle.task.raw.get("toolName") or "") if handle.task is not None else ""
-        beside = ServerQuestions(operator_tasks.questions_api(target), tool, as_json=as_json)
+        beside = ServerQuestions(questions_api(target), tool, as_json=as_json)
         return await follow_task(handle, display, beside, as_json=as_json, timeout=timeout, attended=interactive)
 
     settings = {"elicitation": answerer(display)} if interactive else {}
@@ -117,8 +237,8 @@ def cancel(
     reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever asked for it.")] = None,
 ) -> None:
     """Cancel a task: anybody's for the operator of a gateway, your own otherwise."""
-    if operator_tasks.is_operator(target):
-        operator_tasks.cancel_one(target, task_id, reason, as_json=as_json)
+    if is_operator(target):
+        cancel_one(target, task_id, reason, as_json=as_json)
         return
 
     async def work(session: Session) -> ExitCode:

@@ -13,7 +13,7 @@ from typing import Any
 from taskgate.client.conversation import Conversation
 from taskgate.client.dialects import HEADER_MISMATCH, Dialect, Stateless
 from taskgate.client.errors import Question, ServerError, TaskNotFound, TasksNotSupported
-from taskgate.client.following import Following
+from taskgate.client.following import Following, converse
 from taskgate.client.inbound import Listener
 from taskgate.client.results import (
     UNKNOWN_TASK,
@@ -26,7 +26,6 @@ from taskgate.client.results import (
     Tool,
     ToolResult,
 )
-from taskgate.client.rounds import converse
 from taskgate.client.task_handle import TaskHandle
 from taskgate.client.transport import Message, Transport
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of

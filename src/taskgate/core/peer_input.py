@@ -15,7 +15,7 @@ from taskgate.core.errors import UpstreamError
 # Addresses that a server wants a person to open are shown, and never fetched by us. Such a one must be https (plain
 # http to this very machine if the operator allows it), must not hide its host behind a name and password, an odd way to
 # write a number, or letters that look like others. What remains doubtful is shown with a warning. The address of a
-# server that a caller adds is judged likewise, and is connected to only at numbers that `taskgate.mcp.addresses`
+# server that a caller adds is judged likewise, and is connected to only at numbers that `taskgate.mcp.failures`
 # passes. Only addresses that come from peers are judged here, never the operator's own.
 
 MAX_URL = 2048

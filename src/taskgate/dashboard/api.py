@@ -11,13 +11,10 @@ import msgspec
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import PAGE_CHANNEL, Approver, Verdict
 from taskgate.core.identity import Permission
-from taskgate.dashboard.console_calls import ConsoleCalls
-from taskgate.dashboard.data_api import DataApi
-from taskgate.dashboard.inbox import STATUS_OF, Inbox
 from taskgate.dashboard.login import Login, Passphrase
-from taskgate.dashboard.now import NowApi
-from taskgate.dashboard.people_api import PeopleApi
+from taskgate.dashboard.people_api import DataApi, PeopleApi
 from taskgate.dashboard.questions_api import QuestionsApi, question_row
+from taskgate.dashboard.records import STATUS_OF, Inbox, approval_detail, grant_row, task_row
 from taskgate.dashboard.routes import (
     ROWS,
     TEXT,
@@ -30,9 +27,9 @@ from taskgate.dashboard.routes import (
     post,
     refusal,
 )
-from taskgate.dashboard.rows import approval_detail, grant_row, task_row
-from taskgate.dashboard.scopes_api import ScopesApi
-from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.rules_pages import ScopesApi
+from taskgate.dashboard.tasks_api import NowApi, TasksApi
+from taskgate.dashboard.try_pages import ConsoleCalls
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish

@@ -12,9 +12,8 @@ from taskgate.core.governance.card import excerpt, show_json
 from taskgate.core.governance.redaction import Change
 from taskgate.core.identity import Permission
 from taskgate.dashboard.frame import Frame, clear, span
-from taskgate.dashboard.inbox import Inbox, Shown
+from taskgate.dashboard.records import Inbox, Shown, grant_row, vote_row
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.rows import grant_row, vote_row
 from taskgate.dashboard.web import PAGE, Answer, WebRequest, redirect
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.standing_grants import GrantWish

@@ -1,16 +1,25 @@
-"""Credentials and people for admins, as JSON: which tokens there are, and revoking one. The paths are in docs/api-reference.md."""
+"""People for admins, as JSON: their credentials, and everything that is kept under their name."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from taskgate.core.identity import Permission
+import msgspec
+
+from taskgate.core.audit import AuditEntry
+from taskgate.core.errors import CallerError
+from taskgate.core.identity import ANONYMOUS, Permission
 from taskgate.core.tasks.endings import iso
-from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, get, post
+from taskgate.core.tasks.task import is_task_id
+from taskgate.dashboard.records import grant_row, task_row
+from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
 from taskgate.dashboard.web import Answer, json_answer, problem
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.governance.known_people import Revoked
-from taskgate.gateway.plan.plan import KnownToken
+from taskgate.gateway.governance.standing_grants import REVOKED, Revoked
+from taskgate.gateway.plan import KnownToken
+from taskgate.ports.store import CONSOLE_SESSION, Unfinished
+from taskgate.ports.store_answers import TaskQuestion
 
 LONGEST_REASON: Final = 500
 _REVOKE: Final = closed_object(("name",), name=TEXT, reason=TEXT)
@@ -71,3 +80,194 @@ def _revocation(revoked: Revoked | None) -> dict[str, Any]:
     if revoked is None:
         return {"revoked_at": None, "revoked_by": None, "reason": None}
     return {"revoked_at": iso(revoked.at_ms), "revoked_by": revoked.by, "reason": revoked.reason}
+
+
+# One person's data for admins: everything that is kept under their name, as rows of JSON, and forgetting all of it.
+#
+# An export is read page by page, part after part; what `next` says leads through all of them. The audit chain is no
+# part of either: it has its own export, and stays whole. See docs/how-to/personal-data.md.
+
+TASKS_A_PAGE: Final = 20
+LARGE_PAGE: Final = 4 << 20
+"""A page with more bytes of results ends early."""
+ROWS_A_PAGE: Final = 500
+_ERASE: Final = closed_object(("principal",), principal=TEXT, cancel={"type": "boolean"})
+_PAGE: Final = closed_object(("rows", "next"), rows=ROWS, next={"type": ["string", "null"]})
+_QUERY: Final = {"principal": "whose data", "after": "where the next page begins, from `next` of the one before"}
+_NOBODY: Final = f"Say whose data: a principal, which {ANONYMOUS!r} is not."
+_encode: Final = msgspec.json.Encoder().encode
+
+Rows = list[dict[str, Any]]
+Part = Callable[[str, str], Awaitable[tuple[Rows, str | None]]]
+"""Some rows of a principal from a place on, and where to go on; None at the end."""
+
+
+class DataApi:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._store = gateway.tasks.store
+        self._parts: dict[str, Part] = {
+            "tasks": self._tasks,
+            "events": self._events,
+            "approvals": self._approvals,
+            "grants": self._grants,
+            "calls": self._recorded_calls,
+            "usage": self._usage,
+            "identity": self._identity,
+        }
+
+    def routes(self) -> tuple[Route, ...]:
+        admin = Permission.CONFIGURE
+        return (
+            get("/data/export", admin, self._export, "All of one person's data.", answer=_PAGE, query=_QUERY),
+            post("/data/erase", admin, self._erase, "Forget one person's data; the audit chain stays.", _ERASE),
+        )
+
+    async def _export(self, visit: Visit) -> Answer:
+        principal = _principal(visit, visit.asked("principal"))
+        part, _, rest = (visit.asked("after") or "tasks:").partition(":")
+        if part not in self._parts:
+            raise ValueError("`after` must be the `next` of the page before")
+        rows, more = await self._parts[part](principal, rest)
+        if more is not None:
+            following: str | None = f"{part}:{more}"
+        else:
+            names = [*self._parts, None]
+            after = names[names.index(part) + 1]
+            following = f"{after}:" if after is not None else None
+        return Answer(200, _encode({"rows": rows, "next": following}), "application/json")
+
+    async def _tasks(self, principal: str, rest: str) -> tuple[Rows, str | None]:
+        found = await self._store.tasks_of(principal, rest, TASKS_A_PAGE)
+        rows: Rows = []
+        size = 0
+        for task_id in found:
+            row, bytes_of_it = await self._task(task_id)
+            rows += row
+            size += bytes_of_it
+            if size > LARGE_PAGE:
+                return rows, task_id
+        return rows, found[-1] if len(found) == TASKS_A_PAGE else None
+
+    async def _task(self, task_id: str) -> tuple[Rows, int]:
+        task = await self._store.get(task_id, also_gone=True)
+        if task is None:
+            return [], 0
+        result = await self._store.result_bytes(task_id)
+        asked = [
+            *await self._store.questions(task_id, answered=True),
+            *await self._store.questions(task_id),
+        ]
+        row = {
+            "kind": "task",
+            **task_row(task),
+            "arguments": msgspec.Raw(task.arguments or b"null"),
+            "params": msgspec.Raw(task.params_rest or b"null"),
+            "result": msgspec.Raw(result if result is not None else b"null"),
+            "questions": [_question(question) for question in asked],
+        }
+        return [row], len(task.arguments) + len(result or b"")
+
+    async def _events(self, principal: str, rest: str) -> tuple[Rows, str | None]:
+        """One stream a page."""
+        streams = [stream for stream in sorted(await self._store.streams_of(principal)) if stream > rest]
+        if not streams:
+            return [], None
+        page = await self._store.events_after(streams[0], 0)
+        rows = [
+            {"kind": "event", "event": event.kind, "server": event.server, "at": iso(event.at_ms), "data": event.data}
+            for event in page.events
+        ]
+        return rows, streams[0] if len(streams) > 1 else None
+
+    async def _approvals(self, principal: str, rest: str) -> tuple[Rows, str | None]:
+        page = await self._store.held_page(open_only=False, after=rest or None, limit=ROWS_A_PAGE)
+        rows = [
+            {
+                "kind": "approval",
+                "tool": held.wire_name,
+                "arguments": msgspec.Raw(held.arguments or b"null"),
+                "approval": held.approval,
+            }
+            for held in page.held
+            if held.approval.binding.principal == principal
+        ]
+        return rows, page.after
+
+    async def _grants(self, principal: str, _rest: str) -> tuple[Rows, str | None]:
+        every = await self._store.grants(all_of_them=True)
+        return [{"kind": "grant", **grant_row(grant)} for grant in every if grant.principal == principal], None
+
+    async def _recorded_calls(self, principal: str, rest: str) -> tuple[Rows, str | None]:
+        page = await self._store.recorded_calls(0, int(rest or "0"), ROWS_A_PAGE)
+        rows = [{"kind": "recorded_call", "call": call} for call in page.calls if call.principal == principal]
+        return rows, str(page.after) if page.after is not None else None
+
+    async def _usage(self, principal: str, _rest: str) -> tuple[Rows, str | None]:
+        every = await self._store.usage("0000-01-01", "9999-12-31")
+        return [{"kind": "usage", **msgspec.structs.asdict(row)} for row in every if row.principal == principal], None
+
+    async def _identity(self, principal: str, _rest: str) -> tuple[Rows, str | None]:
+        """Sessions and accounts without what would let anybody use them."""
+        rows: Rows = []
+        for record in await self._store.identity_records_of(principal):
+            known = b"null" if record.kind == CONSOLE_SESSION else record.body or b"null"
+            rows.append({"kind": record.kind, "until_ms": record.expires_ms, "known": msgspec.Raw(known)})
+        accounts = await self._gateway.accounts.accounts_of(principal)
+        return rows + [{"kind": "account", "server": name, **row} for name, row in accounts.items()], None
+
+    async def _erase(self, visit: Visit) -> Answer:
+        said = visit.request.json()
+        cancel = said.get("cancel", False)
+        if set(said) - {"principal", "cancel"} or type(cancel) is not bool:
+            raise ValueError('say "principal", and perhaps "cancel": true')
+        principal = _principal(visit, said.get("principal"))
+        by = visit.who.id
+        entry = AuditEntry(0, "data_erased", principal, kind="data", decision="erased", reason=f"by {by}")
+        done = await self._store.erase(principal, REVOKED, entry)
+        if isinstance(done, Unfinished) and cancel:
+            await self._cancel(done.ids, by)
+            done = await self._store.erase(principal, REVOKED, entry)
+        if isinstance(done, Unfinished):
+            return json_answer({"error": _not_yet(done.ids), "open": done.ids}, 409)
+        accounts = [
+            server
+            for server in await self._gateway.accounts.accounts_of(principal)
+            if await self._gateway.accounts.disconnect(server, principal)
+        ]
+        await self._gateway.people.forget(principal)
+        return json_answer({"principal": principal, "erased": msgspec.structs.asdict(done), "accounts": accounts})
+
+    async def _cancel(self, open_ids: tuple[str, ...], by: str) -> None:
+        for task_id in open_ids:
+            task = await self._store.get(task_id) if is_task_id(task_id) else None
+            if task is None or task.state.is_terminal:
+                continue
+            try:
+                await self._gateway.tasks.methods.cancel_task(task, f"by {by}: the data of its caller are erased")
+            except CallerError:
+                continue  # it has just ended
+
+
+def _principal(visit: Visit, name: object) -> str:
+    if type(name) is not str or not name or name == ANONYMOUS or not visit.who.reaches(name):
+        raise ValueError(_NOBODY)
+    return name
+
+
+def _not_yet(open_ids: tuple[str, ...]) -> str:
+    some = ", ".join(open_ids[:5]) + (", ..." if len(open_ids) > 5 else "")
+    return (
+        f"Nothing was erased: {len(open_ids)} of their calls have not ended ({some}). Wait for them, or cancel the tasks "
+        "(--cancel does), and decide the approvals that wait."
+    )
+
+
+def _question(question: TaskQuestion) -> dict[str, Any]:
+    return {
+        "server": question.server,
+        "method": question.method,
+        "asked_at": iso(question.asked_ms),
+        "request": msgspec.Raw(question.request),
+        "answer": msgspec.Raw(question.answer or b"null"),
+    }

@@ -1,19 +1,20 @@
-"""The operator's view of questions that wait, and of what the gateway has been doing: `/api/questions` and `/api/waterfall`.
-Callers answer their own questions with tools; the operator may answer any.
-"""
+"""Questions that wait, for operators, and the page of one elicitation for the person it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from taskgate.core.errors import CallerError
 from taskgate.core.governance.approval import Approver
+from taskgate.core.governance.card import show_json
 from taskgate.core.identity import ANONYMOUS, Permission
+from taskgate.core.peer_input import UnsafeUrl, check_peer_url
 from taskgate.core.questions import ELICIT, ROOTS, SAMPLE
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post
-from taskgate.dashboard.web import Answer, json_answer, problem
+from taskgate.dashboard.web import Answer, WebRequest, json_answer, problem
 from taskgate.gateway.gateway import Gateway
+from taskgate.gateway.questions.elicitations import Page
 from taskgate.gateway.questions.inbox import FORMS
 from taskgate.gateway.questions.waiting import Waiting
 
@@ -115,3 +116,98 @@ def server_rows(gateway: Gateway) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+# The page `/elicitations/{id}`: who wants something opened or said, and what. Only for the user it is meant for, or the
+# operator.
+#
+# Two kinds of question are shown: an address that a server wants opened, with its host and what is doubtful about it,
+# and a question that a caller or a server asked through us. Opening the page decides nothing; a form of ours does.
+
+Render = Callable[..., Answer]
+_GONE: Final = ("Nothing to answer", "This question was answered already, its time is over, or it is not for you.")
+
+
+class Elicitations:
+    def __init__(self, gateway: Gateway, render: Render) -> None:
+        self._gateway = gateway
+        self._render = render
+
+    async def answer(self, request: WebRequest, who: Approver, page_id: str, word: str | None) -> Answer:
+        page = self._gateway.pages.find(page_id, who.id, who.may(Permission.ACT))
+        if page is not None and who.reaches(page.principal):
+            return await self._own(request, who, page, word)
+        waiting = self._waiting(page_id, who)
+        if waiting is not None:
+            return await self._address(request, who, waiting, word)
+        return self._message(request, who, 404, *_GONE)
+
+    def _waiting(self, question_id: str, who: Approver) -> Waiting | None:
+        try:
+            waiting = self._gateway.activity.inbox.find_any(question_id)
+        except CallerError:
+            return None
+        is_url = waiting.method == ELICIT and waiting.params.get("mode") == "url"
+        return waiting if is_url and may_answer(who, waiting) else None
+
+    async def _own(self, request: WebRequest, who: Approver, page: Page, word: str | None) -> Answer:
+        if request.method == "POST" and word in ("answer", "decline"):
+            try:
+                self._gateway.pages.answer(page, request.form().get("value", "") if word == "answer" else None)
+                await page.asker.told()
+            except CallerError:
+                return self._message(request, who, 409, *_GONE)
+            return self._message(
+                request, who, 200, "Thank you", "Whoever asked has been told. You can close this page."
+            )
+        return self._render(
+            "elicitation.html",
+            request,
+            who,
+            here="",
+            id=page.id,
+            asks=_clear(page.asks),
+            title=_clear(page.name),
+            text=_clear(page.description),
+            seconds=page.seconds_left,
+            url=None,
+            host=None,
+            warnings=(),
+        )
+
+    async def _address(self, request: WebRequest, who: Approver, waiting: Waiting, word: str | None) -> Answer:
+        if request.method == "POST" and word in ("answer", "decline"):
+            try:
+                action = "accept" if word == "answer" else "decline"
+                self._gateway.activity.inbox.answer_elicitation(waiting, action, None)
+                await waiting.kept()
+            except CallerError:
+                return self._message(request, who, 409, *_GONE)
+            return self._message(request, who, 200, "Thank you", "The server has been told. You can close this page.")
+        try:
+            loopback = self._gateway.context.plan.features.loopback_urls
+            shown = check_peer_url(str(waiting.params.get("url")), allow_loopback=loopback)
+        except UnsafeUrl as problem:
+            return self._message(request, who, 403, "Not shown", problem.message)
+        return self._render(
+            "elicitation.html",
+            request,
+            who,
+            here="",
+            id=waiting.id,
+            asks=f"The server {_clear(waiting.server)}",
+            title="Open a page",
+            text=_clear(waiting.message),
+            seconds=max(0, (waiting.expires_ms - self._gateway.tasks.store.now_ms()) // 1000),
+            url=shown.url,
+            host=_clear(shown.host),
+            warnings=shown.warnings,
+        )
+
+    def _message(self, request: WebRequest, who: Approver, status: int, title: str, text: str) -> Answer:
+        return self._render("message.html", request, who, status=status, here="", title=title, text=text)
+
+
+def _clear(text: Any) -> str:
+    """Foreign text for one line: everything invisible or deceiving is an escape."""
+    return show_json(str(text))[1:-1].replace('\\"', '"').replace("\\\\", "\\")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import Permission
 from taskgate.dashboard.web import Answer, EventAnswer, WebRequest
+from taskgate.gateway.plan import Plan
 
 Schema = Mapping[str, Any]
 
@@ -185,3 +186,35 @@ def page_route(path: str, needs: Permission | None, handler: Handler) -> Route:
 def form_route(path: str, needs: Permission | None, handler: Handler) -> Route:
     """What a form of a page is sent to; the token that guards it has been checked."""
     return Route(method="POST", path=path, needs=needs, handler=handler, summary="A form.")
+
+
+# What the console may ask about the configuration, which it does not read itself: whoever started the gateway answers.
+
+
+@dataclass(frozen=True, slots=True)
+class ShownConfiguration:
+    """For people: where it is, its text with secrets hidden, and what was noticed while it was read."""
+
+    path: str
+    text: str
+    problems: tuple[str, ...] = ()
+
+
+class Configuration(Protocol):
+    def shown(self) -> ShownConfiguration: ...
+
+    def hidden(self, text: str) -> str:
+        """A text that may quote the configuration, without the secrets of the one in force."""
+        ...
+
+    def governance(self) -> str:
+        """The section `governance` as YAML, with secrets hidden."""
+        ...
+
+    def plan_with(self, governance: str) -> Plan:
+        """The plan that this text in place of the section `governance` would make. Raises ValueError with what is wrong."""
+        ...
+
+    async def reload(self) -> str | None:
+        """Read the file again and put it in force; what is wrong with it, if it is not in force now."""
+        ...

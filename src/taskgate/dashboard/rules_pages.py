@@ -1,7 +1,4 @@
-"""Rules: those in force with the calls that each hit, a rehearsal of changed ones on recorded calls, and suggestions.
-
-A rehearsal decides nothing and changes nothing. It runs in slices, so that callers do not notice it.
-"""
+"""Rules in force and rehearsals of changed ones, and scopes that operators hand over."""
 
 from __future__ import annotations
 
@@ -18,14 +15,29 @@ from taskgate.core.governance.pipeline import decide
 from taskgate.core.governance.rehearse import Rehearsal, Suggestion, ToolHistory, rehearse, suggest
 from taskgate.core.identity import Permission
 from taskgate.core.patterns import PatternKind
+from taskgate.core.scoping.registry import NO_WISH
+from taskgate.core.scoping.scope import check
+from taskgate.core.scoping.task_config import TaskConfigError
+from taskgate.core.tasks.endings import iso
 from taskgate.core.tasks.state import ToolClass
-from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import TEXT, Route, Visit, closed_object, form_route, get, page_route, post
-from taskgate.dashboard.web import Answer, json_answer, limit_of
+from taskgate.dashboard.routes import (
+    OBJECT,
+    TEXT,
+    Configuration,
+    Route,
+    Visit,
+    closed_object,
+    form_route,
+    get,
+    page_route,
+    post,
+)
+from taskgate.dashboard.web import Answer, json_answer, limit_of, problem
+from taskgate.gateway.dynamic_servers import facts_of
 from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.governance.evaluate import rule_book
-from taskgate.gateway.plan.plan import Plan, ToolTrait
+from taskgate.gateway.plan import Plan, ToolTrait
 from taskgate.ports.store import RecordedPage
 
 if TYPE_CHECKING:
@@ -220,3 +232,100 @@ class RulesPages:
 
 def suggestion_row(one: Suggestion) -> dict[str, str]:
     return {"ask": one.ask, "server": one.server, "tool": one.tool, "why": one.why, "rule": one.rule}
+
+
+# Scopes for operators, as JSON: hand one over for a time, list, look, end. The paths are in docs/api-reference.md.
+
+DEFAULT_LIFETIME_MS: Final = 60 * 60 * 1000
+_NO_SUCH_SCOPE: Final = "There is no such scope."
+_WISH: Final = closed_object(("config",), config=OBJECT, lifetime_ms={"type": "integer"}, label=TEXT)
+_KEYS: Final = frozenset({"config", "lifetime_ms", "label"})
+
+
+class ScopesApi:
+    def __init__(self, gateway: Gateway, records: Records) -> None:
+        self._gateway = gateway
+        self._records = records
+        self._temporary = gateway.temporary_scopes
+
+    def routes(self) -> tuple[Route, ...]:
+        act = Permission.ACT
+        return (
+            get("/scopes", act, self._list, "The scopes in force, and what each comes to."),
+            post("/scopes", act, self._hand_over, "Hand a scope over for a time.", _WISH, status=201),
+            get("/scopes/{name}", act, self._show, "One scope."),
+            Route(
+                method="DELETE",
+                path="/api/v1/scopes/{name}",
+                needs=act,
+                handler=self._delete,
+                summary="End a scope that was handed over.",
+            ),
+        )
+
+    async def _list(self, visit: Visit) -> Answer:
+        return json_answer({"scopes": [self._row(name) for name in self._records.scopes(visit.who)]})
+
+    async def _show(self, visit: Visit) -> Answer:
+        name = visit.values["name"]
+        return (
+            json_answer(self._row(name)) if self._records.has_scope(visit.who, name) else problem(404, _NO_SUCH_SCOPE)
+        )
+
+    async def _delete(self, visit: Visit) -> Answer:
+        return await self._end(visit.values["name"], visit.who)
+
+    async def _hand_over(self, visit: Visit) -> Answer:
+        who, said = visit.who, visit.request.json()
+        config, label = said.get("config"), said.get("label", "")
+        lifetime_ms = said.get("lifetime_ms", DEFAULT_LIFETIME_MS)
+        if set(said) - _KEYS or type(config) is not dict or not all(type(text) is str for text in config.values()):
+            raise ValueError('say "config", a map of strings, and perhaps "lifetime_ms" and "label"')
+        if type(lifetime_ms) is not int or type(label) is not str:
+            raise ValueError("lifetime_ms must be a whole number and label a string")
+        try:
+            handed = await self._temporary.hand_over(
+                self._gateway.context.plan, config, lifetime_ms, label=label, by=who.id
+            )
+        except TaskConfigError as error:
+            return json_answer({"error": error.message, **error.data}, 400)
+        row = self._row(handed.scope.name)
+        return json_answer({**row, "url": self._url(handed.scope.name), "token": handed.token}, 201)
+
+    async def _end(self, name: str, who: Approver) -> Answer:
+        if not self._records.has_scope(who, name):
+            return problem(404, _NO_SUCH_SCOPE)
+        if await self._temporary.end(name, who.id):
+            return json_answer({"scope": name, "ended_by": who.id})
+        if self._gateway.has_scope(name):
+            return problem(409, "This scope stands in the configuration file; take it out there.")
+        return problem(404, _NO_SUCH_SCOPE)
+
+    def _row(self, name: str) -> dict[str, Any]:
+        """What a scope comes to now: its servers, and the reason for each that is left out."""
+        plan = self._gateway.context.plan
+        policy = plan.scopes[name]
+        facts = facts_of(self._gateway.context.views.subset(plan, name, NO_WISH))
+        found: dict[str, Any] = {
+            "scope": name,
+            "address": "/mcp" if name == plan.default_scope else f"/mcp/{name}",
+            "mode": policy.mode.value,
+            "names": policy.names.value,
+            "servers": facts["servers"],
+            "excluded": facts["excluded"],
+            "problems": [wrong.message for wrong in check(policy, plan.registry)],
+            "temporary": name in plan.temporary_scopes,
+        }
+        scope = self._temporary.find(name)
+        if scope is not None:
+            found |= {
+                "label": scope.label,
+                "created_by": scope.created_by,
+                "created_at": iso(scope.created_ms),
+                "expires_at": iso(scope.expires_ms),
+                "config": scope.config,
+            }
+        return found
+
+    def _url(self, name: str) -> str:
+        return f"{self._gateway.address.base()}/mcp/{name}"

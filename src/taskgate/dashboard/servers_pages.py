@@ -14,10 +14,19 @@ from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import TaskgateError
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import Permission
-from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.questions_api import server_rows
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
+from taskgate.dashboard.routes import (
+    ROWS,
+    Configuration,
+    Route,
+    Visit,
+    closed_object,
+    form_route,
+    get,
+    page_route,
+    post,
+)
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect
 from taskgate.gateway.gateway import Gateway
 

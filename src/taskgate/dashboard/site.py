@@ -20,13 +20,10 @@ from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import permissions_of
 from taskgate.dashboard.accounts import AccountPages
 from taskgate.dashboard.api import Api
-from taskgate.dashboard.configuration import Configuration
-from taskgate.dashboard.inbox import Inbox
-from taskgate.dashboard.live import LiveUpdates
 from taskgate.dashboard.login import LOGIN_COOKIE, Fits, Login, Passphrase
-from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import Visit, get
-from taskgate.dashboard.steering import Steering
+from taskgate.dashboard.pages import LiveUpdates, Steering
+from taskgate.dashboard.records import Inbox, Records
+from taskgate.dashboard.routes import Configuration, Visit, get
 from taskgate.dashboard.web import (
     Answer,
     BodyTooLarge,

@@ -17,9 +17,18 @@ from taskgate.core.governance.decision import Denied
 from taskgate.core.identity import Caller, Permission, tenant_of
 from taskgate.core.patterns import PatternKind
 from taskgate.core.scoping.registry import NO_WISH
-from taskgate.dashboard.configuration import Configuration
 from taskgate.dashboard.records import Records
-from taskgate.dashboard.routes import ROWS, Route, Visit, closed_object, form_route, get, page_route, post
+from taskgate.dashboard.routes import (
+    ROWS,
+    Configuration,
+    Route,
+    Visit,
+    closed_object,
+    form_route,
+    get,
+    page_route,
+    post,
+)
 from taskgate.dashboard.web import Answer, json_answer, problem, redirect, with_query
 from taskgate.gateway.gateway import Gateway
 

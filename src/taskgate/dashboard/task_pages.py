@@ -11,11 +11,10 @@ from taskgate.core.identity import Permission
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AttemptState, Task
 from taskgate.dashboard.frame import Frame, clear
-from taskgate.dashboard.inbox import Inbox
-from taskgate.dashboard.now import NowApi
 from taskgate.dashboard.questions_api import QuestionsApi
+from taskgate.dashboard.records import Inbox
 from taskgate.dashboard.routes import Route, Visit, form_route, page_route
-from taskgate.dashboard.tasks_api import TasksApi
+from taskgate.dashboard.tasks_api import NowApi, TasksApi
 from taskgate.dashboard.web import PAGE, Answer, redirect, with_query
 from taskgate.gateway.gateway import Gateway
 from taskgate.ports.store_answers import TaskFilter

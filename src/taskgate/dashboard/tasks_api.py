@@ -5,20 +5,21 @@ Who may see may look, who may act may cancel. A caller sees, follows and cancels
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core import wire
+from taskgate.core.diagrams import Span
 from taskgate.core.governance.approval import Approver
 from taskgate.core.identity import ANONYMOUS, Permission
 from taskgate.core.tasks.state import OPEN, TaskState
 from taskgate.core.tasks.task import Task, is_task_id
-from taskgate.dashboard.records import Records
+from taskgate.dashboard.records import Records, status_event, task_row
 from taskgate.dashboard.routes import ROWS, TEXT, Route, Visit, closed_object, get, post, refusal
-from taskgate.dashboard.rows import status_event, task_row
 from taskgate.dashboard.web import Answer, EventAnswer, json_answer, limit_of, problem
 from taskgate.gateway.gateway import Gateway
 from taskgate.ports.store_answers import TaskFilter, TaskPage
@@ -186,3 +187,79 @@ def _moment(name: str, asked: str | None, now_ms: int) -> int | None:
     except ValueError:
         raise ValueError(f"{name} must be like 30m, 24h, 7d, 2026-07-28 or 2026-07-28T10:00:00Z") from None
     return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# What is going on just now: open tasks, what has just ended badly, and the traffic of each server.
+#
+# Traffic is counted from the spans that the waterfall keeps anyway, when somebody looks: the path of a call pays
+# nothing for it.
+
+ENDED_BADLY: Final = frozenset(
+    {TaskState.FAILED, TaskState.OUTCOME_UNKNOWN, TaskState.REJECTED, TaskState.EXPIRED, TaskState.CANCELLED}
+)
+JUST_MS: Final = 60 * 60 * 1000
+WINDOW_S: Final = 600.0
+SLICES: Final = 30
+
+
+class NowApi:
+    """What is going on, as JSON, for the page and for scripts."""
+
+    def __init__(self, gateway: Gateway, records: Records) -> None:
+        self._gateway = gateway
+        self._records = records
+
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            get("/now", None, self._now, "What runs, waits and has just failed; for who may see, traffic by server."),
+        )
+
+    async def open_and_failed(self, visit: Visit) -> tuple[Sequence[Task], Sequence[Task]]:
+        running = await self._records.tasks(visit.who, TaskFilter(states=OPEN), only=visit.only)
+        since = self._records.now_ms() - JUST_MS
+        failed = await self._records.tasks(
+            visit.who, TaskFilter(states=ENDED_BADLY, since_ms=since), only=visit.only, limit=10
+        )
+        return running.tasks, failed.tasks
+
+    def traffic(self, who: Approver) -> list[dict[str, Any]]:
+        if not who.may(Permission.SEE):
+            return []
+        return traffic(self._records.spans(who), sorted(self._gateway.context.upstreams), clock.wall())
+
+    async def _now(self, visit: Visit) -> Answer:
+        running, failed = await self.open_and_failed(visit)
+        return json_answer(
+            {
+                "open": [operator_row(task) for task in running],
+                "failed": [operator_row(task) for task in failed],
+                "servers": self.traffic(visit.who),
+            }
+        )
+
+
+def traffic(spans: Sequence[Span], servers: Sequence[str], now: float) -> list[dict[str, Any]]:
+    """Calls, errors and times of each server over the last ten minutes, as far as the latest spans reach."""
+    rows = []
+    for server in servers:
+        calls = [span for span in spans if span.server == server and span.start > now - WINDOW_S]
+        took = sorted((span.end - span.start) * 1000 for span in calls if span.end)
+        counts = [0] * SLICES
+        for span in calls:
+            counts[min(SLICES - 1, max(0, int((span.start - now + WINDOW_S) / WINDOW_S * SLICES)))] += 1
+        rows.append(
+            {
+                "server": server,
+                "calls": len(calls),
+                "per_second": round(sum(counts[-3:]) / (3 * WINDOW_S / SLICES), 2),
+                "errors": sum(1 for span in calls if span.state not in ("ok", "running", "promoted")),
+                "p50_ms": _quantile(took, 0.5),
+                "p99_ms": _quantile(took, 0.99),
+                "counts": counts,
+            }
+        )
+    return rows
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float | None:
+    return round(ordered[min(len(ordered) - 1, int(len(ordered) * part))], 1) if ordered else None

@@ -22,39 +22,34 @@ from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.scoping.subset import NotAllowed, Reason, Subset
 from taskgate.core.wire import Message
 from taskgate.gateway.calls.context import Context
-from taskgate.gateway.events.events import EventHub
+from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches
+from taskgate.gateway.dynamic_servers import facts_of, scope_hint
+from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
-from taskgate.gateway.governance.denials import Denials
-from taskgate.gateway.governance.known_people import KnownPeople
 from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.record_calls import Denials
+from taskgate.gateway.governance.standing_grants import KnownPeople
 from taskgate.gateway.method_tables import no_such_method
 from taskgate.gateway.methods.handshake import initialize_result
 from taskgate.gateway.methods.notifications import UpstreamNotifications, notified
-from taskgate.gateway.methods.session_ends import SessionEnds
-from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
-from taskgate.gateway.other_gateways import OtherGateways
 from taskgate.gateway.own_tools.table import FACADE_MODES, callable_families
-from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
-from taskgate.gateway.plan.scope_record import facts_of, scope_hint
+from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.ask_models import Models
-from taskgate.gateway.questions.elicitation_pages import ElicitationPages
-from taskgate.gateway.questions.server_elicitations import ServerElicitations
+from taskgate.gateway.questions.asker import Models
+from taskgate.gateway.questions.elicitations import ElicitationPages, ServerElicitations
 from taskgate.gateway.questions.shared_inbox import SharedInbox
-from taskgate.gateway.relay.suspended import SuspendedCalls
-from taskgate.gateway.relay.traced import answer_traced
-from taskgate.gateway.reload import Configured, Reload
 from taskgate.gateway.requests.admission import CHARGED, Admission
 from taskgate.gateway.requests.replies import CallerReply, broken, going_down, refused, relayed
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.requests.sessions import Session
-from taskgate.gateway.shared_caches import SharedCaches
+from taskgate.gateway.rounds import SuspendedCalls, answer_traced
 from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.gateway.tasks.followers import TaskMetrics
 from taskgate.ports.credentials import AccountConnector
 from taskgate.ports.upstream import RelayedError, Upstream
 from taskgate.telemetry.logs import log

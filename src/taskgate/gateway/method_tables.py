@@ -9,17 +9,13 @@ from taskgate.core.errors import CallerError
 from taskgate.core.generations import speaks_tasks
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.gateway.calls.call_tool import call_tool
-from taskgate.gateway.calls.context import Context
-from taskgate.gateway.calls.find_tool import unknown_tool
+from taskgate.gateway.calls.context import Context, unknown_tool
 from taskgate.gateway.calls.read_things import get_prompt, read_resource
-from taskgate.gateway.methods.complete import complete
-from taskgate.gateway.methods.handshake import discover_result
-from taskgate.gateway.methods.list_catalog import list_catalog
+from taskgate.gateway.methods.handshake import complete, discover_result, list_catalog
 from taskgate.gateway.methods.notifications import links_of
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
-from taskgate.gateway.own_tools.own_resources import read_own_resource
-from taskgate.gateway.own_tools.table import call_own_tool, own_tool
+from taskgate.gateway.own_tools.table import call_own_tool, own_tool, read_own_resource
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.engine import TaskEngine
 

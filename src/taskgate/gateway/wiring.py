@@ -12,60 +12,51 @@ from typing import TYPE_CHECKING
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import EntryKind
 from taskgate.gateway.calls.context import Context
-from taskgate.gateway.calls.tool_facts import ToolFacts
+from taskgate.gateway.calls.read_things import ToolFacts
 from taskgate.gateway.catalog.catalogs import Catalogs, Offer, Quarantine
-from taskgate.gateway.catalog.completions import Completions
-from taskgate.gateway.catalog.handed_out import HandedOut
 from taskgate.gateway.catalog.offer import CatalogMemory
-from taskgate.gateway.catalog.validate import Validation
+from taskgate.gateway.catalog.validate import Completions, HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
+from taskgate.gateway.changes import Configured, OtherGateways, Reload, SharedCaches, shared_caches
+from taskgate.gateway.dynamic_servers import DynamicServers, ScopeRecord
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.governance.annotations import Annotations
+from taskgate.gateway.governance.announce import audit_of
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.ask_caller import AskCaller
-from taskgate.gateway.governance.by_url import ByUrl
+from taskgate.gateway.governance.ask_caller import AskCaller, ByUrl
 from taskgate.gateway.governance.call_log import CallLog
-from taskgate.gateway.governance.denials import Denials
-from taskgate.gateway.governance.gate import CallGate
-from taskgate.gateway.governance.held_readings import HeldReadings
-from taskgate.gateway.governance.pins import Pins
-from taskgate.gateway.governance.question import audit_of
-from taskgate.gateway.governance.recheck import PreSendRecheck
+from taskgate.gateway.governance.evaluate import PreSendRecheck
+from taskgate.gateway.governance.gate import CallGate, HeldReadings
+from taskgate.gateway.governance.pins import Annotations, Pins
+from taskgate.gateway.governance.record_calls import Denials
 from taskgate.gateway.governance.standing_grants import StandingGrants
 from taskgate.gateway.method_tables import MethodTables
 from taskgate.gateway.methods.notifications import UpstreamNotifications
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
 from taskgate.gateway.methods.vendor_methods import VendorMethods
-from taskgate.gateway.other_gateways import OtherGateways
-from taskgate.gateway.plan.dynamic_servers import DynamicServers
-from taskgate.gateway.plan.plan import PublicAddress
-from taskgate.gateway.plan.scope_record import ScopeRecord
+from taskgate.gateway.plan import PublicAddress
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.ask_models import Models, shown_to_operator
-from taskgate.gateway.questions.asker import Asker
-from taskgate.gateway.questions.elicitation_pages import ElicitationPages
-from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
-from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.relay.relay import Relay
-from taskgate.gateway.relay.suspended import SuspendedCalls
-from taskgate.gateway.reload import Configured, Reload
+from taskgate.gateway.questions.asker import Asker, Models, shown_to_operator
+from taskgate.gateway.questions.elicitations import (
+    ElicitationPages,
+    OwnElicitations,
+    ServerElicitations,
+    UrlElicitations,
+)
+from taskgate.gateway.relay import Relay
 from taskgate.gateway.requests.admission import Admission
-from taskgate.gateway.shared_caches import SharedCaches, shared_caches
+from taskgate.gateway.rounds import SuspendedCalls
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversations
-from taskgate.gateway.tasks.engine import TaskEngine
-from taskgate.gateway.tasks.followers import Followers
+from taskgate.gateway.tasks.engine import Recovery, TaskEngine
+from taskgate.gateway.tasks.followers import Followers, TaskMetrics
 from taskgate.gateway.tasks.methods import TaskMethods
 from taskgate.gateway.tasks.promote import PromotionParts, Promotions
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
-from taskgate.gateway.tasks.recover import Recovery
-from taskgate.gateway.tasks.replies import TaskResults
-from taskgate.gateway.tasks.run_queue import RunQueue
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.task_metrics import TaskMetrics
+from taskgate.gateway.tasks.sends import RunQueue, TaskResults
+from taskgate.gateway.tasks.task_lists import UpstreamListing
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
-from taskgate.gateway.tasks.upstream_listing import UpstreamListing
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.gateway.wiring_parts import (
     Asking,

@@ -10,44 +10,40 @@ from typing import TYPE_CHECKING, Protocol
 from taskgate.core.diagrams import Waterfall
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
-from taskgate.gateway.catalog.handed_out import HandedOut
-from taskgate.gateway.catalog.validate import Validation
+from taskgate.gateway.catalog.validate import HandedOut, Validation
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.events import EventHub
-from taskgate.gateway.governance.annotations import Annotations
+from taskgate.gateway.changes import Reload
+from taskgate.gateway.dynamic_servers import NewServer, ScopeRecord
+from taskgate.gateway.events import EventHub
 from taskgate.gateway.governance.approvals import Approvals
 from taskgate.gateway.governance.ask_caller import AskCaller
+from taskgate.gateway.governance.call_log import UsageCounter
 from taskgate.gateway.governance.gate import CallGate
-from taskgate.gateway.governance.known_people import KnownPeople
-from taskgate.gateway.governance.pins import Pins
+from taskgate.gateway.governance.pins import Annotations, Pins
 from taskgate.gateway.governance.record_calls import CallRecorder
-from taskgate.gateway.governance.standing_grants import StandingGrants
-from taskgate.gateway.governance.usage import UsageCounter
-from taskgate.gateway.methods.session_ends import SessionEnds
-from taskgate.gateway.methods.shared_sessions import SharedSessions
+from taskgate.gateway.governance.standing_grants import KnownPeople, StandingGrants
+from taskgate.gateway.methods.shared_sessions import SessionEnds, SharedSessions
 from taskgate.gateway.methods.subscriptions import Subscriptions
 from taskgate.gateway.methods.temporary_scopes import TemporaryScopes
-from taskgate.gateway.plan.dynamic_servers import NewServer
-from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
-from taskgate.gateway.plan.scope_record import ScopeRecord
+from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.ask_models import Models
-from taskgate.gateway.questions.asker import Asker
-from taskgate.gateway.questions.elicitation_pages import ElicitationPages
-from taskgate.gateway.questions.server_elicitations import OwnElicitations, ServerElicitations
+from taskgate.gateway.questions.asker import Asker, Models
+from taskgate.gateway.questions.elicitations import (
+    ElicitationPages,
+    OwnElicitations,
+    ServerElicitations,
+    UrlElicitations,
+)
 from taskgate.gateway.questions.shared_inbox import SharedInbox
-from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.reload import Reload
 from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.open_conversations import OpenConversations
-from taskgate.gateway.requests.request_state import RequestStateSigner
-from taskgate.gateway.requests.sessions import SessionTable
+from taskgate.gateway.requests.replies import RequestStateSigner
+from taskgate.gateway.requests.sessions import OpenConversations, SessionTable
 from taskgate.gateway.tasks.account_questions import AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversations
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.questions import TaskInbox, TaskQuestions
-from taskgate.gateway.tasks.replies import TaskResults
 from taskgate.gateway.tasks.runs import Runs
+from taskgate.gateway.tasks.sends import TaskResults
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.replicas import GRANTS, PINS, SCOPES, SERVERS, TOKENS, SessionStore
 from taskgate.ports.store import Store

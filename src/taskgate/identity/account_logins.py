@@ -18,7 +18,6 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from taskgate import clock
-from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import (
     Authority,
     Protected,
@@ -28,7 +27,7 @@ from taskgate.identity.discovery import (
     protected_resource,
 )
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import KeptLogins, Login, client_proof
+from taskgate.identity.kept_logins import Assertions, KeptLogins, Login, client_proof
 from taskgate.identity.server_tokens import Documenting, StoredLogin
 from taskgate.ports.credentials import AccountLoginRefused, ConnectRequest, IssuerUnavailable
 

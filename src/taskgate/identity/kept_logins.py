@@ -1,7 +1,4 @@
-"""Logins to servers, encrypted one by one: in a file of this installation, or in whatever rows gateways share.
-
-The name of a row is bound to what it holds, so that nobody who can write rows can give one person's account to another.
-"""
+"""What we keep and say towards servers: logins, encrypted one by one, and short signed statements about our callers."""
 
 from __future__ import annotations
 
@@ -11,17 +8,22 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import tempfile
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from taskgate import clock
 from taskgate.ports.credentials import AccountRows
 from taskgate.telemetry.logs import log
 
-_PURPOSE: Final = b"taskgate logins to servers, version 2"
+if TYPE_CHECKING:
+    from joserfc.jwk import OKPKey
+
+_LOGINS_PURPOSE: Final = b"taskgate logins to servers, version 2"
 _MARK: Final = "\x1f"
 
 
@@ -62,7 +64,7 @@ class KeptLogins:
 
     def __init__(self, rows: AccountRows, secret: bytes) -> None:
         self._rows = rows
-        self._key = hashlib.blake2b(_PURPOSE, key=secret[:64], digest_size=32).digest()
+        self._key = hashlib.blake2b(_LOGINS_PURPOSE, key=secret[:64], digest_size=32).digest()
 
     def load(self, server: str, principal: str = "") -> Login | None:
         return self._login(_name(server, principal), self._rows.get(_name(server, principal)))
@@ -113,7 +115,7 @@ class KeptLogins:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         try:
-            value = json.loads(AESGCM(self._key).decrypt(row[:12], row[12:], _PURPOSE + name.encode()))
+            value = json.loads(AESGCM(self._key).decrypt(row[:12], row[12:], _LOGINS_PURPOSE + name.encode()))
         except (InvalidTag, ValueError):
             log.warning("a login to a server cannot be read; log in again", server=name.split(_MARK)[0])
             return None
@@ -123,7 +125,7 @@ class KeptLogins:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)
-        return nonce + AESGCM(self._key).encrypt(nonce, json.dumps(value).encode(), _PURPOSE + name.encode())
+        return nonce + AESGCM(self._key).encrypt(nonce, json.dumps(value).encode(), _LOGINS_PURPOSE + name.encode())
 
 
 def _name(server: str, principal: str) -> str:
@@ -200,3 +202,72 @@ class FileRows:
         with self._file.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+# What we say about our callers to servers: short signed statements of ours (JWT), with public keys for everybody to
+# check them.
+#
+# A statement names one principal and one server, is good for a minute, and never holds anything that the caller sent as
+# a credential. The key is made from the secret of the installation, so that all gateways on a store sign alike and
+# nothing has to be kept.
+
+_ASSERTIONS_PURPOSE: Final = b"taskgate statements about callers, version 1"
+GOOD_FOR_S: Final = 60
+RENEW_AFTER_S: Final = 30.0
+MOST_REMEMBERED: Final = 10_000
+OURSELVES: Final = "taskgate"
+
+
+class Assertions:
+    """`base` is the address that others know us by."""
+
+    def __init__(self, secret: bytes, base: Callable[[], str]) -> None:
+        self._seed = hashlib.blake2b(_ASSERTIONS_PURPOSE, key=secret[:64], digest_size=32).digest()
+        self._base = base
+        self._known: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        self._made: tuple[OKPKey, str] | None = None
+
+    def about(self, principal: str, audience: str) -> str:
+        """A statement that this principal is calling the server with this address. Made at most twice a minute."""
+        now = clock.monotonic()
+        known = self._known.get((principal, audience))
+        if known is not None and now < known[1]:
+            return known[0]
+        text = self._signed(principal, audience)
+        self._known[principal, audience] = (text, now + RENEW_AFTER_S)
+        self._known.move_to_end((principal, audience))
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return text
+
+    def public_keys(self) -> dict[str, Any]:
+        key, key_id = self._key()
+        return {"keys": [{**key.as_dict(private=False), "kid": key_id, "use": "sig", "alg": "EdDSA"}]}
+
+    def _signed(self, principal: str, audience: str) -> str:
+        from joserfc import jws
+
+        key, key_id = self._key()
+        now = int(clock.wall())
+        claims = {
+            "iss": self._base(),
+            "sub": principal or OURSELVES,
+            "aud": audience,
+            "iat": now,
+            "exp": now + GOOD_FOR_S,
+            "jti": secrets.token_urlsafe(12),
+        }
+        head = {"alg": "EdDSA", "typ": "JWT", "kid": key_id}
+        return jws.serialize_compact(head, json.dumps(claims), key, algorithms=["EdDSA"])
+
+    def _key(self) -> tuple[OKPKey, str]:
+        if self._made is None:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+            from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+            from joserfc.jwk import OKPKey
+
+            private = Ed25519PrivateKey.from_private_bytes(self._seed)
+            pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            key = OKPKey.import_key(pem)
+            self._made = (key, key.thumbprint()[:16])
+        return self._made

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from taskgate import clock
-from taskgate.identity.assertions import Assertions
 from taskgate.identity.discovery import challenge_in, joined_scopes, origin_of, protected_resource, token_endpoint
 from taskgate.identity.documents import Documents, IssuerRefused
-from taskgate.identity.kept_logins import KeptLogins, Login
+from taskgate.identity.kept_logins import Assertions, KeptLogins, Login
 from taskgate.ports.credentials import AccountNeeded, HeaderPairs, IssuerUnavailable, LoginNeeded
 
 USUAL_LIFE_S: Final = 3600.0

@@ -1,21 +1,22 @@
-"""A request of ours that is on its way to a server, and the wire that carries it.
-
-Wires know bytes and which messages belong to which request; links know what the messages mean. A wire hands every message that is
-not the awaited response to its receiver, together with the flight it came in on if the transport can tell.
-"""
+"""A request of ours that is on its way to a server, the wire that carries it, and how what comes back is read."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 import msgspec
 
 from taskgate.core import wire
 from taskgate.core.errors import Body, Evidence, Executed, Moment, UpstreamError
-from taskgate.core.wire import Message
+from taskgate.core.generations import RELATED_TASK
+from taskgate.core.questions import SAMPLE, spec_shapes, without_related_task
+from taskgate.core.strict_scan import StrictScan
+from taskgate.core.wire import Message, Raw, Reader, meta_of
 from taskgate.ports.credentials import HeaderPairs
 from taskgate.ports.upstream import CallFailed, UpstreamCall
+from taskgate.turns import LARGE_BYTES, let_others_run
 
 next_number: Final = itertools.count(1).__next__
 """Ids of our requests, and their progress tokens: never the same twice in this process, so that an answer which strays to
@@ -162,3 +163,65 @@ def too_large(server: str, limit: int, status: int | None = None) -> CallFailed:
         evidence,
         advice=" Ask for less at a time.",
     )
+
+
+# What is accepted from any server: how long a message may be, and how it is read: small ones at once, large ones a
+# slice at a time, with everybody else's turn in between.
+#
+# All servers of a gateway share one, so that a reload changes the limits of conversations that go on.
+
+MIB = 1024 * 1024
+
+
+class Line(Protocol):
+    """A conversation whose own buffer must know the limit."""
+
+    def adopt(self, max_bytes: int) -> None: ...
+
+
+class Intake:
+    __slots__ = ("lines", "max_bytes", "reader")
+
+    def __init__(self, max_bytes: int = 16 * MIB, reader: Reader | None = None) -> None:
+        self.max_bytes = max_bytes
+        self.reader = reader or Reader()
+        self.lines: WeakSet[Line] = WeakSet()
+
+    def adopt(self, max_bytes: int, max_depth: int, max_nodes: int) -> None:
+        self.max_bytes = max_bytes
+        self.reader.adopt(max_depth, max_nodes)
+        for line in self.lines:
+            line.adopt(max_bytes)
+
+
+async def read_message(reader: Reader, body: bytes) -> Message:
+    """Raises what `Reader.read` raises."""
+    if len(body) < LARGE_BYTES:
+        return reader.read(body)
+    scan = StrictScan(body, reader.max_depth, reader.max_nodes)
+    while not scan.step():
+        await let_others_run()
+    message = scan.message()
+    await let_others_run()
+    return message
+
+
+# The server's own tasks in what it says: read for ourselves, and taken out of what callers see.
+#
+# A caller knows a task of ours, never the task that a server made of our call; on a shared link that may be another
+# caller's.
+
+
+def related_task(params: Any) -> str | None:
+    """The id of the server's task that a message names."""
+    related = meta_of(params).get(RELATED_TASK)
+    task_id = related.get("taskId") if type(related) is dict else None
+    return task_id if type(task_id) is str else None
+
+
+def shown_params(message: Message) -> Raw | None:
+    """The params as they may be handed on."""
+    raw = spec_shapes(message.raw_params) if message.method == SAMPLE else message.raw_params
+    if raw is None or RELATED_TASK not in meta_of(message.params):
+        return raw
+    return without_related_task(raw, RELATED_TASK)

@@ -1,23 +1,21 @@
-"""Is the server still there, and when is it tried again?
-
-While it is: a real round trip now and then over its links, and no task while nothing is asked. A server that does not answer in
-time is degraded: it is still used, because a slow answer is better than none, and it is asked more often until it answers again. A
-link that stays silent for several rounds is reported as silent, and its owner decides what to do about it. A lost connection is
-not noticed here but by the link itself.
-
-After a failure: full jitter between nothing and a bound that doubles, from half a second to a minute, for ever; and a program that
-dies too often is left alone for a while.
-"""
+"""What a failed message proves about its call, whether the server is still there, and when it is tried again."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from taskgate.core.errors import TaskgateError
+from taskgate import clock
+from taskgate.core.errors import Cure, Evidence, Executed, Moment, TaskgateError, UpstreamError, judge
+from taskgate.core.wire import Message
+from taskgate.mcp.failures import HttpFailure, Stage
+from taskgate.mcp.http.reader import HttpReply
+from taskgate.ports.credentials import HeaderPairs
+from taskgate.ports.upstream import CallFailed, Reply, UpstreamCall, never_sent
+from taskgate.upstreams.flight import HttpRefusal, broke_protocol, looks_like_answer, timed_out, too_large, unreachable
 
 FIRST_S = 0.5
 LONGEST_S = 60.0
@@ -156,3 +154,163 @@ class HealthWatch(Generic[Asked]):
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
+
+
+# What a failed message proves about its call, and whether it may be sent again.
+#
+# A failed exchange over HTTP, or an answer without our id, is put into words here; what it proves is decided by
+# `core.errors`. A message whose refusal proves that it was not executed is sent again only after the cause was cured,
+# each cause once: a session that the server lost, a token that ended, and a server that asks for patience. Called by
+# the links.
+
+_WHY: Final = {
+    Stage.RESOLVE: "cannot be found by its name",
+    Stage.CONNECT: "does not accept connections",
+    Stage.TLS: "could not agree on a secure connection",
+    Stage.POOL_FULL: "has too many calls waiting",
+}
+
+
+def explain(
+    server: str, failure: HttpFailure, timeout_s: float | None, *, in_session: bool, max_bytes: int
+) -> CallFailed:
+    status = failure.status
+    if failure.executed is Executed.NO or (status is not None and not 200 <= status < 300):
+        why = _WHY.get(failure.stage, "broke the connection" if status is None else f"answered with HTTP {status}")
+        moment = Moment.NOT_SENT if failure.executed is Executed.NO else Moment.BROKEN_OFF
+        return CallFailed("upstream_unreachable", server, why, Evidence(moment, status, in_session=in_session))
+    if failure.stage is Stage.DEADLINE:
+        return timed_out(server, timeout_s or 0)
+    if failure.stage is Stage.TOO_LARGE and (not failure.partial or looks_like_answer(failure.partial)):
+        return too_large(server, max_bytes, status)
+    return unreachable(server, _WHY.get(failure.stage, "broke the connection"), Executed.MAYBE)
+
+
+def refusal(
+    server: str, reply: HttpReply, message: Message | None, *, in_session: bool, proof: HeaderPairs = ()
+) -> CallFailed:
+    """What a reply proves that does not carry our id. `proof` is what the request said about who we are."""
+    if 200 <= reply.status < 300:
+        return broke_protocol(server, "did not answer with a JSON-RPC response to the request")
+    return HttpRefusal(
+        server,
+        reply.status,
+        request_sent=reply.request_sent,
+        in_session=in_session,
+        retry_after_s=_retry_after(reply.headers),
+        error=bytes(message.raw_error) if message is not None and message.raw_error is not None else None,
+        proof=proof,
+        challenge=reply.headers.get(b"www-authenticate", b"")[:4096].decode("latin-1"),
+    )
+
+
+def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
+    """Whole seconds (RFC 9110, 10.2.3); a date is not worth a clock that two machines would have to agree on."""
+    asked = headers.get(b"retry-after", b"").strip()
+    return float(asked) if asked.isdigit() and len(asked) < 9 else None
+
+
+_USUAL_PAUSE_S: Final = 1.0
+_CURABLE: Final = frozenset({Cure.SESSION, Cure.CREDENTIALS, Cure.WAIT})
+
+
+class Patient(Protocol):
+    """A link whose messages are refused."""
+
+    @property
+    def server(self) -> str: ...
+
+    async def new_session(self) -> None:
+        """Greet the server again; raises UpstreamError if it does not answer."""
+        ...
+
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        """Whether there is other proof of who we are than the one that was refused. Raises LoginNeeded."""
+        ...
+
+    async def ping_is_refused(self) -> bool:
+        """Whether a ping in the present session is refused like a message in a session that the server does not know."""
+        ...
+
+
+class SessionLink(Protocol):
+    """A link that speaks in sessions."""
+
+    @property
+    def server(self) -> str: ...
+
+    @property
+    def session_id(self) -> str | None: ...
+
+    async def new_session_after(self, lost: str | None) -> None: ...
+
+    async def renew_credentials(self, refused: CallFailed) -> bool: ...
+
+    async def ping_is_refused(self) -> bool: ...
+
+
+class InSession:
+    """The link as the cures of one message see it: in the session that the message was sent in."""
+
+    __slots__ = ("_link", "_session", "server")
+
+    def __init__(self, link: SessionLink, session: str | None) -> None:
+        self.server = link.server
+        self._link = link
+        self._session = session
+
+    async def new_session(self) -> None:
+        await self._link.new_session_after(self._session)
+        self._session = self._link.session_id
+
+    async def renew_credentials(self, refused: CallFailed) -> bool:
+        return await self._link.renew_credentials(refused)
+
+    async def ping_is_refused(self) -> bool:
+        return await self._link.ping_is_refused()
+
+
+async def send_again(
+    link: Patient, request: UpstreamCall, failure: CallFailed, send: Callable[[UpstreamCall], Awaitable[Reply]]
+) -> Reply:
+    """The reply to a message that failed once, if its causes can be cured. Raises what cannot be."""
+    due = clock.monotonic() + request.timeout_s
+    cured: set[Cure] = set()
+    while True:
+        failure = await _diagnosed(link, failure)
+        cure = judge(failure.evidence).cure
+        if cure is None or cure not in _CURABLE or cure in cured:
+            raise failure
+        cured.add(cure)
+        if request.send_log is not None:
+            await request.send_log.refused()
+        await _apply(cure, link, failure, due)
+        if request.send_log is not None:
+            await request.send_log.sends_again()
+        try:
+            return await send(request)
+        except CallFailed as again:
+            failure = again
+
+
+async def _diagnosed(link: Patient, failure: CallFailed) -> CallFailed:
+    if judge(failure.evidence).cure is not Cure.ASK:
+        return failure
+    return failure.after_ping(await link.ping_is_refused())
+
+
+async def _apply(cure: Cure, link: Patient, failure: CallFailed, due: float) -> None:
+    if cure is Cure.WAIT:
+        pause_s = failure.evidence.retry_after_s or _USUAL_PAUSE_S
+        if clock.monotonic() + pause_s > due:
+            raise failure
+        await clock.sleep(pause_s)
+        return
+    if cure is Cure.CREDENTIALS:
+        if not await link.renew_credentials(failure):
+            raise failure
+        return
+    try:
+        await link.new_session()
+    except UpstreamError as problem:
+        raise never_sent(link.server, problem) from None

@@ -24,18 +24,19 @@ from taskgate.ports.credentials import UpstreamCredentials
 from taskgate.ports.upstream import CallFailed, StreamNotice
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES
-from taskgate.upstreams.failures import explain, refusal
 from taskgate.upstreams.flight import (
     Flight,
     HttpRefusal,
+    Intake,
     Receiver,
     SessionGone,
     broke_protocol,
     looks_like_answer,
+    read_message,
     timed_out,
     unreachable,
 )
-from taskgate.upstreams.intake import Intake, read_message
+from taskgate.upstreams.health import explain, refusal
 
 _POST_HEADERS: Final = (
     (b"content-type", b"application/json"),

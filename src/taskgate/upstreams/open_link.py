@@ -30,14 +30,12 @@ from taskgate.mcp.http.target import Target
 from taskgate.mcp.stdio.process import ChildSpec, Reaper
 from taskgate.ports.credentials import AccountNeeded, LoginNeeded
 from taskgate.ports.upstream import ClientProfile, LinkKey, Listener
-from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Wire
+from taskgate.upstreams.flight import HandshakeRefused, HttpRefusal, Intake, Wire
 from taskgate.upstreams.http_wire import HttpWire
-from taskgate.upstreams.intake import Intake
-from taskgate.upstreams.old_sse_wire import OldSseWire
 from taskgate.upstreams.spec import ServerSpec, Standing, Transport
 from taskgate.upstreams.stateful_link import StatefulLink
 from taskgate.upstreams.stateless_link import StatelessLink, description_in
-from taskgate.upstreams.stream_wire import StdioWire
+from taskgate.upstreams.stream_wire import OldSseWire, StdioWire
 
 
 async def discovered(link: StatelessLink, timeout_s: float) -> Mapping[str, Any] | None:

@@ -33,9 +33,8 @@ from taskgate.ports.upstream import (
     ServerStatus,
     never_sent,
 )
-from taskgate.upstreams.flight import unreachable
+from taskgate.upstreams.flight import Intake, unreachable
 from taskgate.upstreams.health import LEFT_ALONE_S, Backoff, CrashLoop, HealthWatch
-from taskgate.upstreams.intake import Intake
 from taskgate.upstreams.listening import WatchedResources
 from taskgate.upstreams.open_link import AnyLink, Opener
 from taskgate.upstreams.spec import (

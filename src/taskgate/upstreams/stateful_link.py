@@ -39,9 +39,16 @@ from taskgate.ports.upstream import (
     UpstreamCall,
     own_call,
 )
-from taskgate.upstreams.failures import InSession, send_again
-from taskgate.upstreams.flight import Flight, HandshakeRefused, Wire, broke_protocol, next_number
-from taskgate.upstreams.related_task import related_task, shown_params
+from taskgate.upstreams.flight import (
+    Flight,
+    HandshakeRefused,
+    Wire,
+    broke_protocol,
+    next_number,
+    related_task,
+    shown_params,
+)
+from taskgate.upstreams.health import InSession, send_again
 
 _METHOD_NOT_FOUND: Final = wire.encode({"code": -32601, "message": "Method not found"})
 _LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")

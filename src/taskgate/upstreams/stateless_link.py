@@ -31,8 +31,8 @@ from taskgate.ports.upstream import (
     UpstreamCall,
 )
 from taskgate.turns import LARGE_BYTES, contains
-from taskgate.upstreams.failures import send_again
 from taskgate.upstreams.flight import Flight, HttpRefusal, Wire, broke_protocol, next_number, unreachable
+from taskgate.upstreams.health import send_again
 
 _OUR_INFO = wire.raw({"name": "taskgate", "version": __version__})
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgate.core.errors import CallerError
-from taskgate.core.tasks.recovery import (
+from taskgate.core.tasks.endings import (
     Ttl,
     approval_is_over,
     execution_is_over,

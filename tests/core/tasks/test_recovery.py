@@ -6,8 +6,7 @@ import pytest
 from a_task import NOW, a_task, an_attempt
 
 from taskgate.core.generations import Generation
-from taskgate.core.tasks.endings import gave_up_text, iso, outcome_unknown, past_deadline_text
-from taskgate.core.tasks.recovery import Action, next_action
+from taskgate.core.tasks.endings import Action, gave_up_text, iso, next_action, outcome_unknown, past_deadline_text
 from taskgate.core.tasks.state import TERMINAL, TaskState, ToolClass
 from taskgate.core.tasks.task import AttemptState, UpstreamHandle
 

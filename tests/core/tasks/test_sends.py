@@ -8,7 +8,7 @@ from tests.core.tasks.a_task import a_task
 
 from taskgate.core.errors import Executed, UpstreamError
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.recovery import Action, next_action
+from taskgate.core.tasks.endings import Action, next_action
 from taskgate.core.tasks.state import ToolClass
 from taskgate.core.tasks.task import Attempt, AttemptState, Task
 from taskgate.core.tasks.transition import (

@@ -8,8 +8,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from taskgate.core import wire
-from taskgate.core.tasks.endings import iso
-from taskgate.core.tasks.recovery import is_gone
+from taskgate.core.tasks.endings import is_gone, iso
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import OutcomeKind, Task
 from taskgate.core.wire import Raw

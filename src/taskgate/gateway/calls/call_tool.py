@@ -32,17 +32,15 @@ from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.scoping.scope import ScopeMode
 from taskgate.core.tasks.task import UpstreamHandle
 from taskgate.core.wire import Raw, meta_of
-from taskgate.gateway.calls.context import Context
-from taskgate.gateway.calls.find_tool import find_tool
-from taskgate.gateway.catalog.completions import MAX_NOTED_BYTES
+from taskgate.gateway.calls.context import Context, find_tool
+from taskgate.gateway.catalog.validate import MAX_NOTED_BYTES
 from taskgate.gateway.catalog.views import ToolRef
-from taskgate.gateway.plan.plan import Validate
+from taskgate.gateway.plan import Validate
 from taskgate.gateway.requests.admission import ServerQueue
-from taskgate.gateway.requests.caller_keys import KEY_META, fair_key, idempotency_key
 from taskgate.gateway.requests.large_results import looked_at
-from taskgate.gateway.requests.request import Heartbeat, Request
+from taskgate.gateway.requests.request import KEY_META, Heartbeat, Request, fair_key, idempotency_key
 from taskgate.gateway.tasks.promote import Promotion
-from taskgate.gateway.tasks.replies import is_error
+from taskgate.gateway.tasks.sends import is_error
 from taskgate.gateway.tasks.task_records import NewCall
 from taskgate.mcp.param_headers import header_values, mismatch
 from taskgate.ports.approval_store import ApprovalRequest

@@ -7,24 +7,25 @@ Readings, prompts and completions stand in the same line as tool calls (which ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskgate.core import wire
-from taskgate.core.errors import CallerError
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind
+from taskgate.core.catalog.tool_listing import TaskSupport
+from taskgate.core.errors import CallerError, UpstreamError
 from taskgate.core.governance.decision import Denied, Forward
 from taskgate.core.patterns import PatternKind
+from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members
-from taskgate.gateway.calls.context import Context
-from taskgate.gateway.calls.find_tool import look_for_name, look_for_uri
+from taskgate.gateway.calls.call_tool import as_tool_result
+from taskgate.gateway.calls.context import Context, look_for_name, look_for_uri
+from taskgate.gateway.catalog.catalogs import Catalogs
+from taskgate.gateway.catalog.validate import HandedOut, Validation
 from taskgate.gateway.catalog.views import View
 from taskgate.gateway.governance.evaluate import Asked
-from taskgate.gateway.requests.caller_keys import fair_key
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import Request, fair_key
 from taskgate.ports.upstream import Upstream, UpstreamCall
 from taskgate.turns import LARGE_BYTES
-
-if TYPE_CHECKING:
-    from taskgate.gateway.calls.context import Context
 
 
 async def carry_in_turn(context: Context, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
@@ -116,3 +117,37 @@ def _text(params: dict[str, Any], key: str, method: str) -> str:
     if type(value) is not str:
         raise CallerError("invalid_params", f'{method} needs "{key}", a string.')
     return value
+
+
+# What the runs of tasks ask about the tool they run, long after the call was judged: as its server lists it now.
+
+
+class ToolFacts:
+    def __init__(self, catalogs: Catalogs, validation: Validation, handed_out: HandedOut) -> None:
+        self._catalogs = catalogs
+        self._validation = validation
+        self._handed_out = handed_out
+
+    def can_be_upstream_task(self, server: str, tool: str) -> bool:
+        entry = self._entry(server, tool)
+        return entry is not None and entry.task_support in (TaskSupport.OPTIONAL, TaskSupport.REQUIRED)
+
+    async def check_output(self, task: Task, result: bytes) -> bytes:
+        """What a task's tool gave, held against its schema; where that is enforced, a misfit becomes an error result."""
+        if len(result) < LARGE_BYTES:
+            self._handed_out.note(task.principal, task.scope, task.server, result)
+        else:
+            await self._handed_out.note_large(task.principal, task.scope, task.server, result)
+        entry = self._entry(task.server, task.tool) if self._validation.on else None
+        if entry is None or "outputSchema" not in entry.definition:
+            return result
+        try:
+            await self._validation.output(entry, task.wire_name, result)
+        except UpstreamError as problem:
+            return as_tool_result(problem, task.generation)
+        return result
+
+    def _entry(self, server: str, tool: str) -> CatalogEntry | None:
+        offer = self._catalogs.offer(server)
+        entries = offer.entries.get(EntryKind.TOOL, ()) if offer is not None else ()
+        return next((entry for entry in entries if entry.name == tool), None)

@@ -20,8 +20,8 @@ from taskgate.core.scoping.subset import Reason
 from taskgate.gateway.catalog.fetch_lists import fetch_lists
 from taskgate.gateway.catalog.offer import LISTS, CatalogMemory, ListState, difference, same
 from taskgate.gateway.catalog.offer import Offer as Offer
-from taskgate.gateway.events.events import EventHub, ListsChanged
-from taskgate.gateway.plan.plan import Limits, Live
+from taskgate.gateway.events import EventHub, ListsChanged
+from taskgate.gateway.plan import Limits, Live
 from taskgate.ports.upstream import Upstream
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics

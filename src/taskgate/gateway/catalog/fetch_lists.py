@@ -15,7 +15,7 @@ from taskgate.core.catalog.entry import CatalogEntry, EntryKind, read_entries
 from taskgate.core.errors import TaskgateError, UpstreamError
 from taskgate.core.wire import Members, Raw
 from taskgate.gateway.catalog.offer import LISTS, Offer
-from taskgate.gateway.plan.plan import Limits
+from taskgate.gateway.plan import Limits
 from taskgate.ports.upstream import LISTING_PROFILE, ErrorReply, Link, own_call
 
 PUBLISH_AFTER_S: Final = 1.0

@@ -1,30 +1,21 @@
-"""Arguments and structured output against the schemas of the tool definition in force.
-
-Arguments are checked before anybody is asked to approve them and before they are sent. Each schema is compiled once for each
-definition; what a server lists anew is compiled anew. `warn` says so in the log, at most once a minute for each tool, and lets it
-pass. All of it happens on the event loop, so it is bounded: what would take too long is not checked, which is told like a schema
-that cannot be used. Where checking is enforced such arguments are refused; output passes, because the tool has run.
-"""
+"""Arguments and output against the schemas in force, and what callers used before and were given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.catalog.entry import CatalogEntry
-from taskgate.core.catalog.schema_check import (
-    InvalidArguments,
-    InvalidOutput,
-    SchemaCheck,
-    UnusableSchema,
-    Violation,
-)
+from taskgate.core.catalog.entry import MARK, CatalogEntry, uris_between, uris_in
+from taskgate.core.catalog.schema_check import InvalidArguments, InvalidOutput, SchemaCheck, UnusableSchema, Violation
+from taskgate.core.completion import CandidateIndex
+from taskgate.core.completion_memory import CompletionPlace, Usage, UsageMemory
 from taskgate.core.errors import TaskgateError
 from taskgate.core.wire import Raw
-from taskgate.gateway.plan.plan import Live, Plan, Validate
+from taskgate.gateway.plan import Live, Plan, Validate
 from taskgate.gateway.requests.large_results import members_of
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run
@@ -176,3 +167,110 @@ def _is_plain_result(members: dict[str, Raw]) -> bool:
     if kind is not None and bytes(kind) != b'"complete"':
         return False
     return bytes(members.get("isError", Raw(b"false"))) != b"true" and "task" not in members
+
+
+# What callers used before, as suggestions, and which server a URI came from that a caller was given.
+
+# What callers used before, and indexes of what may be suggested: the memory behind `complete`.
+#
+# A call leaves a note here that costs next to nothing; notes are read when somebody asks for suggestions, or with the
+# house-keeping. Everything is bounded, per caller, and gone after a restart.
+
+MAX_NOTES: Final = 1_000
+MAX_NOTED_BYTES: Final = 4_096
+MAX_INDEXES: Final = 500
+MAX_ANSWERS: Final = 1_000
+FRESH_S: Final = 2.0
+
+_Note = tuple[str, str, str, Mapping[str, Any], float]
+
+
+class Completions:
+    def __init__(self, plan: Live[Plan]) -> None:
+        self._plan = plan
+        self._memory = UsageMemory()
+        self._notes: deque[_Note] = deque(maxlen=MAX_NOTES)
+        self._indexes: OrderedDict[Hashable, tuple[object, CandidateIndex]] = OrderedDict()
+        self._answers: OrderedDict[Hashable, tuple[float, bytes]] = OrderedDict()
+
+    def note(self, caller: str, server: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """These arguments were used; what of them is worth remembering is decided later."""
+        self._notes.append((caller, server, name, arguments, clock.monotonic()))
+
+    def digest(self) -> None:
+        """Read the notes."""
+        learn = self._plan.value.features.learn
+        if learn is not self._memory.enabled:
+            self._memory.switch(learn)
+        while self._notes:
+            note = self._notes.popleft()
+            self._memory.learn(*note)
+
+    def used(self, caller: str, place: CompletionPlace) -> Mapping[str, Usage]:
+        self.digest()
+        return self._memory.used(caller, place)
+
+    def forget(self, caller: str) -> None:
+        """A caller is gone for good, and with it what it used."""
+        self.digest()
+        self._memory.forget(caller)
+
+    def index(self, key: Hashable, source: object, values: Callable[[], Iterable[str]]) -> CandidateIndex:
+        """The index of one place, made anew when what it was made of has changed."""
+        found = self._indexes.get(key)
+        if found is not None and found[0] is source:
+            self._indexes.move_to_end(key)
+            return found[1]
+        index = CandidateIndex.build(values())
+        self._indexes[key] = (source, index)
+        self._indexes.move_to_end(key)
+        if len(self._indexes) > MAX_INDEXES:
+            self._indexes.popitem(last=False)
+        return index
+
+    def recent(self, key: Hashable) -> bytes | None:
+        """The same question was answered a moment ago."""
+        found = self._answers.get(key)
+        return found[1] if found is not None and clock.monotonic() - found[0] < FRESH_S else None
+
+    def keep(self, key: Hashable, answer: bytes) -> None:
+        self._answers[key] = (clock.monotonic(), answer)
+        self._answers.move_to_end(key)
+        if len(self._answers) > MAX_ANSWERS:
+            self._answers.popitem(last=False)
+
+
+# Which server a URI came from that a caller was given in a result: servers need not list what they link to.
+#
+# Remembered for each principal and scope, the latest first, and gone after a restart. What may be read is decided
+# elsewhere.
+
+MAX_REMEMBERED: Final = 20_000
+_PART_BYTES: Final = 1 << 20
+
+
+class HandedOut:
+    def __init__(self) -> None:
+        self._servers: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+
+    def note(self, principal: str, scope: str, server: str, result: bytes) -> None:
+        """A result of this server goes to this caller. Almost free where it holds no URI."""
+        if MARK in result:
+            self._keep(principal, scope, server, uris_in(result))
+
+    async def note_large(self, principal: str, scope: str, server: str, result: bytes) -> None:
+        """The same for a result that is too large to be read in one go."""
+        for begin in range(0, len(result), _PART_BYTES):
+            self._keep(principal, scope, server, uris_between(result, begin, begin + _PART_BYTES))
+            await let_others_run()
+
+    def _keep(self, principal: str, scope: str, server: str, uris: list[str]) -> None:
+        for uri in uris:
+            key = (principal, scope, uri)
+            self._servers[key] = server
+            self._servers.move_to_end(key)
+        while len(self._servers) > MAX_REMEMBERED:
+            self._servers.popitem(last=False)
+
+    def owner(self, principal: str, scope: str, uri: str) -> str | None:
+        return self._servers.get((principal, scope, uri))

@@ -23,7 +23,7 @@ from taskgate.core.resource_uri import UriTemplate, first_matching
 from taskgate.core.scoping.scope import ScopePolicy
 from taskgate.core.scoping.subset import Subset
 from taskgate.core.wire import Raw
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan import Plan
 from taskgate.mcp.param_headers import ParamHeader
 
 Quarantined = frozenset[tuple[str, str]]

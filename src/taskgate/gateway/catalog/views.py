@@ -26,8 +26,8 @@ from taskgate.gateway.catalog.view import PromptRef as PromptRef
 from taskgate.gateway.catalog.view import Quarantined
 from taskgate.gateway.catalog.view import ToolRef as ToolRef
 from taskgate.gateway.catalog.view import View as View
-from taskgate.gateway.plan.plan import Plan
-from taskgate.gateway.plan.scope_record import ScopeRecord
+from taskgate.gateway.dynamic_servers import ScopeRecord
+from taskgate.gateway.plan import Plan
 from taskgate.mcp.param_headers import InvalidParamHeader, param_headers_of
 from taskgate.telemetry.logs import log
 

@@ -34,12 +34,11 @@ from taskgate.core.governance.pipeline import Gates, Profile, workflow_named
 from taskgate.core.identity import tenant_of
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RANDOM_BYTES, RunOn, Task, ulid
-from taskgate.gateway.events.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
-from taskgate.gateway.governance.announce import Announcer
+from taskgate.gateway.events import ApprovalOpened, ApprovalOver, DefinitionChanged, EventHub, TaskChanged
+from taskgate.gateway.governance.announce import Announcer, question, value_of
 from taskgate.gateway.governance.evaluate import Asked
-from taskgate.gateway.governance.question import question, value_of
 from taskgate.gateway.governance.standing_grants import GrantWish, Ruling, StandingGrants, accepted_text, refused_text
-from taskgate.gateway.plan.plan import ExecuteOn, Live, Plan, PublicAddress
+from taskgate.gateway.plan import ExecuteOn, Live, Plan, PublicAddress
 from taskgate.gateway.tasks.followers import Followers
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords

@@ -6,25 +6,29 @@ or a refusal, raised as the caller will read it: without a word about rules, pol
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from taskgate import clock
 from taskgate.core.audit import AuditEntry, revisions
-from taskgate.core.errors import CallerError, TaskgateError
+from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
+from taskgate.core.governance.approval import Changed, Dispatched, State
 from taskgate.core.governance.decision import Decision, Denied, Forward, NeedsApproval
 from taskgate.core.identity import Caller
 from taskgate.core.patterns import PatternKind
 from taskgate.core.wire import Raw
 from taskgate.gateway.catalog.views import ToolRef
+from taskgate.gateway.events import ApprovalOpened, EventHub
+from taskgate.gateway.governance.announce import audit_of
 from taskgate.gateway.governance.approvals import Approvals
-from taskgate.gateway.governance.denials import Denials
-from taskgate.gateway.governance.evaluate import Asked, evaluate, tell_note
-from taskgate.gateway.governance.recheck import PreSendRecheck, schema_of
-from taskgate.gateway.governance.record_calls import CallRecorder
-from taskgate.gateway.plan.plan import Live, Plan
-from taskgate.gateway.requests.caller_keys import arguments_digest
-from taskgate.gateway.requests.request import Request
-from taskgate.ports.approval_store import ApprovalRequest
+from taskgate.gateway.governance.evaluate import Asked, PreSendRecheck, evaluate, schema_of, tell_note
+from taskgate.gateway.governance.record_calls import CallRecorder, Denials
+from taskgate.gateway.plan import Live, Plan, pending_limits
+from taskgate.gateway.requests.request import Heartbeat, Request, arguments_digest
+from taskgate.gateway.tasks.engine import TaskEngine
+from taskgate.gateway.tasks.methods import KEEP_ALIVE_S
+from taskgate.ports.approval_store import ApprovalRequest, Decided, HeldCall
 from taskgate.ports.store import Store
+from taskgate.ports.store_answers import TooManyOpen
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Metrics
 
@@ -129,3 +133,107 @@ def _asked(caller: Caller, tool: ToolRef, arguments: bytes) -> Asked:
         tool.revision,
         caller.facts,
     )
+
+
+# Resources and prompts that people must agree to: the request is held, because there is no task it could become.
+#
+# When the time of the request is up before anybody has decided, the caller is told to ask again later. The question
+# stays open meanwhile, and the same request, asked again, waits for the same answer or uses it.
+
+MAX_REMEMBERED: Final = 10_000
+
+
+class HeldReadings:
+    def __init__(self, gate: CallGate, tasks: TaskEngine, plan: Live[Plan], events: EventHub) -> None:
+        self._gate = gate
+        self._approvals: Approvals = gate.approvals
+        self._tasks = tasks
+        self._store = tasks.store
+        self._events = events
+        self._plan = plan
+        self._open: dict[tuple[str, ...], str] = {}
+
+    async def permit(self, request: Request, asked: Asked, decision: Decision, shown: str) -> None:
+        """Returns when the reading may go on; raises when it may not."""
+        if type(decision) is Forward and decision.note is None:
+            return
+        approval = self._gate.settle(request, asked, decision, shown)
+        if approval is not None:
+            await self._agreed(request, asked, decision, approval)
+
+    async def _agreed(self, request: Request, asked: Asked, decision: Decision, approval: ApprovalRequest) -> None:
+        key = _key(approval)
+        approval_id = await self._known(key)
+        if approval_id is None:
+            approval_id = await self._ask(request, approval, key)
+        held = await self._wait(request, approval_id, approval.wire_name)
+        if held.approval.state is State.OPEN:
+            raise CallerError(
+                "approval_pending",
+                f"Nobody has decided about {approval.wire_name[:120]!r} yet. Ask again later; the question stays open.",
+                gate="approval",
+                data={"approval_id": approval_id},
+            )
+        self._open.pop(key, None)
+        await self._spend(held, asked)
+
+    async def _known(self, key: tuple[str, ...]) -> str | None:
+        known = self._open.get(key)
+        held = await self._store.held(known) if known is not None else None
+        return known if held is not None and held.approval.state in (State.OPEN, State.APPROVED) else None
+
+    async def _ask(self, request: Request, approval: ApprovalRequest, key: tuple[str, ...]) -> str:
+        pending = pending_limits(self._plan.value.limits)
+        held = await self._store.hold(approval, pending=pending, audit=audit_of(self._plan.value, approval))
+        if isinstance(held, TooManyOpen):
+            text = f"You have {held.limit} {held.what} already, which is the limit. Wait for some to be decided."
+            raise GatewayFault("overloaded", text, retry_after_s=15)
+        if not isinstance(held, HeldCall):
+            raise GatewayFault("store_unavailable", "Another process has taken over the store.")
+        if len(self._open) >= MAX_REMEMBERED:
+            self._open.clear()
+        self._open[key] = approval.id
+        self._events.publish(ApprovalOpened(None, approval, request))
+        return approval.id
+
+    async def _wait(self, request: Request, approval_id: str, shown: str) -> HeldCall:
+        delivery_mode = self._tasks.promotions.delivery_mode(request)
+        settings = self._plan.value.calls.delivery
+        wait_s = delivery_mode.wait_s if delivery_mode.wait_s is not None else settings.hold_s
+        beat = Heartbeat(request, settings.heartbeat_s, f"Waiting for approval of {shown}")
+        beat.start()
+        end = clock.monotonic() + wait_s
+        try:
+            while True:
+                left = end - clock.monotonic()
+                held = await self._approvals.settled(approval_id, max(0.0, min(left, KEEP_ALIVE_S)))
+                if held is None:
+                    raise CallerError("approval_expired", "The approval is no longer kept; ask again.", gate="approval")
+                if held.approval.state is not State.OPEN or left <= 0 or self._tasks.draining:
+                    return held
+                if left > KEEP_ALIVE_S:
+                    request.delivery.outlet.hold_open()
+        finally:
+            beat.stop()
+
+    async def _spend(self, held: HeldCall, asked: Asked) -> None:
+        """Look once more, then use the approval up; only then may a byte go out."""
+        approval = held.approval
+        if approval.state is State.DENIED:
+            said = f": {approval.reason}" if approval.reason else "."
+            raise CallerError("approval_rejected", f"The request was denied{said}", gate="approval")
+        plan, now = self._plan.value, self._store.now_ms()
+        stopped = self._gate.pre_send.recheck(
+            plan, approval, asked, self._gate.pre_send.evaluated(plan, asked, now), now
+        )
+        if stopped is not None:
+            raise CallerError(stopped.error_type, f"{stopped.reason} It was not executed.", gate="approval")
+        workflow = self._approvals.workflow(approval.workflow)
+        used = await self._store.change_held(approval.id, workflow, Dispatched(0))
+        if not isinstance(used, Decided) or not isinstance(used.outcome, Changed):
+            raise CallerError("approval_expired", "The approval was used or is over; ask again.", gate="approval")
+
+
+def _key(approval: ApprovalRequest) -> tuple[str, ...]:
+    bound = approval.binding
+    return (approval.caller, bound.kind.value, bound.server, bound.tool, bound.arguments_digest)

@@ -7,19 +7,26 @@ definition, because nobody agreed to the new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.catalog.entry import CatalogEntry, EntryKind
 from taskgate.core.catalog.pin import Changed, FirstSeen, Flag, Pin, PinMode, compare_pin
+from taskgate.core.catalog.tool_listing import annotation_line, sends_task_status, shown_support, supports_tasks
+from taskgate.core.governance.decision import Action, action_of
+from taskgate.core.governance.pipeline import decide
 from taskgate.core.governance.redaction import Difference, difference
+from taskgate.core.patterns import PatternKind
 from taskgate.gateway.catalog.catalogs import Offer, Quarantine
-from taskgate.gateway.events.events import DefinitionChanged, EventHub
-from taskgate.gateway.plan.plan import Live, Plan
+from taskgate.gateway.events import DefinitionChanged, EventHub
+from taskgate.gateway.governance.evaluate import schema_of
+from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.store import Store
 from taskgate.telemetry.logs import log
+from taskgate.telemetry.metrics import Gauge, Labels, Metrics
 
 MAX_CHANGED: Final = 10_000
 
@@ -203,3 +210,73 @@ def _row(tool: Tool, what: Unaccepted) -> dict[str, Any]:
 def _entry(event: str, tool: Tool, digest: str, by: str = "") -> AuditEntry:
     approvers = (by,) if by else ()
     return AuditEntry(0, event, server=tool[0], name=tool[1], reason=digest, approvers=approvers)
+
+
+# What each tool shows about tasks, told to the operator: one line per tool when it is first seen or shows something
+# else.
+#
+# Also warns where a policy expects other arguments than a tool declares. Nothing here decides; views do.
+
+
+class Annotations:
+    def __init__(self, plan: Live[Plan], quarantine: Quarantine, metrics: Metrics) -> None:
+        self._plan = plan
+        self._quarantine = quarantine
+        self._lines: dict[tuple[str, str], str] = {}
+        self._shown: dict[tuple[str, str], str] = {}
+        self._tasks: dict[str, tuple[bool, bool]] = {}
+        metrics.show(
+            Gauge(
+                "taskgate_tools_by_annotation",
+                "Tools by the task support they show to callers that know tasks.",
+                ("annotation",),
+                self._counts,
+            )
+        )
+
+    def look(self, server: str, offer: Offer) -> None:
+        plan = self._plan.value
+        tasks, status = supports_tasks(offer.capabilities), sends_task_status(offer.capabilities)
+        if self._tasks.get(server) != (tasks, status):
+            self._tasks[server] = (tasks, status)
+            log.info(
+                f"Upstream capabilities: tasks={'true' if tasks else 'false'} sse={'true' if status else 'false'}",
+                server=server,
+            )
+        entries = offer.entries.get(EntryKind.TOOL, ())
+        names = {entry.name for entry in entries}
+        for gone in [tool for tool in self._lines if tool[0] == server and tool[1] not in names]:
+            del self._lines[gone], self._shown[gone]
+        for entry in entries:
+            self._note(plan, entry, tasks)
+
+    def _note(self, plan: Plan, entry: CatalogEntry, upstream_tasks: bool) -> None:
+        decision = decide(plan.gates, PatternKind.TOOL, entry.server, entry.name, quarantined=self._quarantine.tools)
+        action = action_of(decision)
+        forced = plan.gates.rules.forced(entry.server, entry.name)
+        shown = shown_support(
+            plan.calls.annotation_mode,
+            action,
+            upstream_tasks=upstream_tasks,
+            upstream_support=entry.task_support,
+            forced=forced,
+        )
+        tool = (entry.server, entry.name)
+        line = annotation_line(entry.name, shown, action, upstream_tasks=upstream_tasks, forced=forced)
+        self._shown[tool] = shown.value if shown is not None else "unlisted"
+        if self._lines.get(tool) != line:
+            self._lines[tool] = line
+            log.info(line, server=entry.server)
+            if action is Action.POLICY and plan.governing.policy is not None:
+                for warning in plan.governing.policy.contradictions(entry.server, entry.name, schema_of(entry)):
+                    log.warning("policy and schema disagree", detail=warning)
+
+    def adopt(self, offers: Mapping[str, Offer]) -> None:
+        """After a reload: every tool is judged by the new rules."""
+        for server in self._plan.value.registry.records:
+            if server in offers:
+                self.look(server, offers[server])
+
+    def _counts(self) -> Iterable[tuple[Labels, float]]:
+        counts = Counter(self._shown.values())
+        return [((shown,), float(count)) for shown, count in sorted(counts.items())]

@@ -1,21 +1,34 @@
-"""How the gateway introduces itself: the reply to `initialize`, and to `server/discover`.
-
-Capabilities are the union of what the servers in scope can do, plus what we do ourselves, plus every list: a caller hears them
-once, and a server that is only just starting may bring prompts and resources later. A caller is not kept waiting for a server:
-what is known of it, from now or from the last run, is told. See docs/decisions/every-list-is-announced.md.
-"""
+"""What a caller asks before it calls: the handshake, the lists, and how an argument may go on."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgate import __version__
+from taskgate import __version__, clock
 from taskgate.core import wire
+from taskgate.core.catalog.entry import CatalogEntry, EntryKind, page
 from taskgate.core.catalog.tool_listing import sends_task_status
-from taskgate.core.generations import SERVER_INFO, STATELESS_REVISIONS, TASKS_EXTENSION, speaks_tasks
-from taskgate.gateway.calls.context import Context
-from taskgate.gateway.own_tools import own_resources
+from taskgate.core.completion import CandidateIndex, Completion, merge_with_upstream, values_from_schema
+from taskgate.core.completion import complete as rank
+from taskgate.core.completion_memory import CompletionPlace
+from taskgate.core.errors import CallerError
+from taskgate.core.generations import SERVER_INFO, STATELESS_REVISIONS, TASKS_EXTENSION, Generation, speaks_tasks
+from taskgate.core.generations import complete as as_complete
+from taskgate.core.governance.decision import Denied
+from taskgate.core.patterns import PatternKind
+from taskgate.core.resource_uri import UriTemplate
+from taskgate.core.wire import Raw
+from taskgate.gateway.calls.context import Context, look_for_name, look_for_uri
+from taskgate.gateway.calls.read_things import carry_in_turn, permitted
+from taskgate.gateway.catalog.views import ToolRef, View
+from taskgate.gateway.own_tools import table
+from taskgate.gateway.own_tools.look_around import NEEDS_PERMISSION
+from taskgate.gateway.requests.replies import audience_of
+from taskgate.gateway.requests.request import Request, fair_key
+from taskgate.ports.upstream import RelayedError
 
 SERVER: Final = {"name": "taskgate", "title": "Taskgate", "version": __version__}
 _NOT_KNOWN_YET: Final = {"resources": {"subscribe": True}}
@@ -104,8 +117,245 @@ async def _known(context: Context, scope: str, servers: tuple[str, ...]) -> tupl
     else:
         instructions = "\n\n".join(f"[{server}]\n{text}" for server, text in texts.items())
     policy = context.plan.scopes.get(scope)
-    texts_in_order = [text for text in (own_resources.instructions(policy), instructions) if text]
+    texts_in_order = [text for text in (table.instructions(policy), instructions) if text]
     capabilities = [offer.capabilities for offer in offers.values()]
     if len(offers) < len(servers):
         capabilities.append(_NOT_KNOWN_YET)
     return capabilities, "\n\n".join(texts_in_order)
+
+
+# A caller asks what there is: tools, prompts, resources, resource templates. One list out of many servers, in pages.
+
+PAGE: Final = 1000
+_STATELESS_TAIL: Final = (
+    b',"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":' + wire.encode({SERVER_INFO: SERVER}) + b"}"
+)
+_KEYS: Final = {
+    "tools/list": (EntryKind.TOOL, b"tools"),
+    "prompts/list": (EntryKind.PROMPT, b"prompts"),
+    "resources/list": (EntryKind.RESOURCE, b"resources"),
+    "resources/templates/list": (EntryKind.TEMPLATE, b"resourceTemplates"),
+}
+
+
+async def list_catalog(context: Context, request: Request) -> bytes:
+    kind, key = _KEYS[request.message.method]
+    view = await context.views.view(context.plan, request.caller, request.narrowing, listing=True)
+    audience = audience_of(request)
+    entries = view.listing(kind, audience)
+    if kind is EntryKind.TOOL:
+        hidden = frozenset() if context.dynamic_servers.allowed(context.plan) else NEEDS_PERMISSION
+        entries = table.listing(view, entries, audience, hidden)
+    elif kind is EntryKind.RESOURCE:
+        entries = table.resource_listing(view.scope, entries)
+    found = page(entries, request.params.get("cursor"), PAGE)
+    body = b'{"' + key + b'":[' + b",".join(found.items) + b"]"
+    if found.next_cursor is not None:
+        body += b',"nextCursor":' + wire.encode(found.next_cursor)
+    # Written here and not by taking the whole list apart again: a list may be long.
+    return body + (_STATELESS_TAIL if request.generation is Generation.STATELESS else b"}")
+
+
+# A caller asks how an argument may go on.
+#
+# Whoever owns the prompt or the resource template is asked first; what we know ourselves comes after: values that a
+# tool's schema names, resources that are listed, names, and what this caller used before. `ref/tool` is ours, because
+# MCP has no completion for tools; `ref/command` means a prompt, else a tool. With an empty name or URI the names or
+# URIs themselves are completed.
+
+PROMPT, RESOURCE, TOOL, COMMAND = "ref/prompt", "ref/resource", "ref/tool", "ref/command"
+KINDS: Final = (PROMPT, RESOURCE, TOOL, COMMAND)
+_NOT_OFFERED: Final = -32601
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S*")
+_NO_CANDIDATES: Final = CandidateIndex.build(())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One well-formed question. `given` are the arguments filled in so far."""
+
+    kind: str
+    name: str
+    argument: str
+    typed: str
+    given: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where suggestions come from: our own candidates, the caller's memory, and the owner to ask, if it can be asked."""
+
+    index: CandidateIndex
+    place: CompletionPlace | None = None
+    owner: str | None = None
+    owner_name: str | None = None
+    is_listed: bool = True
+    """False for a tool that its server has not listed, perhaps not yet."""
+
+
+async def complete(context: Context, request: Request) -> bytes:
+    asked = read_asked(request.params)
+    view = await context.views.view(context.plan, request.caller, request.narrowing)
+    caller = fair_key(request)
+    seen = (context.plan.revision, context.catalogs.revision.number, request.caller.scope, request.narrowing)
+    key = (caller, request.generation, seen, asked)
+    recent = context.completions.recent(key)
+    if recent is not None:
+        return recent
+    source = _source(context, request, view, asked)
+    if source is None or not source.is_listed:
+        again = look_for_uri(context, request, view) if asked.kind == RESOURCE else None
+        fresh = await (again or look_for_name(context, request, view, asked.name))
+        source = (_source(context, request, fresh, asked) if fresh is not None else None) or source
+    if source is None:
+        raise CallerError(
+            "unknown_reference", "The ref names no prompt, tool or resource template that is offered here."
+        )
+    used = context.completions.used(caller, source.place) if source.place is not None else {}
+    ours = rank(source.index, asked.typed, used, clock.monotonic(), dict(asked.given))
+    answer = await _with_owner(context, request, source, ours)
+    context.completions.keep(key, answer)
+    return answer
+
+
+def read_asked(params: Mapping[str, Any]) -> Asked:
+    ref, argument = params.get("ref"), params.get("argument")
+    if type(ref) is not dict or type(argument) is not dict:
+        raise CallerError("invalid_params", 'completion/complete needs "ref" and "argument", both objects.')
+    kind = ref.get("type")
+    if kind not in KINDS:
+        raise CallerError("unknown_reference", f'"ref.type" must be one of {", ".join(KINDS)}.')
+    name = ref.get("uri" if kind == RESOURCE else "name")
+    if type(name) is not str:
+        raise CallerError("invalid_params", f'"ref" needs "{"uri" if kind == RESOURCE else "name"}", a string.')
+    if kind == RESOURCE and name and not _SCHEME.fullmatch(name):
+        raise CallerError("invalid_uri", '"ref.uri" is not a URI or a URI template.')
+    which, typed = argument.get("name"), argument.get("value")
+    if type(which) is not str or type(typed) is not str:
+        raise CallerError("invalid_params", '"argument" needs "name" and "value", both strings.')
+    return Asked(str(kind), name, which, typed, _given(params.get("context")))
+
+
+def _given(given: Any) -> frozenset[tuple[str, str]]:
+    if given is None:
+        return frozenset()
+    arguments = given.get("arguments", {}) if type(given) is dict else None
+    if type(arguments) is not dict:
+        raise CallerError("invalid_params", '"context" must be an object with "arguments", an object of strings.')
+    return frozenset((key, value) for key, value in arguments.items() if type(value) is str)
+
+
+def _source(context: Context, request: Request, view: View, asked: Asked) -> Source | None:
+    if not asked.name:
+        return _names(context, view, asked)
+    if asked.kind in (PROMPT, COMMAND):
+        prompt = view.prompt(asked.name) if asked.kind == PROMPT else view.prompts.get(asked.name)
+        if prompt is not None and permitted(view, prompt.server, prompt.name, PatternKind.PROMPT):
+            place = CompletionPlace(prompt.server, prompt.name, asked.argument)
+            return Source(_NO_CANDIDATES, place, _able(view, prompt.server), prompt.name)
+    if asked.kind in (TOOL, COMMAND):
+        tool = view.tool(asked.name)
+        if tool is not None and not isinstance(tool.decision, Denied):
+            return _of_tool(context, view, asked, tool)
+    if asked.kind == RESOURCE:
+        template = view.template(asked.name)
+        server = template[1].server if template is not None else _unlisted_owner(context, request, view, asked.name)
+        if server is not None and permitted(view, server, asked.name, PatternKind.RESOURCE):
+            place = CompletionPlace(server, asked.name, asked.argument)
+            index = _of_template(context, view, *template, asked.argument) if template is not None else _NO_CANDIDATES
+            return Source(index, place, _able(view, server))
+    return None
+
+
+def _unlisted_owner(context: Context, request: Request, view: View, uri: str) -> str | None:
+    """Whom to ask about a template or URI that is not listed as a template: one that answers such questions."""
+    caller = request.caller
+    server = view.owner_of(uri, context.handed_out.owner(caller.principal, caller.scope, uri))
+    return server if server is not None and (uri in view.resources or _able(view, server)) else None
+
+
+def _able(view: View, server: str) -> str | None:
+    return server if "completions" in view.capabilities.get(server, {}) else None
+
+
+def _names(context: Context, view: View, asked: Asked) -> Source:
+    def names() -> Iterable[str]:
+        if asked.kind in (PROMPT, COMMAND):
+            yield from view.prompts
+        if asked.kind in (TOOL, COMMAND):
+            yield from (name for name, tool in view.tools.items() if not isinstance(tool.decision, Denied))
+        if asked.kind == RESOURCE:
+            yield from view.resources
+
+    return Source(context.completions.index(("names", asked.kind, id(view)), view, names))
+
+
+def _of_tool(context: Context, view: View, asked: Asked, tool: ToolRef) -> Source:
+    entry = tool.entry
+    place = CompletionPlace(tool.server, tool.name, asked.argument)
+    if entry is None:
+        return Source(_NO_CANDIDATES, place, is_listed=False)
+    schema = entry.input_schema
+
+    def values() -> Iterable[str]:
+        yield from values_from_schema(schema, asked.argument)
+        if _takes_uri(schema, asked.argument):
+            yield from (uri for uri, found in view.resources.items() if found.server == tool.server)
+
+    source = view if _takes_uri(schema, asked.argument) else entry
+    return Source(context.completions.index(place, source, values), place)
+
+
+def _takes_uri(schema: Any, argument: str) -> bool:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    described = properties.get(argument) if isinstance(properties, Mapping) else None
+    return argument == "uri" or (isinstance(described, Mapping) and described.get("format") in ("uri", "iri"))
+
+
+def _of_template(
+    context: Context, view: View, template: UriTemplate, entry: CatalogEntry, argument: str
+) -> CandidateIndex:
+    """What stands in this place of the template in the resources that are listed."""
+
+    def values() -> Iterable[str]:
+        listed = (uri for uri, found in view.resources.items() if found.server == entry.server)
+        return template.values_in(argument, listed)
+
+    return context.completions.index(("template", entry.server, entry.name, argument), view, values)
+
+
+async def _with_owner(context: Context, request: Request, source: Source, ours: Completion) -> bytes:
+    theirs = await _ask_owner(context, request, source) if source.owner is not None else None
+    if theirs is None:
+        answer = wire.encode({"completion": ours.as_result()})
+        return as_complete(answer) if request.generation is Generation.STATELESS else answer
+    if not ours.values:
+        return theirs
+    members = wire.members_of(theirs)
+    said = wire.parse_strictly(bytes(members.get("completion", Raw(b"{}"))))
+    said = said if type(said) is dict else {}
+    listed = said.get("values")
+    values = [value for value in listed if type(value) is str] if type(listed) is list else []
+    total = said.get("total")
+    merged = merge_with_upstream(ours, values, total if type(total) is int else None, said.get("hasMore") is True)
+    members["completion"] = wire.raw({**said, **merged.as_result()})
+    return wire.join(members)
+
+
+async def _ask_owner(context: Context, request: Request, source: Source) -> bytes | None:
+    """What the owner suggests; None if it turns out that it does not do that."""
+    assert source.owner is not None
+    params = request.members()
+    if source.owner_name is not None:
+        ref = wire.members_of(params["ref"])
+        ref["type"], ref["name"] = wire.raw(PROMPT), wire.raw(source.owner_name)
+        params["ref"] = Raw(wire.join(ref))
+    timeout_s = context.plan.timeout_of(source.owner)
+    upstream = context.upstreams[source.owner]
+    call = context.relay.call_for(request, upstream, "completion/complete", params, name="", timeout_s=timeout_s)
+    try:
+        return await carry_in_turn(context, request, upstream, call)
+    except RelayedError as error:
+        if error.code == _NOT_OFFERED:
+            return None
+        raise

@@ -20,13 +20,12 @@ from taskgate.core.wire import Message, Raw
 from taskgate.gateway.calls.context import Context
 from taskgate.gateway.catalog.catalogs import Catalogs
 from taskgate.gateway.catalog.views import Views
-from taskgate.gateway.events.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged
+from taskgate.gateway.events import ElicitationCompleted, EventHub, ListsChanged, ScopesChanged
 from taskgate.gateway.methods.subscriptions import LIST_CHANGED, UPDATED, Subscriptions, kinds_in
-from taskgate.gateway.plan.plan import Live, Plan
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.questions.activity import Activity
 from taskgate.gateway.questions.asker import Asker
-from taskgate.gateway.questions.server_elicitations import ServerElicitations
-from taskgate.gateway.questions.url_elicitations import COMPLETE, UrlElicitations
+from taskgate.gateway.questions.elicitations import COMPLETE, ServerElicitations, UrlElicitations
 from taskgate.gateway.requests.sessions import Session, SessionTable
 from taskgate.ports.outlet import CancelNote
 from taskgate.ports.upstream import LISTENER, Link, LinkKey

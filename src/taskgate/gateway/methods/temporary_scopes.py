@@ -19,9 +19,9 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError
 from taskgate.core.scoping.scope import HelperTools, ScopePolicy
 from taskgate.core.scoping.task_config import TaskConfigError, scope_from_task_config
-from taskgate.gateway.events.events import EventHub, TemporaryScopesChanged
-from taskgate.gateway.methods.session_ends import SessionEnds
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.events import EventHub, TemporaryScopesChanged
+from taskgate.gateway.methods.shared_sessions import SessionEnds
+from taskgate.gateway.plan import Plan
 from taskgate.ports.store import KeptScope, ScopeStore
 from taskgate.telemetry.logs import log
 

@@ -23,10 +23,8 @@ from taskgate.core.tasks.task import Task, is_task_id
 from taskgate.core.wire import Kind, Members, Message, Raw
 from taskgate.gateway.calls.call_tool import call_tool
 from taskgate.gateway.calls.context import Context
-from taskgate.gateway.questions.elicitation_pages import CallerAsks
-from taskgate.gateway.questions.server_elicitations import OwnElicitations, listed
-from taskgate.gateway.requests.caller_keys import KEY_META
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.questions.elicitations import CallerAsks, OwnElicitations, listed
+from taskgate.gateway.requests.request import KEY_META, Request
 from taskgate.ports.outlet import CancelNote
 
 TASK_LIMIT_CODE: Final = -32087

@@ -1,9 +1,4 @@
-"""All of the gateway's own tools by name: which a caller sees, and how one is called.
-
-What a scope shows follows its mode. Helper tools are listed where they help: to stateful callers that know no tasks, and to all
-stateless callers, because there a list may not vary by connection. In a scope with plain names a server's tool of the same name
-wins.
-"""
+"""All of the gateway's own tools by name, and its own resources: which a caller sees, and how one is called."""
 
 from __future__ import annotations
 
@@ -12,24 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from taskgate.core import wire
 from taskgate.core.catalog.entry import Audience
-from taskgate.core.catalog.own_tools import Family
+from taskgate.core.catalog.names import NameStyle
+from taskgate.core.catalog.own_tools import LISTED, Family
 from taskgate.core.errors import CallerError, TaskgateError
-from taskgate.core.generations import error_data
+from taskgate.core.generations import Generation, cached_privately, error_data
 from taskgate.core.scoping.scope import HelperTools, ScopeMode, ScopePolicy
 from taskgate.gateway.catalog.views import View
-from taskgate.gateway.own_tools import (
-    answer_questions,
-    await_activity,
-    execute_tool,
-    follow_tasks,
-    look_around,
-    manage_servers,
-    search_tools,
-    timers_and_logs,
-    use_resources,
-)
-from taskgate.gateway.own_tools.inner import with_news
-from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused
+from taskgate.gateway.own_tools import follow_tasks, look_around, search_tools, timers_and_logs, use_resources
+from taskgate.gateway.own_tools.tool import OwnTool, ToolReply, refused, with_news
+from taskgate.gateway.own_tools.use_resources import own_content
 from taskgate.gateway.requests.request import Request
 from taskgate.ports.upstream import RelayedError
 
@@ -37,17 +23,17 @@ if TYPE_CHECKING:
     from taskgate.gateway.calls.context import Context
 
 _FAMILIES: Final = (
-    follow_tasks,
-    await_activity,
-    answer_questions,
-    look_around,
-    execute_tool,
-    use_resources,
-    timers_and_logs,
-    manage_servers,
-    search_tools,
+    follow_tasks.TASK_TOOLS,
+    timers_and_logs.WAITING_TOOLS,
+    follow_tasks.QUESTION_TOOLS,
+    look_around.LOOKING_TOOLS,
+    search_tools.EXECUTE_TOOLS,
+    use_resources.TOOLS,
+    timers_and_logs.SESSION_TOOLS,
+    look_around.MANAGING_TOOLS,
+    search_tools.SEARCH_TOOLS,
 )
-TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES for tool in family.TOOLS}
+TOOLS: Final[dict[str, OwnTool]] = {tool.face.name: tool for family in _FAMILIES for tool in family}
 FACADE_MODES: Final = (ScopeMode.FACADE, ScopeMode.BOTH)
 
 
@@ -121,3 +107,37 @@ async def call_own_tool(context: Context, request: Request, tool: OwnTool) -> by
     if not tool.bare:
         reply = await with_news(context, request, feed, reply)
     return reply.encoded(request.generation)
+
+
+# Resources of the gateway itself: diagrams of how it works, and the state of its servers as this caller may see it.
+#
+# They are listed wherever the gateway is not meant to be transparent (plain names, no facade), and can be read
+# everywhere.
+
+_RENDERED: Final = [wire.encode(resource) for resource in LISTED]
+_FACADE_TEXT: Final = (
+    "This gateway offers its servers through a few tools: list_servers and list_tools show what there is, execute_tool "
+    "runs a tool, await_activity waits for news, get_elicitations shows what servers ask you."
+)
+
+
+def shown(scope: ScopePolicy | None) -> bool:
+    return scope is not None and (scope.names is not NameStyle.PLAIN or scope.mode in FACADE_MODES)
+
+
+def resource_listing(scope: ScopePolicy, servers_own: list[bytes]) -> list[bytes]:
+    return [*servers_own, *_RENDERED] if shown(scope) else servers_own
+
+
+def instructions(scope: ScopePolicy | None) -> str:
+    return _FACADE_TEXT if scope is not None and scope.mode is ScopeMode.FACADE else ""
+
+
+async def read_own_resource(context: Context, request: Request) -> bytes | None:
+    """The resource if it is one of ours, else None."""
+    uri = request.params.get("uri")
+    content = await own_content(context, request, uri) if type(uri) is str else None
+    if content is None:
+        return None
+    body = wire.encode({"contents": [content]})
+    return cached_privately(body) if request.generation is Generation.STATELESS else body

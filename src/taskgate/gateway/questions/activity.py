@@ -17,13 +17,12 @@ from taskgate.core.events import EventKind, EventLog
 from taskgate.core.identity import EVERY, ConversationKey, conversation_of
 from taskgate.core.tasks.endings import iso
 from taskgate.core.wire import Raw
-from taskgate.gateway.events.events import EventHub, SessionEnded, TaskChanged, TaskExpired
-from taskgate.gateway.plan.plan import Limits, Live, Plan, PublicAddress
+from taskgate.gateway.events import EventHub, SessionEnded, TaskChanged, TaskExpired
+from taskgate.gateway.plan import Limits, Live, Plan, PublicAddress
 from taskgate.gateway.questions.feed import Feed
 from taskgate.gateway.questions.inbox import Inbox
-from taskgate.gateway.requests.open_conversations import IDLE_S, OpenConversations
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Session
+from taskgate.gateway.requests.sessions import IDLE_S, OpenConversations, Session
 from taskgate.ports.store import Store
 from taskgate.ports.upstream import LinkKey, Upstream
 from taskgate.telemetry.logs import log

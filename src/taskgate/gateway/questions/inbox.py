@@ -23,11 +23,11 @@ from taskgate.core.events import EventKind
 from taskgate.core.identity import ConversationKey
 from taskgate.core.questions import CANCELLED, ELICIT, ROOTS, SAMPLE, Answer, Question, bare_params
 from taskgate.core.tasks.task import RANDOM_BYTES, born_ms, ulid
-from taskgate.gateway.events.events import EventHub, QuestionsChanged
-from taskgate.gateway.plan.plan import Live, Plan, PublicAddress
+from taskgate.gateway.events import EventHub, QuestionsChanged
+from taskgate.gateway.plan import Live, Plan, PublicAddress
 from taskgate.gateway.questions.waiting import KeepAnswer, Waiting, over, told_of
-from taskgate.gateway.requests.open_conversations import OpenConversations
 from taskgate.gateway.requests.request import NO_CONVERSATION, Request
+from taskgate.gateway.requests.sessions import OpenConversations
 
 MAX_PER_CALLER: Final = 500
 REMEMBERED: Final = 2_000

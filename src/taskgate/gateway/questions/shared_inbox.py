@@ -19,8 +19,8 @@ import msgspec
 from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, Executed, GatewayFault, TaskgateError
-from taskgate.gateway.events.events import EventHub, QuestionsChanged
-from taskgate.gateway.questions.elicitation_pages import ElicitationPages, Page
+from taskgate.gateway.events import EventHub, QuestionsChanged
+from taskgate.gateway.questions.elicitations import ElicitationPages, Page
 from taskgate.gateway.questions.inbox import Inbox
 from taskgate.gateway.questions.waiting import (
     Waiting,

@@ -23,7 +23,7 @@ from taskgate import clock
 from taskgate.core.budgets import BucketLevel, FairQueue, QueuePlace, TokenBucket, share, take
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.identity import tenant_of
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.large_results import truncated
 from taskgate.telemetry.logs import log
 from taskgate.telemetry.metrics import Gauge, Metrics
@@ -31,7 +31,7 @@ from taskgate.telemetry.metrics import Gauge, Metrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from taskgate.gateway.plan.plan import Limits
+    from taskgate.gateway.plan import Limits
     from taskgate.gateway.requests.delivery import ReplyDelivery
     from taskgate.gateway.requests.request import Request
 

@@ -14,16 +14,78 @@ import msgspec
 
 from taskgate import clock
 from taskgate.core import wire
-from taskgate.core.delivery import Delivery
+from taskgate.core.delivery import Delivery, ProgressFlow, ProgressUpdate
 from taskgate.core.diagrams import Span, Waterfall
-from taskgate.core.generations import Envelope
+from taskgate.core.generations import PROGRESS_TOKEN, Envelope
 from taskgate.core.questions import NO_STATE, Answer, Question
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.requests.progress import PacedProgress, readdressed
 from taskgate.gateway.requests.sessions import Session, passes_log_level
 from taskgate.ports.outlet import ReplyOutlet
 from taskgate.ports.upstream import ClientProfile
+
+# Progress on its way to one caller: only rising, no faster than the caller can use, and the last of it always.
+#
+# One of these belongs to one progress token, from the first update until the request or the task ends. The rule is
+# `core.delivery`; here are the clock and the timer. A request without a token never makes one.
+
+
+class PacedProgress:
+    __slots__ = ("_flow", "_send", "_timer")
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._flow = ProgressFlow()
+        self._send = send
+        self._timer: asyncio.TimerHandle | None = None
+
+    def offer(self, progress: float, params: bytes) -> None:
+        """Take one update, ready to be sent; one that does not rise is dropped."""
+        self._hand_over(*self._flow.offer(ProgressUpdate(progress, payload=params), clock.monotonic()))
+
+    def _hand_over(self, update: ProgressUpdate | None, due: float | None) -> None:
+        if update is not None:
+            self._send(update.payload)
+        if due is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - clock.monotonic()), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._hand_over(*self._flow.due(clock.monotonic()))
+
+    def beat(self, message: str, params: Callable[[float], bytes]) -> None:
+        """A sign of life of our own, just above the last value."""
+        update = self._flow.heartbeat(message, clock.monotonic())
+        if update is not None:
+            self._send(params(update.progress))
+
+    def end(self) -> None:
+        """Send what is still held; nothing comes after it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held = self._flow.end()
+        if held is not None:
+            self._send(held.payload)
+
+
+def readdressed(params: Raw, token: Raw) -> tuple[float, bytes] | None:
+    """A server's update with the caller's own token in it, and its number; None if it has no number."""
+    members = wire.members_of(params)
+    number = progress_number(members.get("progress"))
+    if number is None:
+        return None
+    members[PROGRESS_TOKEN] = token
+    return number, wire.join(members)
+
+
+def progress_number(raw: Raw | None) -> float | None:
+    value: Any = wire.parse_strictly(bytes(raw)) if raw is not None else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 class StandIn(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +17,15 @@ from typing import Any, Final
 
 import msgspec
 
+from taskgate import clock
 from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault
 from taskgate.core.generations import Generation, Opening, declares_tasks, speaks_tasks
-from taskgate.core.identity import SESSION, Caller, ConversationKey, tenant_of
+from taskgate.core.identity import EVERY, SESSION, Caller, ConversationKey, tenant_of
 from taskgate.core.questions import Answer
 from taskgate.core.scoping.registry import SessionRequest
 from taskgate.core.wire import Kind, Message, Raw
-from taskgate.gateway.plan.plan import Live, Plan
+from taskgate.gateway.plan import Live, Plan
 from taskgate.ports.outlet import CancelNote, Outlet, SessionOutlet
 from taskgate.ports.upstream import ClientProfile, LinkKey
 
@@ -307,3 +308,48 @@ def passes_log_level(level: str, least: str | None) -> bool:
     if least is None or level not in LOG_LEVELS:
         return True
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
+
+
+# Which conversations go on. A stateful one lasts as long as its session; a stateless one until nothing was heard of it
+# for long.
+#
+# What a conversation caused is told to it alone while it goes on, and to all others of the same caller afterwards.
+
+IDLE_S: Final = 1800.0
+REMEMBERED: Final = 10_000
+
+
+class OpenConversations:
+    def __init__(self, sessions: SessionTable, elsewhere: Live[frozenset[str]]) -> None:
+        """`elsewhere`: the ids of sessions that other gateways on the same store hold."""
+        self._sessions = sessions
+        self._elsewhere = elsewhere
+        self._heard: OrderedDict[ConversationKey, float] = OrderedDict()
+        """When something was last heard of each stateless conversation, longest ago first."""
+
+    def heard(self, key: ConversationKey) -> bool:
+        """A stateless client has called. True if its conversation was not known to go on."""
+        if key.session_id is not None:
+            return False
+        new = key not in self._heard
+        self._heard[key] = clock.monotonic()
+        self._heard.move_to_end(key)
+        if len(self._heard) > REMEMBERED:
+            self._heard.popitem(last=False)
+        return new
+
+    def is_open(self, key: ConversationKey) -> bool:
+        if key.session_id is not None:
+            return self._sessions.get(key.session_id) is not None or key.session_id in self._elsewhere.value
+        return key in self._heard
+
+    def may_hear(self, who: ConversationKey, whose: ConversationKey) -> bool:
+        """Whether one conversation is told what another of the same caller has caused."""
+        return whose.name in (who.name, EVERY) or not self.is_open(whose)
+
+    def idle(self, now: float) -> list[ConversationKey]:
+        """Those that count as ended from now on."""
+        ended = []
+        while self._heard and now - next(iter(self._heard.values())) > IDLE_S:
+            ended.append(self._heard.popitem(last=False)[0])
+        return ended

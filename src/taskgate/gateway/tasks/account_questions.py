@@ -13,11 +13,11 @@ from typing import Final
 
 from taskgate.core import wire
 from taskgate.core.questions import ELICIT, Answer, Question, accepted, can_answer
-from taskgate.core.tasks.recovery import try_until_ms
+from taskgate.core.tasks.endings import try_until_ms
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.questions.elicitations import UrlElicitations
+from taskgate.gateway.requests.replies import RequestStateSigner
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.request_state import RequestStateSigner
 from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.credentials import AccountConnector, AccountNeeded

@@ -19,23 +19,30 @@ from taskgate.core.errors import CallerError, Executed, UpstreamError
 from taskgate.core.generations import Generation
 from taskgate.core.questions import NO_STATE, Answer, accepted
 from taskgate.core.tasks import endings
-from taskgate.core.tasks.recovery import try_until_ms
+from taskgate.core.tasks.endings import try_until_ms
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import Noted, UpstreamTaskKnown, may_send
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events.events import ElicitationCompleted, EventHub, ProgressMade, TaskLogged
-from taskgate.gateway.plan.plan import Live
-from taskgate.gateway.questions.url_elicitations import COMPLETE, URL_REQUIRED, url_questions
-from taskgate.gateway.relay.rounds import in_part, in_rounds, kept_state, next_params, questions_of, send_round, usable
-from taskgate.gateway.relay.traced import Headers, run_traced
+from taskgate.gateway.events import ElicitationCompleted, EventHub, ProgressMade, TaskLogged
+from taskgate.gateway.plan import Live
+from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, url_questions
 from taskgate.gateway.requests.admission import Budgets
-from taskgate.gateway.requests.caller_keys import fair_key_of
+from taskgate.gateway.requests.request import fair_key_of
+from taskgate.gateway.rounds import (
+    Headers,
+    in_part,
+    in_rounds,
+    kept_state,
+    next_params,
+    questions_of,
+    run_traced,
+    send_round,
+    usable,
+)
 from taskgate.gateway.tasks.account_questions import ASK_AT_MOST, AccountQuestions
 from taskgate.gateway.tasks.conversation import Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.replies import TaskResults, progress_note
-from taskgate.gateway.tasks.run_queue import RunQueue, Turn
-from taskgate.gateway.tasks.sends import NotSent, Recheck, TaskSends
+from taskgate.gateway.tasks.sends import NotSent, Recheck, RunQueue, TaskResults, TaskSends, Turn, progress_note
 from taskgate.gateway.tasks.task_records import TaskRecords, sent_params
 from taskgate.gateway.tasks.upstream_tasks import UpstreamTasks
 from taskgate.ports.credentials import AccountNeeded

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from taskgate.core.generations import Generation
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.events.events import ConversationIdle, EventHub
+from taskgate.gateway.events import ConversationIdle, EventHub
 from taskgate.ports.upstream import ClientProfile, LinkKey
 
 RESUMED: Final = "resume-"

@@ -17,24 +17,20 @@ from taskgate.core.generations import PROGRESS_TOKEN, RELATED_TASK, speaks_tasks
 from taskgate.core.identity import ANONYMOUS, SESSION
 from taskgate.core.questions import Answer, Question, can_answer
 from taskgate.core.tasks import projections
+from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
 from taskgate.core.wire import Raw, with_meta
-from taskgate.gateway.events.events import (
-    EventHub,
-    ProgressMade,
-    ResultAwaited,
-    TaskChanged,
-    TaskLogged,
-    TaskStreamOpened,
-)
-from taskgate.gateway.questions.url_elicitations import UrlElicitations
-from taskgate.gateway.requests.asking import ask_session
-from taskgate.gateway.requests.open_conversations import OpenConversations
-from taskgate.gateway.requests.progress import PacedProgress
+from taskgate.gateway.events import EventHub, ProgressMade, ResultAwaited, TaskChanged, TaskLogged, TaskStreamOpened
+from taskgate.gateway.questions.elicitations import UrlElicitations
+from taskgate.gateway.questions.inbox import Inbox
+from taskgate.gateway.requests.delivery import PacedProgress
+from taskgate.gateway.requests.replies import ask_session
 from taskgate.gateway.requests.request import Request
-from taskgate.gateway.requests.sessions import Keep, Session, SessionTable
+from taskgate.gateway.requests.sessions import Keep, OpenConversations, Session, SessionTable
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import ReplyOutlet, SessionOutlet
+from taskgate.ports.store import Store
+from taskgate.telemetry.metrics import Gauge, Metrics
 
 PROGRESS_EVERY_S: Final = 1.0
 
@@ -220,3 +216,55 @@ def _broken(outlet: ReplyOutlet) -> bool:
 
 def _able(session: Session, question: Question) -> bool:
     return not session.closed and can_answer(session.capabilities, question.method, question.decoded())
+
+
+# Metrics of tasks and of what waits for people: every change of state counted, and how many are open now.
+
+
+class TaskMetrics:
+    def __init__(
+        self,
+        records: TaskRecords,
+        inbox: Inbox,
+        sessions: SessionTable,
+        store: Store,
+        metrics: Metrics,
+        *,
+        events: EventHub,
+    ) -> None:
+        self._store = store
+        self._transitions = metrics.transitions
+        self._pending_approvals = 0
+        # The last state of every open task that moved since the start, so that news without a change is not counted.
+        self._states: dict[str, TaskState] = {}
+        metrics.show(
+            Gauge("taskgate_open_tasks", "Tasks that have not ended.", (), lambda: [((), records.open_tasks)]),
+            Gauge(
+                "taskgate_inbox_questions",
+                "Questions of servers that wait in an inbox.",
+                (),
+                lambda: [((), len(inbox))],
+            ),
+            Gauge("taskgate_sessions", "Open sessions of 2025 callers.", (), lambda: [((), len(sessions))]),
+            Gauge(
+                "taskgate_pending_approvals",
+                "Calls that wait for a person's approval, as of the last second.",
+                (),
+                lambda: [((), self._pending_approvals)],
+            ),
+        )
+        events.subscribe(TaskChanged, self._changed)
+
+    def _changed(self, event: TaskChanged) -> None:
+        task = event.task
+        if self._states.get(task.id) is task.state:
+            return
+        self._transitions.add(task.state.value)
+        if task.state.is_terminal:
+            self._states.pop(task.id, None)
+        else:
+            self._states[task.id] = task.state
+
+    async def refresh(self) -> None:
+        """What only the store knows. Called once a second."""
+        self._pending_approvals = await self._store.pending_count()

@@ -27,14 +27,13 @@ from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, Task, UpstreamHandle
 from taskgate.core.tasks.transition import Cancelled, UpstreamTaskKnown
 from taskgate.core.wire import Members, Raw
-from taskgate.gateway.events.events import EventHub, ProgressMade
-from taskgate.gateway.plan.plan import Live, Plan
+from taskgate.gateway.events import EventHub, ProgressMade
+from taskgate.gateway.plan import Live, Plan
 from taskgate.gateway.requests.request import Request
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.questions import TaskQuestions, keep_round
-from taskgate.gateway.tasks.replies import TaskResults, progress_note
 from taskgate.gateway.tasks.runs import Runs
-from taskgate.gateway.tasks.sends import Recheck, TaskSends
+from taskgate.gateway.tasks.sends import Recheck, TaskResults, TaskSends, progress_note
 from taskgate.gateway.tasks.task_records import NewCall, TaskRecords, sent_params
 from taskgate.ports.upstream import ErrorReply, RelayedError, Result
 from taskgate.telemetry.logs import log

@@ -22,11 +22,10 @@ from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_a
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import InputAsked, InputSettled
 from taskgate.core.wire import Raw, raw, with_meta
-from taskgate.gateway.events.events import EventHub, TaskStreamOpened
+from taskgate.gateway.events import EventHub, TaskStreamOpened
 from taskgate.gateway.questions.activity import Activity
-from taskgate.gateway.questions.ask_models import Models
-from taskgate.gateway.questions.asker import Asker
-from taskgate.gateway.questions.url_elicitations import UrlElicitations
+from taskgate.gateway.questions.asker import Asker, Models
+from taskgate.gateway.questions.elicitations import UrlElicitations
 from taskgate.gateway.questions.waiting import Waiting
 from taskgate.gateway.requests.delivery import AskedRound
 from taskgate.gateway.requests.request import Request

@@ -14,8 +14,8 @@ from taskgate.core.errors import Executed, GatewayFault, TaskgateError
 from taskgate.core.tasks import endings
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import Task
-from taskgate.gateway.events.events import EventHub, TaskChanged
-from taskgate.gateway.plan.plan import Live
+from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.attempts import Attempts
 from taskgate.gateway.tasks.conversation import Conversation, Conversations
 from taskgate.gateway.tasks.task_records import TaskRecords

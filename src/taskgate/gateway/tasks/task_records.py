@@ -22,20 +22,15 @@ from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import CallerError, Executed, GatewayFault
 from taskgate.core.generations import ENVELOPE_KEYS, PROGRESS_TOKEN, complete
 from taskgate.core.tasks import projections
-from taskgate.core.tasks.recovery import is_gone
+from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import TaskState, ToolClass, poll_interval_ms
 from taskgate.core.tasks.task import RANDOM_BYTES, AlreadySent, OutcomeKind, RunOn, Task, is_task_id, new_task_id
 from taskgate.core.tasks.transition import TransitionEvent
 from taskgate.core.wire import Members, Raw, with_meta
-from taskgate.gateway.events.events import EventHub, TaskChanged, TaskExpired
-from taskgate.gateway.plan.plan import Live, Plan, pending_limits
-from taskgate.gateway.requests.caller_keys import (
-    arguments_digest,
-    may_see,
-    unknown_task,
-)
+from taskgate.gateway.events import EventHub, TaskChanged, TaskExpired
+from taskgate.gateway.plan import Live, Plan, pending_limits
 from taskgate.gateway.requests.large_results import edited
-from taskgate.gateway.requests.request import Request
+from taskgate.gateway.requests.request import Request, arguments_digest, may_see, unknown_task
 from taskgate.ports.approval_store import ApprovalRequest
 from taskgate.ports.store import Store
 from taskgate.ports.store_answers import (

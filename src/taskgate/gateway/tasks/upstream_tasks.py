@@ -25,13 +25,13 @@ from taskgate.core.tasks import endings
 from taskgate.core.tasks.task import Task, UpstreamHandle
 from taskgate.core.tasks.transition import ErrorCame, Noted
 from taskgate.core.wire import Members, Raw, with_meta
-from taskgate.gateway.events.events import ElicitationCompleted, EventHub, TaskLogged
-from taskgate.gateway.questions.url_elicitations import COMPLETE
-from taskgate.gateway.relay.rounds import question_in, usable
+from taskgate.gateway.events import ElicitationCompleted, EventHub, TaskLogged
+from taskgate.gateway.questions.elicitations import COMPLETE
 from taskgate.gateway.requests.large_results import edited, looked_at, members_of
+from taskgate.gateway.rounds import question_in, usable
 from taskgate.gateway.tasks.conversation import EVERYTHING, Conversation
 from taskgate.gateway.tasks.questions import TaskQuestions
-from taskgate.gateway.tasks.replies import TaskResults, error_message, is_error
+from taskgate.gateway.tasks.sends import TaskResults, error_message, is_error
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.upstream import ClientProfile, ErrorReply, Link, Reply, Result, Upstream, UpstreamCall
 

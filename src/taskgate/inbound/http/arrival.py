@@ -1,25 +1,105 @@
-"""Where a connection came from: the address that limits for anonymous callers are kept by, and whether it is this machine.
-
-Behind a proxy that the operator trusts (`listen.trusted_proxies`) the address is the one that the proxy saw, taken from the right
-end of `X-Forwarded-For`: everything further left was written by whoever came before. IPv6 callers own a whole /64, so that is what
-counts as one address.
-
-How many connections are open, in all and from one address, so that no peer takes the places of all others.
-
-Host and Origin checks: a web page must not be able to talk to a gateway on loopback through someone's browser.
-"""
+"""Where a connection came from, TLS of the listener, and the few ASGI shapes we use."""
 
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from taskgate.gateway.plan.plan import Limits
-from taskgate.inbound.http.tls import names_in_certificate, names_in_header
+from taskgate.gateway.plan import Limits
+from taskgate.telemetry.logs import log
+
+# TLS of the listener: certificate and key, taken anew when their files change, and the names in a client's certificate.
+#
+# Modern defaults: TLS 1.2 at least, no compression, no renegotiation, the library's own choice of ciphers. A
+# certificate that cannot be read while the gateway runs leaves the old one in force.
+
+_KINDS: Final = {"DNS": "dns", "URI": "uri", "email": "email"}
+MOST_NAMES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """`client_ca`: who signs the certificates of clients; without it none is asked for."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    require_client_cert: bool = False
+
+
+class _ModernContext(ssl.SSLContext):
+    def __new__(cls, files: TlsFiles) -> _ModernContext:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        self.set_alpn_protocols(["http/1.1"])
+        if files.client_ca is not None:
+            self.verify_mode = ssl.CERT_REQUIRED if files.require_client_cert else ssl.CERT_OPTIONAL
+
+
+class ListenerTls:
+    """One context for the life of the listener: new connections see what was loaded last."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises OSError and ssl.SSLError."""
+        self._files = files
+        self.context = _ModernContext(files)
+        self._seen = self._stamps()
+        self._load(self.context)
+
+    def refresh(self) -> None:
+        """Load what has changed on the disk. A half-written or wrong file is passed over until it changes again."""
+        try:
+            stamps = self._stamps()
+            if stamps == self._seen:
+                return
+            self._seen = stamps
+            # Tried apart first: a context with half of a pair loaded would refuse everybody.
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self._load(self.context)
+        except (OSError, ssl.SSLError) as fault:
+            log.error("the listener's certificate was not taken anew; the old one stays in force", why=str(fault))
+            return
+        log.info("the listener's certificate was taken anew")
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(self._files.cert, self._files.key)
+        if self._files.client_ca is not None:
+            context.load_verify_locations(self._files.client_ca)
+
+    def _stamps(self) -> tuple[tuple[int, int, int], ...]:
+        files = [self._files.cert, self._files.key, *([self._files.client_ca] if self._files.client_ca else [])]
+        return tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in (file.stat() for file in files))
+
+
+def names_in_certificate(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """`dns:`, `uri:`, `email:` and `cn:` names of a client's certificate that the library has verified."""
+    if not certificate:
+        return ()
+    names = [f"{_KINDS[kind]}:{value}" for kind, value in certificate.get("subjectAltName", ()) if kind in _KINDS]
+    for part in certificate.get("subject", ()):
+        names += [f"cn:{value}" for key, value in part if key == "commonName"]
+    return tuple(names[:MOST_NAMES])
+
+
+def names_in_header(value: bytes) -> tuple[str, ...]:
+    """What a trusted proxy says of its client's certificate: a name of ours, or a subject such as `CN=agent,O=Example`."""
+    said = value.decode("latin-1").strip()
+    if said.startswith(("dns:", "uri:", "email:", "cn:")):
+        return (said,)
+    parts = (part.strip().partition("=") for part in said.split(","))
+    found = [text for key, _, text in parts if key.upper() == "CN" and text]
+    # More than one common name is nobody's: which one is meant cannot be told.
+    return (f"cn:{found[0]}",) if len(found) == 1 else ()
+
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
@@ -211,3 +291,36 @@ class OpenConnections:
         self._by_address[arrival.address] -= 1
         if not self._by_address[arrival.address]:
             del self._by_address[arrival.address]
+
+
+# The few ASGI shapes we use, and the smallest ways to answer.
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON: Final = (b"content-type", b"application/json")
+SSE_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def respond(send: Send, status: int, body: bytes = b"", headers: Headers | None = None) -> None:
+    all_headers: Headers = [(b"content-length", b"%d" % len(body)), *(headers or ())]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_json(send: Send, status: int, body: bytes, headers: Headers | None = None) -> None:
+    await respond(send, status, body, [JSON, *(headers or ())])
+
+
+class BodyTooLarge(Exception):
+    """The request body went over the limit."""
+
+
+class Disconnected(Exception):
+    """The peer went away before its request was complete."""

@@ -17,9 +17,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from taskgate import clock
-from taskgate.gateway.plan.plan import Limits, Live, Plan
-from taskgate.inbound.http.arrival import Arrival, OpenConnections
-from taskgate.inbound.http.asgi import Headers
+from taskgate.gateway.plan import Limits, Live, Plan
+from taskgate.inbound.http.arrival import Arrival, Headers, OpenConnections
 from taskgate.inbound.http.post import Answering, Post
 
 SLOW_AFTER_S: Final = 10.0

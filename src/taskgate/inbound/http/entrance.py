@@ -2,23 +2,118 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from taskgate import clock
+from taskgate.core import wire
 from taskgate.core.errors import CallerError, GatewayFault, TaskgateError
 from taskgate.core.generations import STATEFUL_REVISIONS, Generation, unsupported_version
 from taskgate.core.identity import NO_REQUIREMENT, Caller, Identity, Requirement, TokenRefused
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.plan.plan import Plan
+from taskgate.gateway.plan import Plan
 from taskgate.gateway.requests.replies import CallerReply
 from taskgate.gateway.requests.sessions import Session
-from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard
-from taskgate.inbound.http.asgi import Headers
-from taskgate.inbound.http.failed_credentials import FailedCredentials
-from taskgate.inbound.http.protected_resources import ProtectedResources, scope_in
+from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard, Headers
 from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet, TokenNeeded, WrongToken
 from taskgate.ports.credentials import IssuerUnavailable
 from taskgate.telemetry.logs import log
+
+# Slows whoever tries tokens: after many wrong ones from an address, unknown ones from there wait.
+#
+# Credentials that are known already are not held up, so nobody can lock others out who work from the same address.
+
+MOST_FAILURES: Final = 60
+WITHIN_S: Final = 60.0
+MOST_ADDRESSES: Final = 10_000
+
+
+class FailedCredentials:
+    def __init__(self) -> None:
+        self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """How many in the present minute of an address, and when that minute ends."""
+
+    def count(self, address: str) -> None:
+        failures, ends = self._counted.pop(address, (0, 0.0))
+        now = clock.monotonic()
+        self._counted[address] = (failures + 1, ends) if now < ends else (1, now + WITHIN_S)
+        if len(self._counted) > MOST_ADDRESSES:
+            self._counted.popitem(last=False)
+
+    def wait_s(self, address: str) -> int:
+        """How long this address has to wait, in whole seconds; 0 if it need not."""
+        failures, ends = self._counted.get(address, (0, 0.0))
+        left = ends - clock.monotonic()
+        return max(1, round(left)) if failures >= MOST_FAILURES and left > 0 else 0
+
+
+# Each scope as an OAuth resource: its identifier, its metadata (RFC 9728), and the challenge that leads a client to
+# them.
+#
+# The identifier is the scope's address, `/mcp` for the default one. A token is good for the resource it was issued for
+# and for no other, so a token of one scope does not open the next.
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+
+
+class ProtectedResources:
+    def __init__(self, gateway: Gateway, caller_identifier: CallerIdentifier) -> None:
+        self._gateway = gateway
+        self._doorkeeper = caller_identifier
+
+    def of_scope(self, scope: str) -> str:
+        return f"{self._gateway.address.base().rstrip('/')}{self._path(scope)}"
+
+    def challenge(self, path: bytes, error: str = "") -> tuple[bytes, bytes]:
+        """The header that says what is missing and where a client finds out how to get it."""
+        said = ['realm="taskgate"']
+        if error:
+            said.append(f'error="{error}"')
+        if self._doorkeeper.issuers:
+            scope = scope_in(path) or self._gateway.default_scope
+            wanted = self._doorkeeper.requirement(scope).oauth_scopes
+            if wanted:
+                said.append(f'scope="{" ".join(sorted(wanted))}"')
+            said.append(f'resource_metadata="{self._metadata_url(scope)}"')
+        return b"www-authenticate", f"Bearer {', '.join(said)}".encode("latin-1", "replace")
+
+    def metadata(self, path: str) -> bytes | None:
+        """The document at an address below the well-known one; None where there is none.
+
+        Names of scopes that do not exist are answered like those that do: the document must not tell which there are.
+        """
+        rest = path.removeprefix(WELL_KNOWN)
+        if not self._doorkeeper.issuers or not path.startswith(WELL_KNOWN):
+            return None
+        if rest not in ("", "/", "/mcp") and not rest.startswith("/mcp/"):
+            return None
+        scope = scope_in(rest.encode("latin-1", "replace")) if rest.startswith("/mcp") else ""
+        scope = scope or self._gateway.default_scope
+        document: dict[str, Any] = {
+            "resource": self.of_scope(scope),
+            "resource_name": "Taskgate",
+            "authorization_servers": list(self._doorkeeper.issuers),
+            "bearer_methods_supported": ["header"],
+        }
+        wanted = self._doorkeeper.requirement(scope).oauth_scopes
+        if wanted:
+            document["scopes_supported"] = sorted(wanted)
+        return wire.encode(document)
+
+    def _path(self, scope: str) -> str:
+        return "/mcp" if scope == self._gateway.default_scope else f"/mcp/{quote(scope, safe='')}"
+
+    def _metadata_url(self, scope: str) -> str:
+        return f"{self._gateway.address.base().rstrip('/')}{WELL_KNOWN}{self._path(scope)}"
+
+
+@lru_cache(maxsize=1024)
+def scope_in(path: bytes) -> str:
+    """The scope that an address names; empty for `/mcp` and `/mcp/v1`."""
+    asked = unquote(path[len(b"/mcp") :].decode("latin-1")).strip("/")
+    return "" if asked == "v1" else asked
 
 
 class HttpRefused(Exception):

@@ -23,10 +23,9 @@ from taskgate.gateway.gateway import Gateway
 from taskgate.gateway.methods.shared_sessions import SharedSessions
 from taskgate.gateway.requests.replies import stopped_meanwhile
 from taskgate.gateway.requests.sessions import Session
-from taskgate.inbound.http.asgi import Headers, Send
-from taskgate.inbound.http.hop import HOP, HopSigner, passed_on
+from taskgate.inbound.http.arrival import Headers, Send
+from taskgate.inbound.http.hop import HOP, NOT_HERE, HopSigner, PostRelay, StreamRelay, passed_on
 from taskgate.inbound.http.post import Post
-from taskgate.inbound.http.relayed import NOT_HERE, PostRelay, StreamRelay
 from taskgate.mcp.failures import HttpFailure, Stage
 from taskgate.mcp.http.client import HttpClient
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnHead

@@ -1,13 +1,8 @@
-"""Requests between gateways on one store: how one proves to another that it may speak for a caller that came to it.
-
-A request carries one header more than the caller's: who sends it, for which gateway, when, a number used once, the caller as the
-sender admitted it, and a signature over all of that, the method, the address, every header and the body. The key is the secret that
-gateways of a store share; the time is the database's clock, so clocks of machines do not matter. A caller's token opens nothing
-here, because nobody looks at one.
-"""
+"""Requests between gateways on one store: how one proves that it may speak for a caller, and streams on their way back."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -20,7 +15,10 @@ from typing import Final
 import msgspec
 
 from taskgate.core.identity import Caller, CredentialFacts
-from taskgate.inbound.http.asgi import Headers
+from taskgate.inbound.http.arrival import Headers, Send
+from taskgate.inbound.http.post import Post
+from taskgate.mcp.framing import format_event
+from taskgate.mcp.http.reader import HttpHead, HttpReply
 
 HOP: Final = b"taskgate-hop"
 WINDOW_MS: Final = 10_000
@@ -150,3 +148,94 @@ def _caller(said: bytes) -> Caller:
     except (binascii.Error, msgspec.DecodeError) as error:
         raise HopRefused("its caller cannot be read") from error
     return Caller(named.principal, frozenset(named.roles), named.scope, named.place, named.address, named.facts)
+
+
+# Event streams that come from another gateway, on their way to the caller: piece by piece, unread, as fast as the
+# caller reads.
+
+NOT_HERE: Final = 421
+"""What a gateway answers another one when it does not hold the session (any more)."""
+_KEPT: Final = frozenset({b"content-type", b"cache-control", b"x-accel-buffering", b"retry-after", b"www-authenticate"})
+"""Headers of an answer that are about what it says, not about how it is framed."""
+_UNREAD_BYTES: Final = 1024 * 1024
+
+
+class PostRelay:
+    """Writes the home's event stream into the caller's connection."""
+
+    __slots__ = ("_tail", "begun", "post")
+
+    def __init__(self, post: Post) -> None:
+        self.post = post
+        self.begun = False
+        self._tail = b"\n\n"
+
+    def on_head(self, head: HttpHead) -> None:
+        if head.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+            self.begun = True
+            self.post.begin_stream([])
+
+    def on_chunk(self, chunk: bytes) -> asyncio.Future[None] | None:
+        self._tail = (self._tail + chunk)[-2:]
+        return self.post.pass_on(chunk)
+
+    def end(self, last: bytes | None) -> None:
+        """The stream ends here, perhaps with one message more; in the middle of an event it can only be cut."""
+        if last is not None and self._tail != b"\n\n":
+            self.post.cut()
+            return
+        if last is not None:
+            self.post.pass_on(format_event(last))
+        self.post.end_stream()
+
+
+class StreamRelay:
+    """A session's stream between the hop, which is never kept waiting, and a caller that may read slowly."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._bytes = 0
+        self._news = asyncio.Event()
+        self._room: asyncio.Future[None] | None = None
+        self._head: HttpHead | None = None
+
+    def on_head(self, head: HttpHead) -> None:
+        self._head = head
+        self._news.set()
+
+    def on_chunk(self, chunk: bytes) -> asyncio.Future[None] | None:
+        self._parts.append(chunk)
+        self._bytes += len(chunk)
+        self._news.set()
+        if self._bytes > _UNREAD_BYTES and self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+        return self._room
+
+    def over(self, _work: asyncio.Task[HttpReply]) -> None:
+        self._news.set()
+
+    async def pump(self, send: Send, work: asyncio.Task[HttpReply]) -> bool:
+        """Until the home or the caller ends it. False if the home could not be reached, or has no such session."""
+        while self._head is None and not work.done():
+            await self._wait()
+        if self._head is None or self._head.status == NOT_HERE:
+            return False
+        kept = [header for header in self._head.header_list if header[0] in _KEPT]
+        await send({"type": "http.response.start", "status": self._head.status, "headers": kept})
+        while True:
+            parts, self._parts, self._bytes = self._parts, [], 0
+            for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            room, self._room = self._room, None
+            if room is not None:
+                room.set_result(None)
+            if not self._parts and work.done():
+                break
+            await self._wait()
+        rest = work.result().body if not work.cancelled() and work.exception() is None else b""
+        await send({"type": "http.response.body", "body": rest})
+        return True
+
+    async def _wait(self) -> None:
+        await self._news.wait()
+        self._news.clear()

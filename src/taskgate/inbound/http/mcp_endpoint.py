@@ -12,19 +12,27 @@ from taskgate.core.errors import TaskgateError
 from taskgate.core.generations import STATELESS_REVISIONS
 from taskgate.core.identity import Caller
 from taskgate.core.wire import Reader
-from taskgate.gateway.events.events import SessionEnded
+from taskgate.gateway.events import SessionEnded
 from taskgate.gateway.gateway import Gateway
-from taskgate.gateway.plan.plan import Limits
+from taskgate.gateway.plan import Limits
 from taskgate.gateway.requests.sessions import Session
-from taskgate.inbound.http.arrival import Arrival, Arrivals, Guard
-from taskgate.inbound.http.asgi import SSE_HEADERS, Receive, Scope, Send, respond, respond_json
+from taskgate.inbound.http.arrival import (
+    SSE_HEADERS,
+    Arrival,
+    Arrivals,
+    Guard,
+    Receive,
+    Scope,
+    Send,
+    respond,
+    respond_json,
+)
 from taskgate.inbound.http.connection import CONNECTION, CallerConnection
 from taskgate.inbound.http.entrance import Entrance, HttpRefused
 from taskgate.inbound.http.event_stream import EventStream, SessionStreams
 from taskgate.inbound.http.forward import Forwarder
-from taskgate.inbound.http.hop import HopSigner
+from taskgate.inbound.http.hop import NOT_HERE, HopSigner
 from taskgate.inbound.http.posts import PRIMING_REVISION, PostHandler
-from taskgate.inbound.http.relayed import NOT_HERE
 from taskgate.inbound.identity import CallerIdentifier, NotVerifiedYet
 
 _TRIES: Final = 40

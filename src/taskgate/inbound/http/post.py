@@ -14,11 +14,9 @@ from typing import Any, Final, Protocol
 
 from taskgate import clock
 from taskgate.core.identity import Caller
-from taskgate.gateway.plan.plan import Limits, Live, Plan
-from taskgate.inbound.http.arrival import Arrival
-from taskgate.inbound.http.asgi import SSE_HEADERS, Headers
-from taskgate.inbound.http.event_stream import StreamBuffers
-from taskgate.inbound.http.streamed_reply import StreamedReply
+from taskgate.gateway.plan import Limits, Live, Plan
+from taskgate.inbound.http.arrival import SSE_HEADERS, Arrival, Headers
+from taskgate.inbound.http.event_stream import StreamBuffers, StreamedReply
 from taskgate.turns import LARGE_BYTES, let_others_run
 
 

@@ -28,8 +28,8 @@ from taskgate.gateway.requests.sessions import Session
 from taskgate.inbound.http.entrance import Entrance, HttpRefused, retry_after
 from taskgate.inbound.http.event_stream import SessionStreams
 from taskgate.inbound.http.forward import Forwarder
+from taskgate.inbound.http.hop import NOT_HERE
 from taskgate.inbound.http.post import Post
-from taskgate.inbound.http.relayed import NOT_HERE
 from taskgate.inbound.identity import NotVerifiedYet
 from taskgate.telemetry.logs import log
 from taskgate.turns import LARGE_BYTES, let_others_run

@@ -1,20 +1,32 @@
-"""Everything on the port that is not `/mcp`: health, readiness, metrics; other pages are added by whoever owns them."""
+"""Everything on the port that is not `/mcp`, and the listener for other gateways on the same store."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import secrets
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
 
+from taskgate import clock
 from taskgate.core import wire
-from taskgate.inbound.http.asgi import Receive, Scope, Send, respond, respond_json
+from taskgate.core.identity import Caller
+from taskgate.gateway.plan import Limits
+from taskgate.inbound.http.arrival import Arrival, OpenConnections, Receive, Scope, Send, respond, respond_json
+from taskgate.inbound.http.connection import CallerConnection, drop_slow
+from taskgate.inbound.http.entrance import WELL_KNOWN
+from taskgate.inbound.http.hop import HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
-from taskgate.inbound.http.protected_resources import WELL_KNOWN
+from taskgate.inbound.http.post import Post
+from taskgate.telemetry.logs import log
 
 Pages = Callable[[Scope, Receive, Send], Awaitable[None]]
 _REFUSED: Final = b'{"error":"This Host or Origin is not allowed here. See allowed_hosts."}'
@@ -114,3 +126,116 @@ def served_by(app: Any, connection: Callable[..., Any], tls: ssl.SSLContext | No
         backlog=4096,
         ws="none",
     )
+
+
+# The listener for other gateways on the same store (`listen.internal`), apart from the one for callers.
+#
+# Only requests that another gateway has signed come in (see `hop`); the caller is the one that it admitted, and what is
+# answered is the same as on the public address. A session that is not here is said to be not here: nothing is passed on
+# a second time.
+
+_NOT_A_GATEWAY: Final = b'{"error":"Only gateways of this store are answered here."}'
+_ARRIVAL: Final = Arrival("internal", on_loopback=False, by_proxy=True)
+_LOG_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class InternalSocket:
+    """Bound before the store is opened, so that the lease says where this gateway can be reached."""
+
+    socket: socket.socket
+    address: str
+    path: Path | None = None
+
+    def close(self) -> None:
+        self.socket.close()
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
+
+def bind_internal(where: str) -> InternalSocket:
+    """`where`: host:port (0 picks a free one), the path of a socket, or a folder (ending in /) to make one in. Raises OSError."""
+    if where.startswith("/"):
+        path = (
+            Path(where) / f"taskgate-{os.getpid()}-{secrets.token_hex(4)}.sock" if where.endswith("/") else Path(where)
+        )
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(path))
+        path.chmod(0o600)
+        return InternalSocket(listening, str(path), path)
+    host, _, port = where.rpartition(":")
+    name = host.strip("[]")
+    listening = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((name, int(port)))
+    return InternalSocket(listening, f"{host}:{listening.getsockname()[1]}")
+
+
+class InternalListener:
+    def __init__(self, endpoint: McpEndpoint, verifier: HopVerifier, bound: InternalSocket) -> None:
+        self._endpoint = endpoint
+        self._verifier = verifier
+        self._bound = bound
+        self._logged = 0.0
+        self._left_out = 0
+        connection = partial(CallerConnection, self._answer, endpoint.gateway.plan, self._arrive, OpenConnections())
+        self._server = QuietServer(served_by(self._other, connection))
+        self._serving: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[self._bound.socket]))
+
+    def drop_slow(self, now: float, limits: Limits) -> None:
+        drop_slow(self._server.server_state.connections, now, limits)
+
+    async def close(self, within_s: float) -> None:
+        """Requests under way may end in that time."""
+        self._server.leave()
+        if self._serving is not None:
+            await asyncio.wait({self._serving}, timeout=within_s)
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+        self._bound.close()
+
+    def _arrive(self, _transport: Any) -> Arrival:
+        return _ARRIVAL
+
+    async def _answer(self, post: Post) -> None:
+        url = post.path + b"?" + post.query if post.query else post.path
+        try:
+            caller = self._verifier.admit(b"POST", url, post.every_header, post.body)
+        except HopRefused as refused:
+            self._log(str(refused))
+            post.respond(403, _NOT_A_GATEWAY)
+            return
+        post.admit(caller)
+        await self._endpoint.posts.answer(post)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """GET and DELETE. They have no body that anybody reads."""
+        if scope["type"] != "http":
+            return
+        try:
+            caller = self._admit(scope)
+        except HopRefused as refused:
+            self._log(str(refused))
+            await respond_json(send, 403, _NOT_A_GATEWAY)
+            return
+        await self._endpoint.answer_forwarded(scope, send, caller)
+
+    def _admit(self, scope: Scope) -> Caller:
+        query = scope["query_string"]
+        url = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
+        return self._verifier.admit(scope["method"].encode("ascii"), url, scope["headers"], b"")
+
+    def _log(self, why: str) -> None:
+        """A flood of forged requests must not become a flood of lines."""
+        now = clock.monotonic()
+        if now - self._logged < _LOG_EVERY_S:
+            self._left_out += 1
+            return
+        log.warning("a request at the internal address was refused", why=why, not_logged=self._left_out)
+        self._logged, self._left_out = now, 0

@@ -21,10 +21,9 @@ from ssl import SSLContext
 
 from taskgate import clock
 from taskgate.mcp.failures import Executed, HttpFailure, Stage
-from taskgate.mcp.http.connect import open_connection
 from taskgate.mcp.http.connection import HttpConnection
 from taskgate.mcp.http.reader import HttpReply, OnChunk, OnEvent, OnHead, ReplyLimits, ReplyReader
-from taskgate.mcp.http.target import Origin, Target
+from taskgate.mcp.http.target import Origin, Target, open_connection
 
 
 @dataclass(frozen=True, slots=True)

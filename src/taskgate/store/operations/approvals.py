@@ -1,4 +1,4 @@
-"""What the store does to approvals, each inside one transaction. The rules are in `core.governance.approval`."""
+"""What the store does to approvals, grants and pins, each in one transaction. The rules are in `core.governance`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import replace as with_changes
 from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
+from taskgate.core.catalog.pin import Pin
 from taskgate.core.governance import approval as approvals
+from taskgate.core.governance.decision import Grant, revoke
 from taskgate.core.identity import ANONYMOUS_LIMIT, tenant_of
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ApprovalAsked, apply
@@ -21,11 +23,11 @@ from taskgate.ports.approval_store import (
     StoredReceipt,
     UnknownApproval,
 )
-from taskgate.ports.replicas import APPROVALS
+from taskgate.ports.replicas import APPROVALS, GRANTS, PINS
 from taskgate.ports.store_answers import Advancing, Change, StaleOwner, TooManyOpen
-from taskgate.store.operations import rows, task_rows
-from taskgate.store.operations.audit import record
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.batch import Transaction
+from taskgate.store.operations import rows
+from taskgate.store.operations.rows import load_anybodys_task, load_our_task, move_task, record_audit
 
 
 def asked(tx: Transaction, request: ApprovalRequest, task_id: str | None) -> HeldCall:
@@ -74,12 +76,12 @@ def hold(
         return refused
     held = asked(tx, request, None)
     put_new(tx, held)
-    record(tx, audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
+    record_audit(tx, audit if audit is not None else entry_of(held, "approval_asked", tx.now_ms))
     return held
 
 
 def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: AuditEntry | None) -> Advancing:
-    task = task_rows.load_ours(tx, task_id)
+    task = load_our_task(tx, task_id)
     if not isinstance(task, Task):
         return task
     deadline = tx.now_ms + request.workflow.timeout_ms
@@ -91,7 +93,7 @@ def hold_task(tx: Transaction, task_id: str, request: ApprovalRequest, audit: Au
     held = asked(tx, request, task_id)
     put_new(tx, held)
     after = replace(after, approval_deadline_ms=held.approval.binding.expires_at_ms)
-    return Change(after, task_rows.move(tx, task, after, audit))
+    return Change(after, move_task(tx, task, after, audit))
 
 
 def withdraw(tx: Transaction, approval_id: str) -> None:
@@ -104,7 +106,7 @@ def withdraw(tx: Transaction, approval_id: str) -> None:
     if outcome.approval is not held.approval:
         moved = replace(held, approval=outcome.approval)
         put(tx, moved)
-        record(tx, entry_of(moved, _event(held, moved), tx.now_ms))
+        record_audit(tx, entry_of(moved, _event(held, moved), tx.now_ms))
 
 
 def change_held(
@@ -123,7 +125,7 @@ def change_held(
         return Decided(outcome, held)
     moved = replace(held, approval=outcome.approval)
     put(tx, moved)
-    record(tx, audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
+    record_audit(tx, audit(moved, tx.now_ms) if audit is not None else entry_of(moved, _event(held, moved), tx.now_ms))
     if moved.approval.state is held.approval.state:
         return Decided(outcome, moved)
     return Decided(outcome, moved, _consequence(tx, moved, then))
@@ -133,14 +135,14 @@ def _consequence(tx: Transaction, held: HeldCall, then: Consequence) -> Change |
     """What it means for the task, whoever runs it, unless the task has moved on or waits for a newer approval."""
     if held.task_id is None:
         return None
-    task = task_rows.load_anybodys(tx, held.task_id)
+    task = load_anybodys_task(tx, held.task_id)
     if not isinstance(task, Task) or task.approval_id != held.approval.id:
         return None
     event = then(task, held.approval)
     if event is None:
         return None
     after = apply(task, event, tx.now_ms)
-    return Change(after, task_rows.move(tx, task, after, None)) if isinstance(after, Task) else None
+    return Change(after, move_task(tx, task, after, None)) if isinstance(after, Task) else None
 
 
 def _event(before: HeldCall, after: HeldCall) -> str:
@@ -177,3 +179,68 @@ def put_receipt(tx: Transaction, receipt: StoredReceipt) -> None:
 
 def drop_receipt(tx: Transaction, approval_id: str, place: str) -> None:
     tx.run("drop_receipt", approval_id=approval_id, place=place)
+
+
+# What the store does to standing grants, each inside one transaction. The rules are in `core.governance.decision`.
+
+
+def give_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None) -> None:
+    _put_grant(tx, grant, audit, "grant_given")
+
+
+def take_back_grant(tx: Transaction, grant_id: str, by: str, audit: AuditEntry | None) -> Grant | None:
+    """The grant as it is after this, or None if there is none of this name."""
+    row = tx.run("find_grant", id=grant_id).fetchone()
+    if row is None:
+        return None
+    before = rows.grant_from(row[0])
+    after = revoke(before, by, tx.now_ms)
+    if after is not before:
+        _put_grant(tx, after, audit, "grant_revoked")
+    return after
+
+
+def standing_grants(tx: Transaction) -> tuple[Grant, ...]:
+    """The grants that stand at this moment, whoever changed them."""
+    return tuple(rows.grant_from(doc) for (doc,) in tx.run("live_grants", now_ms=tx.now_ms))
+
+
+def _put_grant(tx: Transaction, grant: Grant, audit: AuditEntry | None, event: str) -> None:
+    tx.announce(GRANTS, grant.id)
+    tx.run("put_grant", **rows.grant_columns(grant))
+    record_audit(tx, audit if audit is not None else _grant_entry(grant, event, tx.now_ms))
+
+
+def _grant_entry(grant: Grant, event: str, at_ms: int) -> AuditEntry:
+    return AuditEntry(
+        at_ms=at_ms,
+        event=event,
+        principal=grant.principal or "",
+        scope=grant.scope,
+        server=grant.server,
+        name=grant.tool,
+        arguments_digest=grant.arguments_digest or "",
+        approval_id=grant.approval_id,
+        approvers=grant.granted_by,
+        reason=f"revoked by {grant.revoked_by}" if grant.revoked_at_ms is not None else "",
+    )
+
+
+# What the store does to pinned definitions, each inside one transaction.
+
+
+def put_pin(tx: Transaction, server: str, tool: str, pin: Pin, by: str, audit: AuditEntry | None) -> None:
+    tx.announce(PINS, f"{server}/{tool}")
+    tx.run("put_pin", server=server, tool=tool, doc=rows.pin_doc(pin), by=by, at_ms=tx.now_ms)
+    if audit is not None:
+        record_audit(tx, audit)
+
+
+def put_first_pin(tx: Transaction, server: str, tool: str, pin: Pin, audit: AuditEntry | None) -> Pin:
+    """Pin a definition that is seen for the first time. Of several gateways that see one, the first wins: its pin is returned."""
+    if tx.run("put_first_pin", server=server, tool=tool, doc=rows.pin_doc(pin), by="", at_ms=tx.now_ms).rowcount == 1:
+        tx.announce(PINS, f"{server}/{tool}")
+        if audit is not None:
+            record_audit(tx, audit)
+        return pin
+    return rows.pin_from(*tx.run("find_pin", server=server, tool=tool).fetchone()).pin

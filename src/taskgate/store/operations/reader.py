@@ -11,14 +11,14 @@ from taskgate.core.audit import GENESIS, Row
 from taskgate.core.governance.decision import Grant
 from taskgate.core.governance.rehearse import RecordedCall
 from taskgate.core.identity import streams_between
-from taskgate.core.tasks.recovery import is_gone
+from taskgate.core.tasks.endings import is_gone
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import RANDOM_BYTES, Task, new_task_id
 from taskgate.ports.approval_store import HeldCall, HeldPage, StoredPin, StoredReceipt
 from taskgate.ports.store import IdentityRecord, KeptCatalog, KeptScope
 from taskgate.ports.store_answers import Due, EventPage, Ownership, TaskFilter, TaskPage, TaskQuestion
+from taskgate.store.batch import KeptEvents, Statements
 from taskgate.store.operations import rows
-from taskgate.store.operations.transaction import KeptEvents, Statements
 from taskgate.store.sealing import Sealing
 
 

@@ -1,23 +1,29 @@
-"""Between values and rows: which columns a value has, and how it is read back."""
+"""Between values and rows: tasks, events and audit entries as they are written, and how values are read back."""
 
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from taskgate.core.audit import FORMAT, AuditEntry, Row, from_export, row_bytes
+from taskgate.core.audit import FORMAT, GENESIS, AuditEntry, Row, from_export, row_bytes
 from taskgate.core.catalog.pin import Pin
+from taskgate.core.events import entry_of, event_data, event_of
 from taskgate.core.governance.approval import Approval, State
 from taskgate.core.governance.decision import Grant
+from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.core.governance.rehearse import RecordedCall
-from taskgate.core.tasks.recovery import kept_until_ms
+from taskgate.core.tasks.endings import is_gone, kept_until_ms
 from taskgate.core.tasks.state import TaskState
-from taskgate.core.tasks.task import Attempt, Task
+from taskgate.core.tasks.task import RANDOM_BYTES, Attempt, Task, ulid
 from taskgate.ports.approval_store import HeldCall, StoredPin
-from taskgate.ports.store_answers import StoredEvent, TaskQuestion
+from taskgate.ports.replicas import TASKS
+from taskgate.ports.store_answers import StaleOwner, StoredEvent, TaskQuestion, UnknownTask
+from taskgate.store.batch import Transaction
 from taskgate.store.sealing import Sealing
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -207,3 +213,104 @@ def audit_content(number: int, previous: str, entry: AuditEntry) -> bytes:
 
 def audit_from(hash: str, content: bytes) -> Row:
     return from_export({**json.loads(content), "hash": hash})
+
+
+# The audit chain: rows are appended in the transaction of what they tell about.
+
+
+def record_audit(tx: Transaction, entry: AuditEntry) -> None:
+    """Append to the chain, stamped with the store's time if the entry has none."""
+    if entry.at_ms == 0:
+        entry = replace(entry, at_ms=tx.now_ms)
+    if tx.audit_head is None:
+        tx.audit_head = tx.run("last_audit").fetchone() or (0, GENESIS)
+    number, previous = tx.audit_head
+    content = audit_content(number + 1, previous, entry)
+    digest = digest_of_bytes(content)
+    tx.put("insert_audit", number=number + 1, hash=digest, content=content)
+    tx.audit_head = (number + 1, digest)
+
+
+# Events: numbered without gaps within one caller, in the order of the commits.
+
+_TRIM_EVERY: Final = 64
+
+
+def tell_event(tx: Transaction, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
+    """Append an event to a caller's stream."""
+    number = tx.next_event_number(caller)
+    event_id = ulid(tx.now_ms, secrets.token_bytes(RANDOM_BYTES))
+    event = StoredEvent(number, event_id, caller, kind, server, tx.now_ms, data)
+    tx.put("insert_event", **event_columns(tx.sealing, event))
+    if number % _TRIM_EVERY == 0:
+        tx.run("drop_old_events_of_caller", caller=caller, number=number - tx.kept_events.most)
+    return event
+
+
+def move_cursor(tx: Transaction, caller: str, number: int) -> None:
+    """Remember up to where a caller was handed its events. Never moves back."""
+    tx.run("move_cursor", caller=caller, number=number, now_ms=tx.now_ms)
+
+
+# Tasks as rows: found, written anew, moved on. Every change writes its event and its audit row beside it.
+
+
+def load_task(tx: Transaction, task_id: str) -> Task | None:
+    row = tx.run("find_task", id=task_id).fetchone()
+    return None if row is None else task_from(tx.sealing, *row)
+
+
+def load_our_task(tx: Transaction, task_id: str) -> Task | UnknownTask | StaleOwner:
+    """The task, if it is still kept and if its fence is ours."""
+    task = load_task(tx, task_id)
+    if task is None or is_gone(task, tx.now_ms):
+        return UnknownTask(task_id)
+    if task.fence != tx.ownership.fence or task.owner != tx.ownership.owner:
+        return StaleOwner(tx.ownership)
+    return task
+
+
+def load_anybodys_task(tx: Transaction, task_id: str) -> Task | UnknownTask:
+    """The task, if it is still kept, whoever runs it. For what any gateway may write; the owner hears of it."""
+    task = load_task(tx, task_id)
+    return UnknownTask(task_id) if task is None or is_gone(task, tx.now_ms) else task
+
+
+def put_new_task(tx: Transaction, task: Task, audit: AuditEntry | None) -> StoredEvent | None:
+    """Write a new task and tell of it; None if its id is taken."""
+    if not tx.changes_one("insert_task", **task_columns(tx.sealing, task)):
+        return None
+    call, rest = tx.sealing.seal(task.arguments, task.id), tx.sealing.seal(task.params_rest, task.id)
+    tx.put("insert_call", task_id=task.id, arguments=call, params_rest=rest)
+    if task.last_attempt is not None:
+        tx.run("put_attempt", **attempt_columns(task.id, task.last_attempt))
+    return _tell_change(tx, None, task, audit)
+
+
+def move_task(
+    tx: Transaction, before: Task, after: Task, audit: AuditEntry | None, spill: str | None = None
+) -> StoredEvent | None:
+    """Write the next value of a task. The caller has checked that we may; owner and fence stay as they are."""
+    tx.announce(TASKS, after.id)
+    if after.outcome is not None and before.outcome is None:
+        body = None if spill is not None else after.outcome.body
+        body = None if body is None else tx.sealing.seal(body, after.id)
+        tx.run("insert_outcome", task_id=after.id, body=body, spill=spill)
+    if not tx.changes_one("update_task", **task_columns(tx.sealing, after)):
+        raise RuntimeError(f"task {after.id} changed under our hands")
+    if after.last_attempt is not None and after.last_attempt != before.last_attempt:
+        tx.run("put_attempt", **attempt_columns(after.id, after.last_attempt))
+    if after.state.is_terminal:
+        tx.run("withdraw_questions", task_id=after.id)
+    return _tell_change(tx, before, after, audit)
+
+
+def _tell_change(tx: Transaction, before: Task | None, after: Task, audit: AuditEntry | None) -> StoredEvent | None:
+    entry = audit if audit is not None else entry_of(before, after, tx.now_ms)
+    if entry is not None:
+        if audit is None and after.outcome is not None and tx.sealing.seals:
+            # The last word of its server belongs to the result; audit rows are not sealed.
+            entry = replace(entry, reason="")
+        record_audit(tx, entry)
+    kind = event_of(before, after)
+    return None if kind is None else tell_event(tx, after.asked_in.stream, kind.value, after.server, event_data(after))

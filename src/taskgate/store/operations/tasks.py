@@ -1,9 +1,8 @@
-"""What the store does to tasks, each inside one transaction. The rules are in `core.tasks`; this is their
-bookkeeping.
-"""
+"""What the store does to tasks, and what it does for itself (taking over, forgetting), each inside one transaction."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,9 +10,10 @@ from msgspec.structs import replace
 
 from taskgate.core.audit import AuditEntry
 from taskgate.core.errors import Executed
+from taskgate.core.events import TaskEvent, event_data
 from taskgate.core.governance import approval as law
 from taskgate.core.identity import tenant_of
-from taskgate.core.tasks.recovery import is_gone
+from taskgate.core.tasks.endings import SHOWN_AS_EXPIRED_MS, is_gone
 from taskgate.core.tasks.state import TaskState
 from taskgate.core.tasks.task import AlreadySent, AskingFirst, Birth, Task, born
 from taskgate.core.tasks.transition import (
@@ -41,12 +41,21 @@ from taskgate.ports.store_answers import (
     ResultGone,
     SameCall,
     Stopped,
+    Swept,
     TaskQuestion,
     TooManyOpen,
 )
 from taskgate.ports.task_store import AcceptLimits, LastLook
-from taskgate.store.operations import approvals, rows, task_rows
-from taskgate.store.operations.transaction import Transaction
+from taskgate.store.batch import Transaction
+from taskgate.store.operations import approvals, rows
+from taskgate.store.operations.rows import (
+    load_anybodys_task,
+    load_our_task,
+    load_task,
+    move_task,
+    put_new_task,
+    tell_event,
+)
 
 KEY_GOOD_MS: Final = 24 * 3_600_000
 BY_ANYBODY: Final = (Cancelled, InputSettled, ApprovalDenied, ApprovalExpired, ApprovalGranted)
@@ -73,7 +82,7 @@ def accept(
     held = None if approval is None else approvals.asked(tx, approval, task.id)
     if held is not None:
         task = replace(task, approval_deadline_ms=held.approval.binding.expires_at_ms)
-    event = task_rows.put_new(tx, task, audit)
+    event = put_new_task(tx, task, audit)
     if event is None:
         return IdTaken(task.id)
     if held is not None:
@@ -94,7 +103,7 @@ def _by_key(tx: Transaction, draft: Task, key: str | None) -> SameCall | KeyTake
     if found is None or tx.now_ms >= found[2] + KEY_GOOD_MS:
         return None
     call, task_id, _, executed = found
-    task = task_rows.load(tx, task_id)
+    task = load_task(tx, task_id)
     said = task.executed if task is not None else Executed(executed) if executed is not None else Executed.MAYBE
     kept = task is not None and not is_gone(task, tx.now_ms)
     if said is Executed.NO and (not kept or (task is not None and task.state is TaskState.FAILED)):
@@ -141,7 +150,7 @@ def intend(
     look: LastLook,
     audit: AuditEntry | None,
 ) -> Intending:
-    task = task_rows.load_ours(tx, task_id)
+    task = load_our_task(tx, task_id)
     if not isinstance(task, Task):
         return task
     if task.state.is_terminal:
@@ -162,7 +171,7 @@ def intend(
         if isinstance(used, law.DecisionRefused):
             return ApprovalSpent(used.approval)
         approvals.put(tx, replace(held, approval=used.approval))
-    return Intended(after, task_rows.move(tx, task, after, audit))
+    return Intended(after, move_task(tx, task, after, audit))
 
 
 def advance(
@@ -175,7 +184,7 @@ def advance(
     audit: AuditEntry | None = None,
     spill: str | None = None,
 ) -> Advancing:
-    found = task_rows.load_anybodys if isinstance(event, BY_ANYBODY) else task_rows.load_ours
+    found = load_anybodys_task if isinstance(event, BY_ANYBODY) else load_our_task
     task = found(tx, task_id)
     if not isinstance(task, Task):
         return task
@@ -190,7 +199,7 @@ def advance(
         _settle(tx, task_id, event.keys, answers or {})
     if after.state.is_terminal and after.approval_id is not None:
         approvals.withdraw(tx, after.approval_id)
-    return Change(after, task_rows.move(tx, task, after, audit, spill))
+    return Change(after, move_task(tx, task, after, audit, spill))
 
 
 def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping[str, bytes]) -> None:
@@ -203,7 +212,7 @@ def _settle(tx: Transaction, task_id: str, keys: Sequence[str], answers: Mapping
 
 def take(tx: Transaction, task_id: str) -> Task | None:
     """Make a task ours of which nothing was sent yet, because somebody came here for it. None if it cannot be had."""
-    task = task_rows.load_anybodys(tx, task_id)
+    task = load_anybodys_task(tx, task_id)
     if not isinstance(task, Task) or task.state.is_terminal or task.attempts > 0:
         return None
     ours = tx.ownership
@@ -212,15 +221,84 @@ def take(tx: Transaction, task_id: str) -> Task | None:
 
 
 def told_upstream(tx: Transaction, task_id: str) -> None:
-    task = task_rows.load_ours(tx, task_id)
+    task = load_our_task(tx, task_id)
     if isinstance(task, Task) and task.cancel_owed:
-        task_rows.move(tx, task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
+        move_task(tx, task, replace(task, cancel_owed=False, revision=task.revision + 1), None)
 
 
 def write_note(tx: Transaction, task_id: str, noted: Noted) -> None:
     """Progress that rides along: no event, no audit, and nothing at all if the task has moved on."""
-    task = task_rows.load_ours(tx, task_id)
+    task = load_our_task(tx, task_id)
     if isinstance(task, Task):
         after = apply(task, noted, tx.now_ms)
         if isinstance(after, Task):
-            task_rows.move(tx, task, after, None)
+            move_task(tx, task, after, None)
+
+
+# Taking over, and forgetting: what the store does for itself, each inside one transaction.
+
+# Few at once: a sweep runs between the calls of the event loop.
+SWEEP_AT_ONCE: Final = 200
+KEPT_STREAMS_MS: Final = 24 * 3_600_000
+KEPT_APPROVALS_MS: Final = 30 * 24 * 3_600_000
+
+
+def claim(tx: Transaction) -> tuple[str, ...]:
+    """Take the tasks of owners that are dead, and of our own life before; the adapter knows who is dead."""
+    ours = tx.ownership
+    dead = json.dumps([owner for (owner,) in tx.run("dead_owners", owner=ours.owner)])
+    tx.run("retire_owners", owners=dead)
+    claimed = tx.run("claim_tasks", owner=ours.owner, fence=ours.fence, owners=dead)
+    return tuple(sorted(task_id for (task_id,) in claimed.fetchall()))
+
+
+def sweep(tx: Transaction) -> tuple[Swept, list[str]]:
+    """Forget what nobody may ask for any more. Gives also the names of result files to remove after the commit."""
+    expired, spills = _expire_tasks(tx)
+    now = tx.now_ms
+    swept = Swept(
+        tasks=len(expired) + _forget_tasks(tx),
+        expired=expired,
+        events=tx.run("forget_events", before_ms=now - tx.kept_events.for_ms, limit=10 * SWEEP_AT_ONCE).rowcount,
+        keys=tx.run("forget_keys", before_ms=now - KEY_GOOD_MS).rowcount,
+        approvals=tx.run("forget_approvals", before_ms=now - KEPT_APPROVALS_MS).rowcount,
+    )
+    if swept.approvals:
+        tx.run("forget_receipts")
+    tx.run("forget_streams", before_ms=now - KEPT_STREAMS_MS)
+    tx.run("forget_grants", before_ms=now - KEPT_APPROVALS_MS)
+    tx.run("forget_ended_identity_records", now_ms=now)
+    return swept, spills
+
+
+def _expire_tasks(tx: Transaction) -> tuple[tuple[Task, ...], list[str]]:
+    """Results past their time go, with an event; the tasks can be seen as expired for a while."""
+    found = tx.run("expiring_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
+    tasks = tuple(rows.task_from(tx.sealing, doc, owner, fence) for doc, owner, fence, _ in found)
+    if tasks:
+        gone = json.dumps([task.id for task in tasks])
+        # An idempotency key outlives its task and must still be able to say whether the tool ran.
+        tx.run("remember_executed", ids=gone)
+        for part in ("forget_outcomes", "forget_attempts", "forget_questions"):
+            tx.run(part, ids=gone)
+        tx.run("expire_tasks", ids=gone, forget_at_ms=tx.now_ms + SHOWN_AS_EXPIRED_MS)
+    for task in tasks:
+        if task.state is not TaskState.EXPIRED:
+            tell_event(tx, task.asked_in.stream, TaskEvent.EXPIRED.value, task.server, event_data(task))
+    return tasks, [spill for *_, spill in found if spill is not None]
+
+
+def _forget_tasks(tx: Transaction) -> int:
+    found = tx.run("forgettable_tasks", now_ms=tx.now_ms, limit=SWEEP_AT_ONCE).fetchall()
+    if found:
+        gone = json.dumps([task_id for (task_id,) in found])
+        for part in ("forget_tasks", "forget_calls"):
+            tx.run(part, ids=gone)
+    return len(found)
+
+
+def keep(tx: Transaction, name: str, value: bytes) -> bytes:
+    """Whoever keeps a secret first wins, and everybody gets that value."""
+    tx.run("keep", name=name, value=value)
+    kept: bytes = tx.run("kept", name=name).fetchone()[0]
+    return kept

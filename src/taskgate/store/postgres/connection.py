@@ -1,17 +1,35 @@
-"""Opens connections to the database, says clearly why one cannot be used, and brings the schema up to date.
-
-Nothing here waits without an end: a server that does not answer is given up after some seconds.
-"""
+"""Opens connections to the database, says why one cannot be used, brings the schema up to date, and knows the SQL."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import conninfo
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.postgres.statements import SQL, migrations
+from taskgate.store.batch import read_migrations, read_queries
+
+# The SQL of this adapter, by name, with its values written as the driver wants them.
+
+_ARRAY: Final = re.compile(r"(?<!:):([a-z]\w*)(::\w+\[\])")
+_VALUE: Final = re.compile(r"(?<!:):([a-z]\w*)")
+_COMMENT: Final = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+
+def _in_drivers_style(text: str) -> bytes:
+    """Arrays travel in binary form: their text form has to be quoted and escaped, piece by piece."""
+    plain = _COMMENT.sub("", text).replace("%", "%%")
+    return _VALUE.sub(r"%(\1)s", _ARRAY.sub(r"%(\1)b\2", plain)).encode()
+
+
+SQL: Final = {name: _in_drivers_style(text) for name, text in read_queries(__package__).items()}
+
+
+def migrations() -> list[tuple[int, str]]:
+    return read_migrations(__package__)
+
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -26,12 +26,11 @@ from taskgate.core.audit import GENESIS, AuditEntry, Head, Row, beginning
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.digest import digest_of_bytes
 from taskgate.store.operations import rows as stored
-from taskgate.store.postgres.chunks import CHUNK
 from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
+from taskgate.store.postgres.engine import CHUNK
 from taskgate.store.postgres.presence import LEASE_MS
 from taskgate.store.sqlite.connection import migrate as migrate_sqlite
-from taskgate.store.sqlite.file_lock import FileLock
-from taskgate.store.sqlite.spill_files import SpillFiles
+from taskgate.store.sqlite.files import FileLock, SpillFiles
 
 CHAIN: Final = "sqlite"
 """The name of the audit chain that is copied; it ends here, and each gateway begins its own."""

@@ -10,23 +10,25 @@ import psycopg
 from taskgate.core.audit import GENESIS
 from taskgate.ports.replicas import Replica, SeenRevisions
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.operations.transaction import KeptEvents
-from taskgate.store.postgres.audit_chains import ChainView
+from taskgate.store.batch import KeptEvents
 from taskgate.store.postgres.commit import Committer
-from taskgate.store.postgres.connection import Connection, check, connect, look, migrate, reason, refused, shown_url
-from taskgate.store.postgres.engine import PostgresEngine
-from taskgate.store.postgres.presence import LEASE_MS, Presence
-from taskgate.store.postgres.readers import Readers
-from taskgate.store.postgres.servers import ServerView
-from taskgate.store.postgres.sessions import QuestionRows, SessionRows
-from taskgate.store.postgres.statements import SQL
-from taskgate.store.postgres.wakeups import Wakeups
+from taskgate.store.postgres.connection import (
+    SQL,
+    Connection,
+    check,
+    connect,
+    look,
+    migrate,
+    reason,
+    refused,
+    shown_url,
+)
+from taskgate.store.postgres.engine import PostgresEngine, Readers
+from taskgate.store.postgres.presence import LEASE_MS, Presence, Wakeups
+from taskgate.store.postgres.shared_rows import ChainView, QuestionRows, ServerView, SessionRows
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
-from taskgate.store.views.approvals import ApprovalView
-from taskgate.store.views.catalogs import CatalogView
-from taskgate.store.views.scopes import ScopeView
+from taskgate.store.views.records import ApprovalView, CatalogView, ScopeView, UsageView
 from taskgate.store.views.tasks import TaskView
-from taskgate.store.views.usage import UsageView
 
 
 class PostgresStore(TaskView, ApprovalView, ChainView, CatalogView, ScopeView, ServerView, UsageView):

@@ -20,8 +20,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from taskgate.core.errors import GatewayFault
-from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting, unavailable
-from taskgate.store.operations.transaction import Locks
+from taskgate.store.batch import Batch, DeferredWrite, Locks, Operation, TakeBack, Waiting, unavailable
 from taskgate.store.postgres.commit import Committer, Lost
 from taskgate.store.postgres.connection import reason
 

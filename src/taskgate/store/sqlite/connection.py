@@ -6,15 +6,15 @@ would lose acknowledged work in a power cut.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.named_queries import read_migrations, read_queries
-from taskgate.store.operations.transaction import KeptEvents, Transaction
+from taskgate.store.batch import KeptEvents, Transaction, read_migrations, read_queries
 from taskgate.store.sealing import KEEPSAKE, Sealing, key_needed, within_json
 
 SQL: Final = read_queries(__package__)
@@ -142,3 +142,13 @@ class SqliteTransaction(Transaction):
 
     def announce(self, topic: str, name: str) -> None:
         """Nobody else has this store open, and this process hears of its own changes by itself."""
+
+
+class WaitForLock:
+    """A job for the thread: begin a transaction as soon as another process lets go of the database."""
+
+
+class Rewrite(NamedTuple):
+    """A job for the thread: write the whole file anew, so that nothing that was deleted is left in it or in its log."""
+
+    done: asyncio.Future[None]

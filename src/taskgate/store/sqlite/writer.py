@@ -27,17 +27,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from taskgate import clock
 from taskgate.core.errors import GatewayFault
 from taskgate.ports.store_answers import Ownership
-from taskgate.store.batch import Batch, DeferredWrite, Operation, TakeBack, Waiting, unavailable
-from taskgate.store.operations.transaction import KeptEvents, Transaction
+from taskgate.store.batch import (
+    Batch,
+    DeferredWrite,
+    KeptEvents,
+    Operation,
+    TakeBack,
+    Transaction,
+    Waiting,
+    unavailable,
+)
 from taskgate.store.sealing import Sealing
-from taskgate.store.sqlite.checkpointer import Checkpointer
-from taskgate.store.sqlite.connection import SqliteTransaction, rewrite_file
-from taskgate.store.sqlite.last_known import LastKnown
+from taskgate.store.sqlite.connection import Rewrite, SqliteTransaction, WaitForLock, rewrite_file
+from taskgate.store.sqlite.files import Checkpointer, LastKnown
 
 T = TypeVar("T")
 
@@ -51,16 +58,6 @@ ANSWER_WITHIN_S: Final = 30.0
 SWITCH_INTERVAL_S: Final = 0.00005
 LOCK_WAIT_S: Final = 10.0
 LOCK_LOOK_S: Final = 0.02
-
-
-class WaitForLock:
-    """A job for the thread: begin a transaction as soon as another process lets go of the database."""
-
-
-class Rewrite(NamedTuple):
-    """A job for the thread: write the whole file anew, so that nothing that was deleted is left in it or in its log."""
-
-    done: asyncio.Future[None]
 
 
 class Writer:

@@ -1,17 +1,18 @@
-"""What the views of a store share: the engine that an adapter supplies, and the rule about stale owners."""
+"""What the views of a store share, and the view that keeps events and the audit trail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from taskgate import clock
+from taskgate.core.audit import AuditEntry, Row
 from taskgate.core.errors import GatewayFault
 from taskgate.core.governance.decision import Grant
-from taskgate.ports.store_answers import Ownership, StaleOwner
-from taskgate.store.batch import DeferredWrite, Operation, TakeBack
+from taskgate.ports.store_answers import EventPage, Ownership, StaleOwner, StoredEvent
+from taskgate.store.batch import NO_LOCKS, DeferredWrite, KeptEvents, Locks, Operation, TakeBack, Transaction
 from taskgate.store.operations.reader import Reader
-from taskgate.store.operations.transaction import NO_LOCKS, KeptEvents, Locks, Transaction
+from taskgate.store.operations.rows import move_cursor, record_audit, tell_event
 from taskgate.store.sealing import Sealing
 
 T = TypeVar("T")
@@ -123,3 +124,107 @@ class StoreView:
                 write.write(tx)
 
         self._engine.defer(DeferredWrite(guarded, write.committed, write.locks))
+
+
+# Values that wait to be written, where only the latest of each key matters: progress of a task, cursor of a caller.
+#
+# A value stays visible here until the commit that holds it, so a reader never sees it go backwards.
+
+V = TypeVar("V")
+
+
+class LatestWins(Generic[V]):
+    """`queue` hands a deferred write to the writer; `write` writes one value, and `locks` says what of."""
+
+    def __init__(
+        self,
+        queue: Callable[[DeferredWrite], None],
+        write: Callable[[Transaction, str, V], None],
+        locks: Callable[[str], Locks],
+    ) -> None:
+        self._queue = queue
+        self._write = write
+        self._locks = locks
+        self._waiting: dict[str, V] = {}
+
+    def peek(self, key: str) -> V | None:
+        return self._waiting.get(key)
+
+    def put(self, key: str, value: V) -> None:
+        is_queued = key in self._waiting
+        self._waiting[key] = value
+        if not is_queued:
+            self._queue(self._deferred_write(key))
+
+    def _deferred_write(self, key: str) -> DeferredWrite:
+        written: list[V] = []
+
+        def write(tx: Transaction) -> None:
+            written[:] = [self._waiting[key]]
+            self._write(tx, key, written[0])
+
+        def committed() -> None:
+            if not written or self._waiting[key] is written[0]:
+                del self._waiting[key]
+            else:
+                self._queue(self._deferred_write(key))
+
+        return DeferredWrite(write, committed, self._locks(key))
+
+
+# The view of a store that keeps events and the audit trail (`ports.store_answers`, `ports.audit_log`).
+
+
+class LogView(StoreView):
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._cursors: LatestWins[int] = LatestWins(self._defer, move_cursor, lambda caller: Locks(callers=(caller,)))
+
+    def keep_events(self, most: int, for_ms: int) -> None:
+        kept = self._engine.kept_events
+        kept.most, kept.for_ms = most, for_ms
+
+    async def append_event(self, caller: str, kind: str, server: str, data: Mapping[str, Any]) -> StoredEvent:
+        return await self._write_or_fault(
+            lambda tx: tell_event(tx, caller, kind, server, data), Locks(callers=(caller,))
+        )
+
+    async def events_after(self, caller: str, number: int, limit: int | None = None) -> EventPage:
+        now = self.now_ms()
+        return await self._read(lambda reader: reader.events_after(caller, number, limit, now))
+
+    async def streams_of(self, caller: str) -> tuple[str, ...]:
+        return await self._read(lambda reader: reader.streams_of(caller))
+
+    async def event_number(self, caller: str, event_id: str) -> int | None:
+        return await self._read(lambda reader: reader.event_number(caller, event_id))
+
+    async def cursor(self, caller: str) -> int:
+        _, delivered = await self._read(lambda reader: reader.stream(caller))
+        return max(self._cursors.peek(caller) or 0, delivered)
+
+    def move_cursor(self, caller: str, number: int) -> None:
+        if number > (self._cursors.peek(caller) or 0):
+            self._cursors.put(caller, number)
+
+    def record(self, entry: AuditEntry) -> None:
+        self._defer(DeferredWrite(lambda tx: record_audit(tx, entry)))
+
+    async def record_now(self, entry: AuditEntry) -> None:
+        await self._write_or_fault(lambda tx: record_audit(tx, entry))
+
+    @property
+    def audit_chain(self) -> str:
+        return ""
+
+    async def begin_chain(self) -> None:
+        """One chain for all starts: it goes on."""
+
+    async def ended_chains(self) -> tuple[str, ...]:
+        return ()
+
+    async def audit_rows(self, after: int = 0, limit: int = 1_000, *, chain: str = "") -> tuple[Row, ...]:
+        return await self._read(lambda reader: reader.audit_rows(after, limit))
+
+    async def forget_audit(self, up_to: int, *, chain: str = "", mark: bytes = b"") -> None:
+        await self._write_or_fault(lambda tx: tx.run("forget_audit", number=up_to).rowcount)

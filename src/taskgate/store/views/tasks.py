@@ -30,10 +30,11 @@ from taskgate.ports.store_answers import (
     TaskQuestion,
 )
 from taskgate.ports.task_store import NO_LIMITS, AcceptLimits, LastLook
-from taskgate.store.operations import grants, tasks, upkeep
-from taskgate.store.operations.transaction import Locks, Transaction, tenants_of
-from taskgate.store.views.base import Engine, StoreView
-from taskgate.store.views.latest_wins import LatestWins
+from taskgate.store.batch import Locks, Transaction, tenants_of
+from taskgate.store.operations import tasks
+from taskgate.store.operations.approvals import standing_grants
+from taskgate.store.operations.tasks import claim, keep, sweep
+from taskgate.store.views.base import Engine, LatestWins, StoreView
 
 _COUNT_GOOD_S: Final = 1.0
 LARGE_RESULT: Final = 1 << 20
@@ -95,7 +96,7 @@ class TaskView(StoreView):
         """Grants are read again if they changed; of everything else in memory, what another gateway has changed meanwhile."""
         present, known = tx.revisions(), self._known_revisions
         if present.get(GRANTS, 0) != known.get(GRANTS):
-            self.known_grants = grants.standing(tx)
+            self.known_grants = standing_grants(tx)
         return tuple(topic for topic in known if topic != GRANTS and present.get(topic, 0) > known[topic])
 
     async def read_revisions(self) -> Mapping[str, int]:
@@ -219,13 +220,13 @@ class TaskView(StoreView):
         return await self._read(lambda reader: reader.due(now, limit))
 
     async def sweep(self) -> Swept:
-        swept, spills = await self._write_or_fault(upkeep.sweep)
+        swept, spills = await self._write_or_fault(sweep)
         large = self._engine.large_results
         removed = await large.remove(spills) + await large.remove_orphans()
         return replace(swept, files=removed)
 
     async def claim(self) -> tuple[str, ...]:
-        return await self._write_or_fault(upkeep.claim)
+        return await self._write_or_fault(claim)
 
     async def take(self, task_id: str) -> Task | None:
         taken = await self._write(lambda tx: tasks.take(tx, task_id), _of_task(task_id))
@@ -236,7 +237,7 @@ class TaskView(StoreView):
         return await self._read(lambda reader: reader.claimed(ours, after, limit))
 
     async def keep(self, name: str, value: bytes) -> bytes:
-        return await self._write_or_fault(lambda tx: upkeep.keep(tx, name, value), Locks(names=(f"keep:{name}",)))
+        return await self._write_or_fault(lambda tx: keep(tx, name, value), Locks(names=(f"keep:{name}",)))
 
 
 def _of_task(task_id: str) -> Locks:

@@ -1,1 +1,0 @@
-"""What happened inside the gateway, told to whoever subscribed."""

@@ -1,1 +1,0 @@
-"""What the configuration says, as the gateway runs by it."""

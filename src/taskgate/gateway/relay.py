@@ -1,0 +1,394 @@
+"""Carry one request to an upstream and its reply back, in all four pairings of generations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgate import clock
+from taskgate.core import wire
+from taskgate.core.diagrams import Waterfall
+from taskgate.core.errors import CallerError, Executed, UpstreamError
+from taskgate.core.generations import CACHEABLE, Generation, cached_privately, complete, strip_result
+from taskgate.core.questions import ELICIT, Answer, Question, bare_params, can_answer
+from taskgate.core.wire import Members, Raw
+from taskgate.gateway.events import ElicitationCompleted, EventHub
+from taskgate.gateway.questions.elicitations import COMPLETE, URL_REQUIRED, UrlElicitations
+from taskgate.gateway.requests.large_results import edited
+from taskgate.gateway.requests.replies import RequestStateSigner, text_of
+from taskgate.gateway.requests.request import Request
+from taskgate.gateway.rounds import SuspendedCalls, carry_traced, in_rounds, next_params, question_in, questions_of
+from taskgate.ports.credentials import AccountNeeded
+from taskgate.ports.outlet import ResumableOutlet
+from taskgate.ports.upstream import (
+    CallFailed,
+    ErrorReply,
+    InputRequired,
+    Link,
+    RelayedError,
+    Reply,
+    Result,
+    StreamNotice,
+    Upstream,
+    UpstreamCall,
+    never_sent,
+)
+
+if TYPE_CHECKING:
+    from taskgate.telemetry.tracing import Tracing
+
+# Carry one request to an upstream and its reply back, in all four pairings of generations.
+#
+# Same generation on both sides: bytes pass as they are. A stateful caller of a stateless server is asked each question
+# as a request, and the call is sent again with the answers. A stateless caller of a stateful server gets the questions
+# as a result and comes back; its call waits meanwhile (see `suspended`). Nothing here decides whether the call may be
+# made.
+
+_OUR_FAULT: Final = frozenset({-32020, -32021, -32022})
+
+Asker = Callable[[Request, Question], Awaitable[Answer]]
+Carry = Callable[[Request, Upstream, UpstreamCall], Coroutine[Any, Any, bytes]]
+
+
+class Relay:
+    def __init__(
+        self,
+        state_signer: RequestStateSigner,
+        suspended: SuspendedCalls,
+        urls: UrlElicitations,
+        *,
+        ask: Asker,
+        ask_otherwise: Asker,
+        waterfall: Waterfall,
+        tracing: Tracing | None,
+        events: EventHub,
+    ) -> None:
+        self._state_signer = state_signer
+        self._suspended = suspended
+        self._urls = urls
+        self._ask = ask
+        self._ask_otherwise = ask_otherwise
+        self._waterfall = waterfall
+        self.carry: Carry = self._carry if tracing is None else partial(carry_traced, tracing, self._carry)
+        """The result for the caller, in its generation; raises RelayedError for an upstream's own error."""
+        self._events = events
+
+    def call_for(
+        self,
+        request: Request,
+        upstream: Upstream,
+        method: str,
+        params: Members,
+        *,
+        name: str,
+        timeout_s: float,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> UpstreamCall:
+        """What is asked of a server for this request; what the server says and asks meanwhile goes to the request's caller."""
+        server = upstream.id
+        return UpstreamCall(
+            method,
+            params,
+            request.delivery.profile,
+            timeout_s,
+            lambda method, params: self._heard(request, server, method, params),
+            lambda question: self._put(request, question),
+            name=name,
+            wants_progress=request.progress_token is not None,
+            keep_envelope=request.generation is Generation.STATELESS,
+            headers=headers,
+            asker=request.asking_stream,
+            send_log=request.delivery,
+            on_stream=lambda notice, retry_ms: streamed(request, notice, retry_ms),
+        )
+
+    async def _carry(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
+        if request.generation is Generation.STATELESS and "requestState" in call.params:
+            return await self._next_round(request, upstream, call)
+        session = request.session
+        found = (
+            upstream.open_link(session.link_key) if session is not None else upstream.common_link(request.generation)
+        )
+        link = found or await self._own_link(request, upstream)
+        same = link.generation is request.generation
+        if not same and request.generation is Generation.STATELESS:
+            return await self._hold(request, upstream, call, link)
+        reply = await self._recorded(request, call, link.server, link.request(call))
+        if type(reply) is Result:
+            return reply.raw if same else await edited(reply.raw, lambda raw: strip_result(raw, call.method))
+        if same:
+            return self._same_generation(
+                request, upstream, call, await self._answered_for(request, call, link, reply, 1)
+            )
+        return await self._down_to_stateful(request, upstream, call, link, reply)
+
+    async def _own_link(self, request: Request, upstream: Upstream) -> Link:
+        key = request.link_key
+        link = upstream.open_link(key)
+        if link is not None:
+            return link
+        try:
+            return await upstream.link(key, request.delivery.profile)
+        except UpstreamError as problem:
+            raise never_sent(upstream.id, problem) from None
+
+    def _send(self, request: Request, call: UpstreamCall, link: Link) -> Awaitable[Reply]:
+        return self._recorded(request, call, link.server, link.request(call))
+
+    async def _recorded(self, request: Request, call: UpstreamCall, server: str, sent: Awaitable[Reply]) -> Reply:
+        """Wait for the reply; the waterfall shows when the call to the upstream began and ended."""
+        request.delivery.is_sent()
+        parent = request.delivery.span.number if request.delivery.span is not None else 0
+        span = self._waterfall.begin(
+            "upstream", call.method, call.name, server, request.caller.principal, clock.wall(), parent
+        )
+        state = "error"
+        try:
+            reply = await sent
+            state = "ok" if type(reply) is not ErrorReply else "error"
+            return reply
+        except asyncio.CancelledError:
+            state = "cancelled"
+            raise
+        finally:
+            span.over(state, clock.wall())
+
+    def _heard(self, request: Request, server: str, method: str, params: Raw | None) -> None:
+        if method == COMPLETE:
+            self._events.publish(ElicitationCompleted(server, params, request))
+        else:
+            heard(request, method, params)
+
+    async def _put(self, request: Request, question: Question) -> Answer:
+        if request.delivery.stand_in is not None:
+            return await request.delivery.stand_in.ask(question)
+        answer = await self._ask(request, question)
+        request.delivery.note_answer(question, answer)
+        return answer
+
+    def _same_generation(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: Reply) -> bytes:
+        if isinstance(reply, InputRequired):
+            return self._pass_questions(request, upstream, call, reply)
+        self._judge_error(request, upstream, reply)
+        return unwrap(reply)
+
+    def _judge_error(self, request: Request, upstream: Upstream, reply: Reply) -> None:
+        if isinstance(reply, ErrorReply) and reply.code == URL_REQUIRED:
+            self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, request.session)
+
+    def _pass_questions(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: InputRequired) -> bytes:
+        """Both sides are stateless: the questions pass, and the upstream's state travels inside ours."""
+        principal, server = request.caller.principal, upstream.id
+        asked = (question_in(raw, server) for raw in reply.requests.values())
+        for params in [question.decoded() for question in asked if question.method == ELICIT]:
+            if params.get("mode") == "url":
+                self._urls.admit(principal, server, params)
+            else:
+                self._urls.record_form(principal, server)
+        if reply.state is None:
+            return reply.raw
+        members = wire.members_of(reply.raw)
+        members["requestState"] = wire.raw(self._closed(request, upstream, call, "relay", text_of(reply.state) or ""))
+        return wire.join(members)
+
+    def _closed(self, request: Request, upstream: Upstream, call: UpstreamCall, kind: str, body: str) -> str:
+        # A held call waits here; what a program remembers of a call is in the one that this gateway started.
+        home = self._suspended.home if kind == "held" or upstream.transport == "stdio" else ""
+        who = request.caller.principal
+        return self._state_signer.close(kind, who, call.method, call.name, upstream.id, body=body, home=home)
+
+    async def _next_round(self, request: Request, upstream: Upstream, call: UpstreamCall) -> bytes:
+        """A stateless caller comes back with answers."""
+        state = self._state_signer.open(
+            text_of(call.params["requestState"]), request.caller.principal, call.method, call.name
+        )
+        if state.server != upstream.id:
+            raise CallerError("invalid_params", "The requestState belongs to another call.")
+        if state.kind == "held":
+            return await self._finish_held(request, upstream, call, await self._suspended.resume(request, state.body))
+        params = {key: value for key, value in call.params.items() if key != "requestState"}
+        request.delivery.keep_state(call.params["requestState"])
+        if state.kind == "relay":
+            params["requestState"] = wire.raw(state.body)
+        else:
+            params.pop("inputResponses", None)
+        call = call.with_params(params)
+        try:
+            link = await self._own_link(request, upstream)
+            if link.generation is Generation.STATEFUL:
+                return await self._hold(request, upstream, call, link)
+            reply = await self._send(request, call, link)
+        except CallFailed as failure:
+            if state.kind == "again" and isinstance(failure, AccountNeeded):
+                raise
+            # The caller brings answers to an earlier round, which has run.
+            raise failure.in_round(2) from None
+        return self._same_generation(request, upstream, call, await self._answered_for(request, call, link, reply, 2))
+
+    async def _answered_for(self, request: Request, call: UpstreamCall, link: Link, reply: Reply, number: int) -> Reply:
+        """Both sides are stateless: questions that the caller did not say it can answer are put to its inbox (or to the
+        task that the call became), and the call is sent again with the answers.
+        """
+
+        async def go_on(reply: Reply, _number: int) -> Members | None:
+            if not isinstance(reply, InputRequired):
+                return None
+            stand_in = await request.delivery.promoted()
+            if stand_in is None and not reply.requests:
+                # The caller itself calls again, and knows how often.
+                return None
+            asked = questions_of(link.server, reply)
+            foreign = {key: question for key, question in asked.items() if not self._native(request, question)}
+            if not foreign:
+                request.delivery.keep_state(reply.state)
+                return None
+            request.delivery.asks(foreign, reply.state)
+            answers = await asyncio.gather(*(self._put_foreign(request, question) for question in foreign.values()))
+            return next_params(call.params, _given(foreign, answers), reply.state)
+
+        return await in_rounds(link.server, reply, go_on, self._sender(request, call, link), number=number)
+
+    def _sender(self, request: Request, call: UpstreamCall, link: Link) -> Callable[[Members, int], Awaitable[Reply]]:
+        """Sends one of the later rounds; if the call has become a task, its intent is written first."""
+
+        async def send(params: Members, _number: int) -> Reply:
+            stand_in = await request.delivery.promoted()
+            if stand_in is not None:
+                await stand_in.next_round(params, request.delivery.asked_state)
+            if request.delivery.asked_round is not None:
+                request.delivery.asked_round.goes_out()
+            return await self._send(request, call.with_params(params), link)
+
+        return send
+
+    def _native(self, request: Request, question: Question) -> bool:
+        return request.delivery.stand_in is None and can_answer(
+            request.capabilities, question.method, question.decoded()
+        )
+
+    async def _put_foreign(self, request: Request, question: Question) -> Answer:
+        if request.delivery.stand_in is not None:
+            return await request.delivery.stand_in.ask(question)
+        answer = await self._ask_otherwise(request, question)
+        request.delivery.note_answer(question, answer)
+        return answer
+
+    async def _hold(self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link) -> bytes:
+        """A stateless caller of a stateful server: the call may have to outlive this request."""
+        call.params.pop("task", None)
+        outcome = await self._recorded(request, call, link.server, self._suspended.run(request, link, call))
+        return await self._finish_held(request, upstream, call, outcome)
+
+    async def _finish_held(self, request: Request, upstream: Upstream, call: UpstreamCall, outcome: Reply) -> bytes:
+        if isinstance(outcome, InputRequired):
+            body = text_of(outcome.state) or ""
+            members = wire.members_of(outcome.raw)
+            members["requestState"] = wire.raw(self._closed(request, upstream, call, "held", body))
+            return wire.join(members)
+        if isinstance(outcome, ErrorReply) and outcome.code == URL_REQUIRED:
+            return self._url_first(request, upstream, call, outcome)
+        return await edited(unwrap(outcome), lambda raw: up_to_stateless(raw, call.method))
+
+    def _url_first(self, request: Request, upstream: Upstream, call: UpstreamCall, reply: ErrorReply) -> bytes:
+        """A stateful server wants URLs opened before it goes on: ask, and call it again on the next round."""
+        self._urls.judge_error(request.caller.principal, upstream.id, reply.raw, None)
+        error = wire.parse_strictly(reply.raw)
+        asked = (error.get("data") or {}).get("elicitations") if type(error.get("data")) is dict else None
+        if type(asked) is not list or not asked:
+            raise RelayedError(wire.encode({**error, "code": -32602}), -32602)
+        requests = {
+            f"url-{number}": {
+                "method": ELICIT,
+                "params": {key: value for key, value in item.items() if key not in ("elicitationId", "_meta")},
+            }
+            for number, item in enumerate(asked)
+            if type(item) is dict
+        }
+        return wire.encode(
+            {
+                "resultType": "input_required",
+                "inputRequests": requests,
+                "requestState": self._closed(request, upstream, call, "again", ""),
+            }
+        )
+
+    async def _down_to_stateful(
+        self, request: Request, upstream: Upstream, call: UpstreamCall, link: Link, reply: Reply
+    ) -> bytes:
+        """A stateful caller of a stateless server: drive the rounds while the caller's request stays open."""
+
+        async def go_on(reply: Reply, _number: int) -> Members | None:
+            if not isinstance(reply, InputRequired):
+                return None
+            asked = questions_of(link.server, reply)
+            request.delivery.asks(asked, reply.state)
+            answers = await asyncio.gather(*(self._put(request, question) for question in asked.values()))
+            return next_params(call.params, _given(asked, answers), reply.state)
+
+        reply = await in_rounds(link.server, reply, go_on, self._sender(request, call, link))
+        self._judge_error(request, upstream, reply)
+        return await edited(unwrap(reply, hide=_OUR_FAULT), lambda raw: strip_result(raw, call.method))
+
+
+def _given(asked: Mapping[str, Question], answers: Sequence[Answer]) -> dict[str, Raw]:
+    return {
+        key: _usable_answer(question, answer) for (key, question), answer in zip(asked.items(), answers, strict=True)
+    }
+
+
+def streamed(request: Request, notice: StreamNotice, retry_ms: int | None) -> None:
+    """An upstream that lets its stream be resumed has a caller who can resume ours."""
+    outlet = request.delivery.outlet
+    if request.session is None or request.delivery.answered or not isinstance(outlet, ResumableOutlet):
+        return
+    if notice is StreamNotice.PRIMED:
+        outlet.prime(retry_ms)
+    else:
+        outlet.pause()
+
+
+def heard(request: Request, method: str, params: Raw | None) -> None:
+    """A notification that belongs to this request: hand it down with the caller's own token, if it is wanted."""
+    if request.delivery.stand_in is not None:
+        request.delivery.stand_in.heard(method, params)
+        return
+    if method == "notifications/progress":
+        if params is not None:
+            request.delivery.progressed(params, request.progress_token)
+        return
+    if method == "notifications/message" and not request.delivery.wants_log(_level_of(params)):
+        return
+    request.delivery.notify(method, params)
+
+
+def _level_of(params: Raw | None) -> str:
+    value = wire.parse_strictly(bytes(params)) if params is not None else {}
+    level = value.get("level") if type(value) is dict else None
+    return level if type(level) is str else "info"
+
+
+def _usable_answer(question: Question, answer: Answer) -> Raw:
+    if answer.result is not None:
+        return bare_params(Raw(answer.result))
+    if question.method == ELICIT:
+        return Raw(b'{"action":"cancel"}')
+    text = (
+        f"The call needs an answer to {question.method}, which was refused. What it did before may have taken effect."
+    )
+    raise CallerError("input_refused", text, executed=Executed.MAYBE)
+
+
+def unwrap(reply: Reply, hide: frozenset[int] = frozenset()) -> bytes:
+    if isinstance(reply, ErrorReply):
+        if reply.code in hide:
+            error = wire.parse_strictly(reply.raw)
+            raise RelayedError(wire.encode({**error, "code": -32603}), -32603)
+        raise RelayedError(reply.raw, reply.code)
+    return reply.raw
+
+
+def up_to_stateless(result: bytes, method: str) -> bytes:
+    """A stateful result as a stateless caller expects it."""
+    return cached_privately(result) if method in CACHEABLE else complete(result)

@@ -1,1 +1,0 @@
-"""Bring one call to a server and its reply back, in every pairing of generations."""

@@ -1,0 +1,196 @@
+"""The tasks that a caller is shown in its lists: its own, and those that an upstream keeps for it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgate.core import wire
+from taskgate.core.errors import TaskgateError, UpstreamError
+from taskgate.core.generations import RELATED_TASK, Generation
+from taskgate.core.identity import ANONYMOUS, ConversationKey
+from taskgate.core.tasks.task import Task
+from taskgate.core.wire import with_meta
+from taskgate.gateway.events import EventHub, TaskChanged
+from taskgate.gateway.plan import Live
+from taskgate.gateway.requests.replies import RequestStateSigner, ask_caller
+from taskgate.gateway.requests.request import Request, unknown_task
+from taskgate.gateway.requests.sessions import OpenConversations
+from taskgate.ports.store import Store
+from taskgate.ports.store_answers import TaskPage
+from taskgate.ports.upstream import ErrorReply, Link, RelayedError, Upstream, UpstreamCall
+
+# The tasks that one conversation is shown in its lists: its own, and those of the caller's conversations that have
+# ended.
+
+PAGES_AT_ONCE: Final = 20
+"""Of a caller with very many tasks in other conversations: then a page may be short, and its cursor leads on."""
+
+
+async def own_tasks(
+    store: Store,
+    conversations: OpenConversations,
+    key: ConversationKey,
+    *,
+    after: str | None,
+    limit: int,
+    **wanted: Any,
+) -> TaskPage:
+    found: list[Task] = []
+    for _ in range(PAGES_AT_ONCE):
+        page = await store.page(key.caller, after=after, limit=limit, **wanted)
+        for task in page.tasks:
+            if conversations.may_hear(key, task.asked_in):
+                found.append(task)
+            if len(found) == limit:
+                more = task is not page.tasks[-1] or page.after is not None
+                return TaskPage(tuple(found), task.id if more else None)
+        after = page.after
+        if after is None:
+            break
+    return TaskPage(tuple(found), after)
+
+
+# Tasks that an upstream keeps for a caller without our doing: listed after ours, and passed through under an alias.
+#
+# Only an upstream conversation that belongs to the caller alone can say what belongs to that caller, so shared ones are
+# left out: one of its session, or one that all sessions of its principal use, if it has an identity. The alias carries
+# the upstream's own id, signed for this caller: nothing is kept here, and an id that we did not hand out is as unknown
+# as any other. Called by `methods`.
+
+ALIAS: Final = "up_"
+LIST_S: Final = 10.0
+RESULT_S: Final = 24 * 3600.0
+MAX_OWN: Final = 20_000
+
+
+@dataclass(slots=True)
+class ForeignPage:
+    """Rows of upstreams from one position on, where to go on, and which upstreams had nothing to say."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    next: tuple[str, str] | None = None
+    failed: list[dict[str, str]] = field(default_factory=list)
+
+
+class UpstreamListing:
+    def __init__(
+        self, upstreams: Live[Mapping[str, Upstream]], state_signer: RequestStateSigner, events: EventHub
+    ) -> None:
+        self._upstreams = upstreams
+        self._state_signer = state_signer
+        self._own: OrderedDict[tuple[str, str], None] = OrderedDict()
+        events.subscribe(TaskChanged, self._noticed)
+
+    def _noticed(self, event: TaskChanged) -> None:
+        """A task of ours runs as a task upstream: that one is not to be listed a second time."""
+        handle = event.task.upstream_handle
+        if handle is not None:
+            self._own[handle.upstream, handle.task_id] = None
+            if len(self._own) > MAX_OWN:
+                self._own.popitem(last=False)
+
+    def _links(self, request: Request) -> dict[str, Link]:
+        """The caller's own conversations with upstreams that can list tasks, in a fixed order."""
+        found = {}
+        for name, upstream in sorted(self._upstreams.value.items()):
+            link = upstream.open_link(request.link_key)
+            if link is None or link.generation is not Generation.STATEFUL or not _is_own(request, link):
+                continue
+            tasks = link.capabilities.get("tasks")
+            if isinstance(tasks, Mapping) and "list" in tasks:
+                found[name] = link
+        return found
+
+    async def page(self, request: Request, start: tuple[str, str], room: int) -> ForeignPage:
+        """What the upstreams list, from a position on, until there is no room for more."""
+        page = ForeignPage()
+        for name, link in self._links(request).items():
+            if name < start[0]:
+                continue
+            if len(page.rows) >= room:
+                page.next = (name, "")
+                return page
+            try:
+                more = await self._list(request, link, start[1] if name == start[0] else "", page)
+            except TaskgateError as problem:
+                page.failed.append({"server": name, "why": problem.message})
+                continue
+            if more:
+                page.next = (name, more)
+                return page
+        return page
+
+    async def _list(self, request: Request, link: Link, cursor: str, page: ForeignPage) -> str:
+        params = {"cursor": wire.raw(cursor)} if cursor else {}
+        reply = await link.request(self._asking(request, "tasks/list", params, LIST_S))
+        if isinstance(reply, ErrorReply):
+            raise UpstreamError("upstream_protocol", f"The server {link.server} did not list its tasks.")
+        listed = wire.parse_strictly(reply.raw)
+        tasks = listed.get("tasks") if type(listed) is dict else None
+        for row in tasks if type(tasks) is list else []:
+            task_id = row.get("taskId") if type(row) is dict else None
+            if type(task_id) is str and (link.server, task_id) not in self._own:
+                page.rows.append({**row, "taskId": self._alias(request, link, task_id)})
+        more = listed.get("nextCursor")
+        return more if type(more) is str else ""
+
+    async def relay(self, request: Request, method: str, alias: str) -> bytes:
+        """Ask the upstream about its own task, over the caller's own conversation."""
+        link, task_id = self._opened(request, alias)
+        timeout_s = RESULT_S if method == "tasks/result" else LIST_S
+        reply = await link.request(self._asking(request, method, {"taskId": wire.raw(task_id)}, timeout_s))
+        if isinstance(reply, ErrorReply):
+            raise RelayedError(reply.raw, reply.code)
+        members = wire.members_of(reply.raw)
+        if method == "tasks/result":
+            members = with_meta(members, {RELATED_TASK: wire.raw({"taskId": alias})})
+        else:
+            members["taskId"] = wire.raw(alias)
+        return wire.join(members)
+
+    def _asking(self, request: Request, method: str, params: dict[str, wire.Raw], timeout_s: float) -> UpstreamCall:
+        return UpstreamCall(
+            method,
+            params,
+            request.delivery.profile,
+            timeout_s,
+            lambda _method, _params: None,
+            lambda question: ask_caller(request, question),
+            asker=request.asking_stream,
+        )
+
+    def _alias(self, request: Request, link: Link, task_id: str) -> str:
+        body = base64.urlsafe_b64encode(f"{link.server}\n{task_id}".encode()).decode("ascii").rstrip("=")
+        return f"{ALIAS}{body}.{self._mark(request, link, task_id)}"
+
+    def _opened(self, request: Request, alias: str) -> tuple[Link, str]:
+        body, _, mark = alias.removeprefix(ALIAS).rpartition(".")
+        try:
+            server, _, task_id = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode().partition("\n")
+        except (binascii.Error, ValueError):
+            raise unknown_task() from None
+        link = self._links(request).get(server)
+        if link is None or not hmac.compare_digest(mark.encode(), self._mark(request, link, task_id).encode()):
+            raise unknown_task()
+        return link, task_id
+
+    def _mark(self, request: Request, link: Link, task_id: str) -> str:
+        """Good in the session whose conversation it is, or in every session of the principal whose conversation it is."""
+        if request.session is None:
+            raise unknown_task()
+        session = request.session.id if link.key == request.link_key else ""
+        return self._state_signer.mark(request.caller.principal, session, link.server, task_id)
+
+
+def _is_own(request: Request, link: Link) -> bool:
+    """Nobody but this caller speaks over it. Callers without an identity are known by their session alone."""
+    if link.key == request.link_key:
+        return True
+    principal = request.caller.principal
+    return principal != ANONYMOUS and link.key.principal == principal and not link.key.session
