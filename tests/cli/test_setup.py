@@ -54,10 +54,16 @@ def with_cursor(home: Path) -> Path:
     return settings
 
 
+def named_schema(file: Path) -> str:
+    """What the file's first line tells editors to read."""
+    return file.read_text().splitlines()[0].partition("$schema=")[2]
+
+
 def test_without_any_client_a_demo_server_is_served(tmp_path: Path) -> None:
     assert "taskgate serve" in taskgate(tmp_path, "init", "--yes")
     assert list(load_text((tmp_path / "taskgate.yaml").read_text(), environment={}).root.servers) == ["files"]
     assert "in order" in taskgate(tmp_path, "check")
+    assert (tmp_path / named_schema(tmp_path / "taskgate.yaml")).read_text() == taskgate(tmp_path, "schema")
 
 
 def test_the_servers_of_clients_are_found_and_scripts_can_read_the_answer(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +82,7 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
     )
     plan = _plan(gathered, text, config)
     write_config(config, plan)
+    _write_schema(config.parent)
     clients = sorted({item.client for item in plan.added.values()})
     chosen = clients if clients and asks and typer.confirm(_third_question(clients), default=False) else []
     if as_json:
@@ -95,9 +96,7 @@ def init(config: FilePath = Path("taskgate.yaml"), yes: Yes = False, as_json: Js
 
 def schema() -> None:
     """Print the JSON schema of a configuration file, for editors."""
-    from taskgate.config.explain import configuration_schema
-
-    typer.echo(json.dumps(configuration_schema(), indent=2))
+    typer.echo(_schema_text(), nl=False)
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
@@ -105,6 +104,20 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
     from typer._completion_shared import get_completion_script
 
     typer.echo(get_completion_script(prog_name="taskgate", complete_var=COMPLETE_VARIABLE, shell=shell.value))
+
+
+def _schema_text() -> str:
+    from taskgate.config.explain import configuration_schema
+
+    return json.dumps(configuration_schema(), indent=2) + "\n"
+
+
+def _write_schema(folder: Path) -> None:
+    """Beside the file, whose first line names it to editors; one that is there may be a person's own."""
+    from taskgate.config.explain import SCHEMA_FILE
+
+    with suppress(FileExistsError), (folder / SCHEMA_FILE).open("x", encoding="utf-8") as file:
+        file.write(_schema_text())
 
 
 def _found() -> Gathered:

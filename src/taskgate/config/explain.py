@@ -23,7 +23,8 @@ from taskgate.config.words import spell
 from taskgate.folders import STATE_VARIABLE
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-EDITOR_COMMENT = "# yaml-language-server: $schema=taskgate.schema.json"
+SCHEMA_FILE = "taskgate.schema.json"
+EDITOR_COMMENT = f"# yaml-language-server: $schema={SCHEMA_FILE}"
 _SCALARS = ("integer", "number", "boolean", "array")
 # Sections that may also be written in the words of other programs.
 _FOREIGN = ("GatewayFile", "Server", "Scope", "Rule")
