@@ -285,7 +285,7 @@ def test_what_an_approval_costs_does_not_grow_with_how_many_its_caller_has_open(
 
 
 def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_path: Path) -> None:
-    """In statements: a create is its rows, whatever else is open; who owns the store and where the audit ends is read once."""
+    """In statements: a create is its rows, whatever else is open; how many are open and where the audit ends is read once."""
     writing = connect_writer(tmp_path / "store.db")
     migrate(writing)
     limits, ran = AcceptLimits(1_000_000, PendingLimits(1_000_000, 1_000_000)), list[str]()
@@ -304,4 +304,4 @@ def test_creates_that_share_a_commit_share_what_is_asked_for_each_commit(tmp_pat
     one = accept(1)
     many = accept(51)
     writing.close()
-    assert (many - one) / 50 == one - 1 <= 9
+    assert (one, (many - one) / 50) == (10, 8)
