@@ -24,9 +24,9 @@ LIAR = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "lying_serve
 ASKER = [sys.executable, str(ROOT / "tests" / "client" / "servers" / "asking_server.py")]
 PROGRAM = """
 import sys, typer
-from taskgate.cli import call, tasks, tools
+from taskgate.cli import call, tasks
 app = typer.Typer(pretty_exceptions_enable=False)
-for module in (tools, call, tasks):
+for module in (call, tasks):
     module.register(app)
 app(sys.argv[1:], prog_name="taskgate")
 """

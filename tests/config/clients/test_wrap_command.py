@@ -18,10 +18,9 @@ import yaml
 DEADLINE_S = 120
 COMMAND = """
 import typer
-from taskgate.cli import import_clients, install, wrap
+from taskgate.cli import install
 app = typer.Typer()
-for module in (import_clients, install, wrap):
-    module.register(app)
+install.register(app)
 app()
 """
 AGENT = """
