@@ -67,8 +67,9 @@ class Console:
     def base(self) -> str:
         return self.gateway.base
 
-    async def api(self, method: str, path: str, body: Any = None) -> Any:
-        token = (self.gateway.state / "operator-token").read_text().strip()
+    async def api(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
+        """As the operator, or as whoever the token is."""
+        token = token or (self.gateway.state / "operator-token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"}
         return (await self.http.request(method, self.base + path, json=body, headers=headers, timeout=120)).json()
 
@@ -89,6 +90,22 @@ class Console:
         }
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         return (await self.http.post(self.gateway.url, json=body, headers=headers, timeout=120)).text
+
+    async def empty_inbox(self) -> None:
+        """Deny what still waits for people. The reviewer does: nobody decides on their own call, the operator's included."""
+        for held in await self.api("GET", "/api/v1/approvals"):
+            said = await self.api("POST", f"/api/v1/approvals/{held['id']}/deny", {}, "reviewer-token")
+            assert said["state"] == "denied", said
+        assert await self.api("GET", "/api/v1/approvals") == []
+
+    @asynccontextmanager
+    async def configured(self, **changes: Any) -> AsyncIterator[None]:
+        """The gateway with some settings changed, and as it was before for whoever comes next, also after a failure."""
+        await self.gateway.reload({**CONFIG, **changes})
+        try:
+            yield
+        finally:
+            await self.gateway.reload(CONFIG)
 
     async def log_in_with(self, token: str) -> None:
         await self.browser.open(self.base + "/login")

@@ -59,8 +59,7 @@ async def test_the_tour_makes_a_fast_a_slow_and_a_dangerous_call(console: Consol
 async def test_the_inbox_is_worked_through_by_keys_alone(console: Console) -> None:
     """Approved, denied, opened and answered without a mouse."""
     browser = console.browser
-    for held in await console.api("GET", "/api/v1/approvals"):
-        await console.api("POST", f"/api/v1/approvals/{held['id']}/deny", {})
+    await console.empty_inbox()
     for name in ("notes.txt", "old.log"):
         await console.call("build-agent", "files__delete_file", name=name)
     await browser.open(console.base + "/inbox")
@@ -105,14 +104,14 @@ async def test_the_inbox_is_worked_through_by_keys_alone(console: Console) -> No
 
 async def test_equal_harmless_calls_are_decided_with_one_click(console: Console) -> None:
     browser = console.browser
-    await console.gateway.reload({**CONFIG, "governance": {"rules": [{"match": "list_*", "action": "approve"}]}})
-    while len(await console.api("GET", "/api/v1/approvals")) < 3:
-        await console.call("build-agent", "files__list_files")
-    await browser.open(console.base + "/inbox")
-    assert "3 equal ones" in await browser.text("[data-card] h2")
-    await browser.click("[data-card] button[value=approve]")
-    assert await console.api("GET", "/api/v1/approvals") == []
-    await console.gateway.reload(CONFIG)
+    await console.empty_inbox()
+    async with console.configured(governance={"rules": [{"match": "list_*", "action": "approve"}]}):
+        while len(await console.api("GET", "/api/v1/approvals")) < 3:
+            await console.call("build-agent", "files__list_files")
+        await browser.open(console.base + "/inbox")
+        assert "3 equal ones" in await browser.text("[data-card] h2")
+        await browser.click("[data-card] button[value=approve]")
+        assert await console.api("GET", "/api/v1/approvals") == []
 
 
 async def test_a_page_follows_what_happens_and_goes_on_after_a_restart_of_the_gateway(console: Console) -> None:
@@ -202,12 +201,11 @@ async def test_a_role_that_ends_is_told_on_the_open_page(console: Console) -> No
     await browser.open(console.base + "/servers")
     await settled(browser)
     plain = [{key: token[key] for key in ("id", "sha256")} for token in CONFIG["tokens"]]
-    await console.gateway.reload({**CONFIG, "tokens": plain})
-    await console.call("build-agent", "files__delete_file", name="budget.txt")
-    await browser.until(
-        "/no longer logged in|may not|no longer see/.test(document.getElementById('connection').textContent)"
-    )
-    await console.gateway.reload(CONFIG)
+    async with console.configured(tokens=plain):
+        await console.call("build-agent", "files__delete_file", name="budget.txt")
+        await browser.until(
+            "/no longer logged in|may not|no longer see/.test(document.getElementById('connection').textContent)"
+        )
 
 
 async def test_a_cut_login_is_told_on_the_open_page(console: Console) -> None:
