@@ -7,6 +7,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "taskgate"
 LONGEST_FILE = 400
+FILES = 330
 LONGEST_FUNCTION = 60
 
 
@@ -24,3 +25,8 @@ def test_no_function_is_too_long() -> None:
         and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
     }
     assert found == set()
+
+
+def test_the_source_is_not_scattered_over_many_small_files() -> None:
+    """Who adds a file looks first for the one where a reader would expect its contents."""
+    assert len(list(SOURCE.rglob("*.py"))) < FILES
