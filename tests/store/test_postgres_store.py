@@ -203,25 +203,36 @@ async def accepted_in_the_end(store: PostgresStore) -> str:
             await asyncio.sleep(0.05)
 
 
-async def test_a_commit_whose_answer_is_lost_is_asked_about(store: PostgresStore, url: str) -> None:
-    """The server committed, but the connection was cut before it could say so: the caller hears the truth."""
+async def test_a_commit_whose_answer_is_lost_is_asked_about(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server committed, but the connection was cut before it could say so: the caller hears the truth, and the audit chain
+    goes on from where that commit left it."""
+    from taskgate.store.postgres import commit
+
     await store.accept(a_call())
     committer = store.engine.committer
-    end = committer._end
+    end, waited = committer._end, commit.waited
+
+    def committed_and_cut(cursor: Any) -> Any:
+        waited(cursor)
+        cursor.connection.close()
+        raise psycopg.OperationalError("cut by the test")
 
     def cut(connection: Any, tx: Any) -> None:
         committer._end = end  # type: ignore[method-assign]
-        end(connection, tx)
-        connection.close()
-        raise commit.Lost(committer._number, "cut by the test")
-
-    from taskgate.store.postgres import commit
+        with monkeypatch.context() as cutting:
+            cutting.setattr(commit, "waited", committed_and_cut)
+            end(connection, tx)
 
     committer._end = cut  # type: ignore[method-assign]
-    draft = a_call()
-    answer = await store.accept(draft)
-    assert isinstance(answer, Change)
-    assert await store.get(draft.id) is not None
+    drafts = [a_call(), a_call()]
+    for draft in drafts:
+        assert isinstance(await store.accept(draft), Change)
+        assert await store.get(draft.id) is not None
+    rows = await store.audit_rows()
+    assert [row.number for row in rows] == list(range(1, len(rows) + 1))
+    assert store.audit_head() == (rows[-1].number, rows[-1].hash)
 
 
 async def test_a_commit_that_never_came_is_refused_and_not_there(store: PostgresStore) -> None:

@@ -205,6 +205,7 @@ class Committer:
         self._counted: set[str] = set()
         self.audit_head: tuple[int, str] | None = None
         """The end of our own chain: nobody else appends to it, so it is known without asking."""
+        self._audit_head_if_committed: tuple[int, str] | None = None
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -227,7 +228,11 @@ class Committer:
     def was_committed(self, number: int) -> bool:
         """Asked on a new connection. Raises as long as the server cannot tell."""
         row = self._connected().execute(SQL["last_write"], {"owner": self._presence.ownership.owner}).fetchone()
-        return row is not None and bool(row[0] == number)
+        is_there = row is not None and bool(row[0] == number)
+        if is_there:
+            # Its rows of the audit chain are there too: whoever went on from the old end would never write again.
+            self.audit_head = self._audit_head_if_committed
+        return is_there
 
     def commit(self, batch: Batch) -> None:
         """Raises Lost, `psycopg.Error`; a failure of one operation is kept with it."""
@@ -364,6 +369,7 @@ class Committer:
                 connection.execute(_TELL, [CHANNEL, payload])
 
     def _end(self, connection: Connection, tx: PostgresTransaction) -> None:
+        self._audit_head_if_committed = tx.audit_head
         try:
             ended = waited(connection.execute("COMMIT"))
         except psycopg.Error as error:
