@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from typing import Any
 
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop, until
 
+from taskgate.core.tasks.task import Task
+from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, TransitionEvent
 from taskgate.gateway.changes import look_out
 from taskgate.store.postgres.presence import Wakeups
 from taskgate.upstreams.health import FIRST_S, LONGEST_S
@@ -160,3 +163,28 @@ async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_comin
     looking.cancel()
     assert [names for names in seen if names is not None] == [frozenset({f"t{number}"}) for number in range(40)]
     assert seen.count(None) in (9, 10)
+
+
+@seam
+async def test_a_run_whose_end_cannot_be_written_is_ended_in_a_later_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever broke the run stands in the way of its end, too, for a while: its task is not left to nobody."""
+    server = Upstream()
+    async with Gateway({}, {"notes": server}) as gate:
+        records = gate.life.app.gateway.tasks.records
+        advance, broken = records.advance, [True]
+
+        async def breaks(task_id: str, event: TransitionEvent, **more: Any) -> Task | None:
+            if broken[0] and isinstance(event, ResultCame | ErrorCame | ContactLost):
+                raise RuntimeError("broken by the test")
+            return await advance(task_id, event, **more)
+
+        monkeypatch.setattr(records, "advance", breaks)
+        caller = await gate.caller("2025")
+        handle = (await caller.call("notes__echo", {"a": 1}, task={"ttl": 600_000})).result["task"]
+        await gate.advance(5)
+        assert (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result["status"] == "working"
+        broken[0] = False
+        await gate.advance(5)
+        shown = (await caller.request("tasks/get", {"taskId": handle["taskId"]})).result
+        assert shown["status"] == "failed"
+        assert server.count() == 1

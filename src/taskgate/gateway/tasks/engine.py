@@ -92,8 +92,12 @@ class Recovery:
         """While we run: another gateway on this store has died. Only what is claimed now is moved on."""
         count = 0
         while claimed := await self._claimed():
-            found = await asyncio.gather(*(self._records.current(task_id) for task_id in claimed))
-            await asyncio.gather(*(self._move_on(task) for task in found if task is not None))
+            try:
+                found = await asyncio.gather(*(self._records.current(task_id) for task_id in claimed))
+                await asyncio.gather(*(self._move_on(task) for task in found if task is not None))
+            except Exception:  # they are ours now, and nobody else will look for them
+                self._runs.left.update(claimed)
+                raise
             count += len(claimed)
         if count:
             log.warning("tasks of a gateway that died were taken over", count=count)
@@ -113,7 +117,11 @@ class Recovery:
             task = await store.get(task_id)
             runs.left.discard(task_id)
             if task is not None and task.owner == store.ownership.owner and not runs.is_running(task_id):
-                await self._move_on(task)
+                try:
+                    await self._move_on(task)
+                except Exception as fault:  # one task of many: it is tried again in the next round
+                    log.error("task could not be picked up; it will be tried again", task=task_id, exc_info=fault)
+                    runs.left.add(task_id)
         if self._look_at is None or clock.monotonic() < self._look_at:
             return
         after, untouched_ms = "", store.now_ms() - int(CLAIM_SHOWS_S * 1000)

@@ -119,12 +119,19 @@ class Runs:
             self.left.add(task.id)
         except Exception as fault:  # one task run: nobody else would ever end the task
             log.error("task run failed", task=task.id, exc_info=fault)
-            current = await self._records.store.get(task.id) or task
+            await self._end_broken(task)
+
+    async def _end_broken(self, task: Task) -> None:
+        text = "Something went wrong inside the gateway while running this task; its log says more."
+        try:
+            current = await self._records.current(task.id) or task
             executed = Executed.MAYBE if current.may_have_been_sent else Executed.NO
-            text = "Something went wrong inside the gateway while running this task; its log says more."
             await self._records.conclude(
                 task.id, endings.by_error(task, GatewayFault("internal", text, executed=executed))
             )
+        except Exception as fault:  # one task run: what broke it may stand in the way of its end, too
+            log.error("task run could not be ended; it will be tried again", task=task.id, exc_info=fault)
+            self.left.add(task.id)
 
     # Ending
 
