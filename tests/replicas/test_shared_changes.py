@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 from collections.abc import Awaitable
 from pathlib import Path
@@ -85,19 +86,23 @@ async def _grants(a: Gateway, b: Gateway) -> None:
         said = await operator(a, "POST", f"/api/approvals/{row['id']}/approve", wish)
         assert said.status_code == 200, said.text
 
+        numbers = itertools.count(1)
+
+        async def is_held() -> bool:
+            """Another call each time: one that was held before B heard of the grant stays held."""
+            before = len((await operator(a, "GET", "/api/approvals")).json())
+            answer = await caller.call("books__once", {"call": f"g{next(numbers)}"})
+            assert "result" in answer.reply, answer.reply
+            return len((await operator(a, "GET", "/api/approvals")).json()) > before
+
         async def goes() -> bool:
-            answer = await caller.call("books__once", {"call": "g1"})
-            return not (await operator(a, "GET", "/api/approvals")).json() and "result" in answer.reply
+            return not await is_held()
 
         await until(goes)
         (grant,) = (await operator(b, "GET", "/api/grants")).json()
         await operator(a, "POST", f"/api/grants/{grant['id']}/revoke", {})
 
-        async def asks_again() -> bool:
-            await caller.call("books__once", {"call": "g2"})
-            return bool((await operator(a, "GET", "/api/approvals")).json())
-
-        await until(asks_again)
+        await until(is_held)
 
 
 async def _done(write: Awaitable[bool]) -> bool:
