@@ -158,10 +158,12 @@ class Lifecycle:
         handing_over = asyncio.create_task(self._hand_over())
         await self._side.drain(drain_s, self._hurry)
         await serving
-        handing_over.cancel()
-        await asyncio.gather(handing_over, return_exceptions=True)
         if self._internal is not None:
             await self._internal.close(max(1.0, began + drain_s - clock.monotonic()))
+        handing_over.cancel()
+        await asyncio.gather(handing_over, return_exceptions=True)
+        if self._internal is not None and self.app.gateway.shared_sessions is not None:
+            await self.app.gateway.shared_sessions.release_all()
         await _settle_tasks(self.app, began + drain_s - clock.monotonic(), self._hurry)
 
     async def _hand_over(self) -> None:

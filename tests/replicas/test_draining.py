@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import psycopg
-from tests.replicas.in_process import gateways, until
+import pytest
+from tests.replicas.in_process import Stage, gateways, until
+
+from taskgate.core.errors import GatewayFault
+from taskgate.gateway.methods import shared_sessions
+from taskgate.store.postgres.presence import Presence
+from taskgate.store.postgres.shared_rows import SessionRows
 
 SLOWLY = {"grace_ms": 60_000, "promote_after_ms": 60_000}
 
@@ -35,6 +44,41 @@ async def test_sessions_go_on_elsewhere_while_their_gateway_still_drains(tmp_pat
         assert stage.a.serving is not None
         await asyncio.wait_for(stage.a.serving, 60)
         assert [stage.ledger.count(name) for name in ("slow", "after", "then")] == [1, 1, 1]
+
+
+async def cannot_be_written(_rows: SessionRows) -> None:
+    raise GatewayFault("store_unavailable", "The store cannot be written to.")
+
+
+@contextmanager
+def old_news(stage: Stage) -> Iterator[None]:
+    """B has not looked at the leases since A gave its own back."""
+    at_b, looks = stage.b.store.engine.presence, Presence.is_alive
+    with patch.object(Presence, "is_alive", lambda self, owner: self is at_b or looks(self, owner)):
+        yield
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["released", "only the lease"])
+async def test_a_session_that_was_busy_until_its_gateway_ended_is_known_to_the_others_at_once(
+    tmp_path: Path, *, released: bool
+) -> None:
+    """Also by a gateway that still takes the former home for alive, and if only the lease could be given back."""
+    writes = SessionRows.release_sessions if released else cannot_be_written
+    async with gateways(tmp_path, tasks=SLOWLY, limits={"drain_timeout": "60s"}) as stage:
+        with (
+            patch.object(shared_sessions, "_HAND_OVER_S", 3600.0),
+            patch.object(SessionRows, "release_sessions", writes),
+            old_news(stage),
+        ):
+            async with stage.a.caller(stateless=False) as busy:
+                call = asyncio.create_task(busy.call("books__once", {"call": "slow", "seconds": 1}))
+                await until(lambda: stage.ledger.count("slow"))
+                await stage.a.stop()
+                assert "error" not in (await asyncio.wait_for(call, 60)).reply
+                busy.url = stage.b.url
+                answer = await busy.call("books__once", {"call": "then"})
+                assert "error" not in answer.reply, answer.reply
+        assert [stage.ledger.count(name) for name in ("slow", "then")] == [1, 1]
 
 
 async def test_tasks_of_a_gateway_that_stopped_are_taken_over_without_waiting_for_its_lease(tmp_path: Path) -> None:

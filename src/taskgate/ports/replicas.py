@@ -76,8 +76,8 @@ class KeptSession(msgspec.Struct, frozen=True):
     home: str
     moves: int
     body: bytes
-    internal: str = ""
-    """Where the home said it can be reached, if it has a lease."""
+    internal: str | None = None
+    """Where the home said it can be reached; None if it has no lease (any more)."""
 
 
 class SessionStore(Protocol):
@@ -128,6 +128,10 @@ class SessionStore(Protocol):
 
     async def release_session(self, session_id: str) -> None:
         """Nobody is its home any more, if we were: whoever is asked next adopts it."""
+        ...
+
+    async def release_sessions(self) -> None:
+        """The same for all that are ours."""
         ...
 
     async def sessions_elsewhere(self) -> frozenset[str]:

@@ -176,6 +176,8 @@ class SharedSessions:
         self._ends = ends
         self._elsewhere = elsewhere
         self._written: dict[str, bytes] = {}
+        self._missing: frozenset[str] = frozenset()
+        """Rows that name us the home of a session which was not here at the last look."""
         self._verified_since = rows.unbroken_since
         self._verifying = asyncio.Lock()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -272,9 +274,12 @@ class SharedSessions:
         here = {session.id for session in self._context.sessions}
         for session in self._context.sessions:
             await self.changed(session)
-        for gone in await self.rows.own_sessions() - here:
+        missing = await self.rows.own_sessions() - here
+        # What is being opened, adopted or handed over at this moment is missing once, and not twice.
+        for gone in missing & self._missing:
             if self._context.sessions.get(gone) is None:
                 await self.rows.end_session(gone)
+        self._missing = missing
         self._written = {key: body for key, body in self._written.items() if self._context.sessions.get(key)}
         await self.rows.sessions_seen(now_ms - int(KEEP_S * 1000))
 
@@ -285,6 +290,10 @@ class SharedSessions:
                 if not session.in_flight and not session.open_requests:
                     await self._ends.hand_over(session)
             await clock.sleep(_HAND_OVER_S)
+
+    async def release_all(self) -> None:
+        """Nothing can be asked here any more: whatever is still ours, or could not be handed over, goes on elsewhere."""
+        await _written(self.rows.release_sessions())
 
     def _begin(self, work: Any) -> None:
         job = asyncio.get_running_loop().create_task(work)

@@ -128,7 +128,8 @@ class Forwarder:
             return None
         if kept.home == self._rows.owner:
             raise _NotYet
-        if kept.home and self._rows.is_alive(kept.home):
+        # A lease that was given back is gone at once; that of a gateway we take for alive may have been since we looked.
+        if kept.internal is not None and self._rows.is_alive(kept.home):
             return self._remember(session_id, kept.home, caller) if kept.internal else None
         adopted = await self._gateway.adopt_session(session_id, kept.home)
         if adopted is None:

@@ -216,6 +216,13 @@ class SessionRows(_HeldRows):
 
         await self._write_or_fault(released, _of(session_id))
 
+    async def release_sessions(self) -> None:
+        def released(tx: Transaction) -> None:
+            tx.run("release_sessions", home=tx.ownership.owner, now_ms=tx.now_ms)
+            tx.announce(SESSIONS, tx.ownership.owner)
+
+        await self._write_or_fault(released)
+
     async def sessions_elsewhere(self) -> frozenset[str]:
         return frozenset(row[0] for row in await self._rows("sessions_elsewhere", home=self.ownership.owner))
 

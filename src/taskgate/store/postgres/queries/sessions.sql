@@ -3,7 +3,7 @@ INSERT INTO sessions (id, principal, scope, home, seen_ms, body)
 VALUES (:id, :principal, :scope, :home, :now_ms, :body);
 
 -- name: find_session
-SELECT s.id, s.principal, s.scope, s.home, s.moves, s.body, coalesce(r.internal, '')
+SELECT s.id, s.principal, s.scope, s.home, s.moves, s.body, r.internal
 FROM sessions s LEFT JOIN replicas r ON r.owner = s.home
 WHERE s.id = :id;
 
@@ -22,6 +22,9 @@ DELETE FROM sessions WHERE id = :id AND home = :home;
 
 -- name: release_session
 UPDATE sessions SET home = '', seen_ms = :now_ms WHERE id = :id AND home = :home;
+
+-- name: release_sessions
+UPDATE sessions SET home = '', seen_ms = :now_ms WHERE home = :home;
 
 -- name: sessions_seen
 UPDATE sessions SET seen_ms = :now_ms WHERE home = :home;
