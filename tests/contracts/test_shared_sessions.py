@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from store_under_test import PostgresUnderTest
 from tests.harness.postgres import fresh_url
@@ -116,3 +117,30 @@ async def test_what_nobody_has_held_for_long_is_forgotten(stores: list[PostgresS
     assert await b.sessions.find_session("s1") is not None
     await b.sessions.sessions_seen(b.now_ms() + 60_000)
     assert await b.sessions.find_session("s1") is None
+
+
+async def test_all_sessions_that_a_gateway_releases_can_be_adopted_while_it_lives(stores: list[PostgresStore]) -> None:
+    a, b, c = stores
+    await a.sessions.open_session(SESSION)
+    await c.sessions.open_session(msgspec.structs.replace(SESSION, id="s2"))
+    await a.sessions.release_sessions()
+    adopted = await b.sessions.adopt_session("s1", "")
+    assert adopted is not None
+    assert (adopted.home, adopted.moves) == ("b", 1)
+    assert await c.sessions.own_sessions() == {"s2"}, "those of others stay theirs"
+
+
+async def test_a_gateway_in_the_place_of_one_that_has_ended_ends_its_lease(
+    adapter: PostgresUnderTest, stores: list[PostgresStore]
+) -> None:
+    a, b, _ = stores
+    await a.sessions.open_session(SESSION)
+    await asyncio.to_thread(a.engine.presence.stop_renewing)
+    successor = open_store(adapter.url, owner="a2", replaces="a", internal="a:1")
+    try:
+        found = await b.sessions.find_session("s1")
+        assert found is not None
+        assert (found.home, found.internal) == ("a", None)
+        assert await b.sessions.adopt_session("s1", "a") is not None
+    finally:
+        await successor.close()

@@ -9,6 +9,7 @@ from taskgate.inbound.http.hop import (
     HOP,
     MOST_NUMBERS,
     WINDOW_MS,
+    HopMisdirected,
     HopRefused,
     HopSigner,
     HopVerifier,
@@ -100,7 +101,7 @@ def test_another_key_is_refused(clock: Clock, verifier: HopVerifier) -> None:
 
 
 def test_what_is_meant_for_another_gateway_is_refused(clock: Clock, verifier: HopVerifier) -> None:
-    with pytest.raises(HopRefused, match="another gateway"):
+    with pytest.raises(HopMisdirected, match="another gateway"):
         verifier.admit(b"POST", b"/mcp/work?x=1", sent(signed(clock, home="c")), BODY)
 
 

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
+import psycopg
 from tests.harness.plain_http import NO_TLS
 from tests.harness.raw_client import Answer, RawClient
+from tests.replicas.in_process import gateways, until
 from tests.replicas.three import Replicas, three_replicas
 
 DEADLINE_S = 60
@@ -83,6 +85,30 @@ async def test_the_stream_of_a_session_ends_with_its_home_and_goes_on_with_the_n
                     if line.startswith("id:"):
                         assert line.removeprefix("id:").strip() == "g1-.0"
                         break
+
+
+async def test_a_session_goes_on_although_another_gateway_has_the_address_of_its_home(tmp_path: Path) -> None:
+    """As when a gateway is killed and started again at once: until the old lease ends, the new one is asked for the old one."""
+    async with gateways(tmp_path, number=1) as stage, stage.a.caller(stateless=False) as client:
+        (ours,) = await until(lambda: stage.a.store.replicas)
+        with psycopg.connect(stage.url, autocommit=True) as database:
+            database.execute(
+                "INSERT INTO replicas (owner, address, version, configuration, internal, started_ms, seen_ms)"
+                " SELECT 'gw_before', address, version, configuration, internal, started_ms, seen_ms + 2000 FROM replicas"
+            )
+            database.execute(
+                "INSERT INTO sessions SELECT 'before', tenant, principal, scope, 'gw_before', 0, seen_ms, body FROM sessions"
+            )
+        await until(lambda: len(stage.a.store.replicas) == 2)
+        assert stage.a.store.sessions.address_of("gw_before") == ours.internal
+        client.headers["mcp-session-id"] = "before"
+        answer = await client.call("books__once", {"call": "after"})
+        assert "result" in answer.reply, answer.reply
+        assert stage.a.life is not None
+        session = stage.a.life.app.gateway.context.sessions.get("before")
+        assert session is not None
+        assert session.moves == 1
+        assert stage.ledger.count("after") == 1
 
 
 async def test_a_home_that_was_paused_lets_go_of_what_others_adopted(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from taskgate.assembly.identity import (
 )
 from taskgate.assembly.places import Places
 from taskgate.assembly.plan import build_plan, build_tracing
-from taskgate.assembly.shared_store import Replicas
+from taskgate.assembly.shared_store import Replicas, Succession
 from taskgate.assembly.stores import AuditKeeper, audit_keeper, claimed_store_path, store_path
 from taskgate.config.gateway_file import GatewayFile
 from taskgate.config.load import LoadedConfig
@@ -342,7 +342,7 @@ def keys_in(state_dir: Path) -> Keys:
     return Keys(operator_token(state_dir), house_secret(state_dir), stored_passphrase(state_dir))
 
 
-def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
+def open_house(loaded: LoadedConfig, *, local: bool = False, succession: Succession | None = None) -> App:
     """Build on the configured store: a file, whose lock only one process may have, or a database that gateways share."""
     keys, url, anchored, internal = keys_in(loaded.state_dir), shared_store.shared_url(loaded), None, None
     if url is None:
@@ -350,7 +350,7 @@ def open_house(loaded: LoadedConfig, *, local: bool = False) -> App:
     else:
         token, secret = shared_store.agreed_secrets(loaded, url, keys.operator_token, keys.secret)
         internal = shared_store.bound_for_others(loaded)
-        keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url, internal)
+        keys, store = Keys(token, secret, keys.passphrase), shared_store.open_shared(loaded, url, internal, succession)
         anchored = loaded.state_dir / f"audit-{store.ownership.owner}"
     tracing = build_tracing(loaded.root)
     return build(loaded, store, keys, tracing=tracing, local=local, store_file=anchored, internal=internal)

@@ -51,11 +51,32 @@ def bound_for_others(loaded: LoadedConfig) -> InternalSocket | None:
         raise GatewayFault("invalid_request", text) from None
 
 
-def open_shared(loaded: LoadedConfig, url: str, internal: InternalSocket | None) -> Store:
+class Succession(NamedTuple):
+    """The name that a gateway was given by whoever started it, and that of the one in whose place it was started: which has
+    ended, so that what it held can be taken over at once."""
+
+    owner: str
+    replaces: str
+
+    def next(self) -> Succession:
+        return Succession(new_owner(), self.owner)
+
+
+def new_owner() -> str:
+    """Raises GatewayFault."""
+    return str(_driver().new_owner())
+
+
+def open_shared(
+    loaded: LoadedConfig, url: str, internal: InternalSocket | None, succession: Succession | None = None
+) -> Store:
     """Raises GatewayFault."""
     listen = loaded.root.listen
+    owner, replaces = succession or (None, "")
     opened: Store = _driver().open_store(
         url,
+        owner=owner,
+        replaces=replaces,
         address=f"{listen.host}:{listen.port}",
         version=__version__,
         configuration=configuration_digest(loaded),

@@ -25,7 +25,7 @@ import typer
 
 from taskgate import clock
 from taskgate.assembly.build import open_house, open_stdio_house
-from taskgate.assembly.shared_store import shared_url
+from taskgate.assembly.shared_store import Succession, shared_url
 from taskgate.cli.say import ExitCode
 from taskgate.config.load import LoadedConfig, load_or_default
 from taskgate.config.problems import ConfigError
@@ -73,7 +73,7 @@ def run_worker(loaded: LoadedConfig, host: str | None, inherited: Inherited) -> 
     async def run() -> None:
         with _using(loaded):
             open_side = _claimed(loaded)
-            house = open_house(loaded)
+            house = open_house(loaded, succession=inherited.succession)
         life = Lifecycle(house, host or loaded.root.listen.host, open_side)
 
         def parent_is_gone() -> None:
@@ -257,20 +257,21 @@ _NEEDS_DATABASE: Final = (
 
 class Inherited(NamedTuple):
     """What a worker gets from its parent: the socket that callers come to, a pipe that ends with the parent, one to say that
-    it is ready, and where the other workers reach it."""
+    it is ready, its name and that of the worker in whose place it comes, and where the other workers reach it."""
 
     listening: int
     parent: int
     ready: int
+    succession: Succession
     internal: str
 
     @classmethod
     def read(cls, text: str) -> Inherited:
-        listening, parent, ready, internal = text.split(",", 3)
-        return cls(int(listening), int(parent), int(ready), internal)
+        listening, parent, ready, owner, replaces, internal = text.split(",", 5)
+        return cls(int(listening), int(parent), int(ready), Succession(owner, replaces), internal)
 
     def __str__(self) -> str:
-        return ",".join(map(str, self))
+        return ",".join(map(str, (*self[:3], *self.succession, self.internal)))
 
 
 class Workers:
@@ -317,10 +318,10 @@ class Workers:
 
     async def _keep(self, place: int) -> None:
         """One worker, started again whenever it ends unasked."""
-        pause = FIRST_PAUSE_S
+        pause, succession = FIRST_PAUSE_S, Succession("", "").next()
         while not self._stopping.is_set():
             began = clock.monotonic()
-            worker = self._running[place] = await self._started(place)
+            worker = self._running[place] = await self._started(place, succession)
             if self._stopping.is_set():
                 worker.send_signal(signal.SIGTERM)
             code = await worker.wait()
@@ -332,6 +333,7 @@ class Workers:
                 self._stop()
                 return
             logs.log.error("a worker ended and is started again", worker=place, pid=worker.pid, code=code)
+            succession = succession.next()
             pause = FIRST_PAUSE_S if clock.monotonic() - began > STEADY_AFTER_S else min(2 * pause, LONGEST_PAUSE_S)
             try:
                 async with asyncio.timeout(pause):
@@ -339,9 +341,9 @@ class Workers:
             except TimeoutError:
                 continue
 
-    async def _started(self, place: int) -> asyncio.subprocess.Process:
+    async def _started(self, place: int, succession: Succession) -> asyncio.subprocess.Process:
         internal = internal_of(place, self._loaded.root.listen.internal, self._sockets)
-        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, internal)
+        given = Inherited(self._listening.fileno(), self._parent, self._ready_said, succession, internal)
         words = [sys.executable, "-m", "taskgate", "serve", "--inherited", str(given)]
         if self._loaded.path is not None:
             words += ["-c", str(self._loaded.path)]

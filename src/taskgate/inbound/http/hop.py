@@ -63,6 +63,10 @@ class HopRefused(Exception):
     """Why a request is not from a gateway of this store; for our log, not for the peer."""
 
 
+class HopMisdirected(HopRefused):
+    """It is from a gateway of this store, and meant for one that had our address before."""
+
+
 def hop_key(secret: bytes) -> bytes:
     """Of the secret that the gateways of a store share."""
     return hmac.new(secret, b"taskgate requests between gateways", hashlib.sha256).digest()
@@ -108,7 +112,7 @@ class HopVerifier:
         # Signed by one of us: from here on it says what it was meant to say.
         _version, _sender, home, at_ms, number, said = claims.split(b" ")
         if home.decode("ascii") != self._owner:
-            raise HopRefused("it is meant for another gateway")
+            raise HopMisdirected("it is meant for another gateway")
         self._check_time(int(at_ms))
         self._use_once(number)
         return _caller(said)
@@ -154,7 +158,8 @@ def _caller(said: bytes) -> Caller:
 # caller reads.
 
 NOT_HERE: Final = 421
-"""What a gateway answers another one when it does not hold the session (any more)."""
+"""What a gateway answers another one when it does not hold the session (any more), or is not the one that was meant. Whoever
+asked looks into the store again: only that says whose the session is."""
 _KEPT: Final = frozenset({b"content-type", b"cache-control", b"x-accel-buffering", b"retry-after", b"www-authenticate"})
 """Headers of an answer that are about what it says, not about how it is framed."""
 _UNREAD_BYTES: Final = 1024 * 1024

@@ -23,7 +23,7 @@ from taskgate.gateway.plan import Limits
 from taskgate.inbound.http.arrival import Arrival, OpenConnections, Receive, Scope, Send, respond, respond_json
 from taskgate.inbound.http.connection import CallerConnection, drop_slow
 from taskgate.inbound.http.entrance import WELL_KNOWN
-from taskgate.inbound.http.hop import HopRefused, HopVerifier
+from taskgate.inbound.http.hop import NOT_HERE, HopMisdirected, HopRefused, HopVerifier
 from taskgate.inbound.http.mcp_endpoint import McpEndpoint
 from taskgate.inbound.http.post import Post
 from taskgate.telemetry.logs import log
@@ -174,6 +174,10 @@ def bind_internal(where: str) -> InternalSocket:
     return InternalSocket(listening, f"{host}:{listening.getsockname()[1]}")
 
 
+def _refusal(refused: HopRefused) -> tuple[int, bytes]:
+    return (NOT_HERE, b"") if isinstance(refused, HopMisdirected) else (403, _NOT_A_GATEWAY)
+
+
 class InternalListener:
     def __init__(self, endpoint: McpEndpoint, verifier: HopVerifier, bound: InternalSocket) -> None:
         self._endpoint = endpoint
@@ -209,7 +213,7 @@ class InternalListener:
             caller = self._verifier.admit(b"POST", url, post.every_header, post.body)
         except HopRefused as refused:
             self._log(str(refused))
-            post.respond(403, _NOT_A_GATEWAY)
+            post.respond(*_refusal(refused))
             return
         post.admit(caller)
         await self._endpoint.posts.answer(post)
@@ -222,7 +226,7 @@ class InternalListener:
             caller = self._admit(scope)
         except HopRefused as refused:
             self._log(str(refused))
-            await respond_json(send, 403, _NOT_A_GATEWAY)
+            await respond_json(send, *_refusal(refused))
             return
         await self._endpoint.answer_forwarded(scope, send, caller)
 

@@ -101,6 +101,7 @@ def open_store(
     url: str,
     *,
     owner: str | None = None,
+    replaces: str = "",
     address: str = "",
     version: str = "",
     configuration: str = "",
@@ -110,8 +111,9 @@ def open_store(
 ) -> PostgresStore:
     """Open the store, and bring its schema up to date. Blocks; call it on the event loop's thread before serving.
 
-    Raises GatewayFault. `clock` takes the place of the database's, for tests. `keys` encrypt what is written, see `store.sealing`;
-    a store that needs one is not opened without it.
+    Raises GatewayFault. `replaces`: a gateway that is known to have ended, whose lease need not be waited for. `clock` takes the
+    place of the database's, for tests. `keys` encrypt what is written, see `store.sealing`; a store that needs one is not opened
+    without it.
     """
     name, sealing = owner or new_owner(), Sealing(keys)
     try:
@@ -125,6 +127,7 @@ def open_store(
             row = connection.execute(SQL["take_fence"], {"owner": name, "now_ms": now}).fetchone()
             assert row is not None
             ownership = Ownership(name, row[0])
+            connection.execute(SQL["end_lease"], {"owner": replaces})
             wakeups = Wakeups()
             presence = Presence(url, ownership, (address, version, configuration, internal), wakeups.heard, clock)
             presence.begin(connection)
