@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 from store_under_test import ANN, OPS, START, PostgresUnderTest, a_call, asking
 from task_steps import RESULT, accepted, dispatched
@@ -27,8 +29,8 @@ from taskgate.gateway.plan import Live
 from taskgate.gateway.tasks.sends import TaskSends
 from taskgate.gateway.tasks.task_records import TaskChanges, TaskRecords
 from taskgate.ports.approval_store import Decided
-from taskgate.ports.replicas import DEAD, GRANTS, PINS, SCOPES, SERVERS, TASKS
-from taskgate.ports.store import KeptScope, KeptServer
+from taskgate.ports.replicas import DEAD, GRANTS, LISTS, PINS, SCOPES, SERVERS, TASKS, list_hint
+from taskgate.ports.store import KeptCatalog, KeptScope, KeptServer
 from taskgate.ports.store_answers import Change, Intended, Outdated, StaleOwner, Stopped, TaskQuestion
 
 pytest.importorskip("psycopg", reason="PostgreSQL tests need `psycopg`: pip install 'taskgate[postgres]'")
@@ -324,3 +326,27 @@ async def test_a_scope_that_two_gateways_end_is_recorded_once(a: PostgresStore, 
     await asyncio.gather(*(store.forget_scope("tmp-1", AuditEntry(0, "scope_ended")) for store in (a, b)))
     ended = [row for store in (a, b) for row in await store.audit_rows() if row.entry.event == "scope_ended"]
     assert len(ended) == 1
+
+
+async def test_lists_are_announced_when_they_are_others_or_when_their_server_said_so(
+    a: PostgresStore, b: PostgresStore
+) -> None:
+    catalog = KeptCatalog("books", "f1", 1, b"[1]")
+
+    async def told_to_b(write: Callable[[], None]) -> frozenset[str]:
+        """What B hears of lists up to a change that certainly is announced."""
+        heard: set[str] = set()
+        write()
+        number = next(numbers)
+        a.keep_catalog(KeptCatalog(f"end{number}", "f1", 1, b"[]"))
+        async with asyncio.timeout(DEADLINE_S):
+            while f"end{number}" not in heard:
+                heard |= await b.wakeups.wait(LISTS, 1.0) or set()
+        return frozenset(name for name in heard if not name.startswith("end"))
+
+    numbers = itertools.count(1)
+    assert await told_to_b(lambda: a.keep_catalog(catalog)) == {"books"}
+    assert await told_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, listed_ms=2))) == frozenset()
+    assert [kept.listed_ms for kept in await b.kept_catalogs() if kept.server == "books"] == [2]
+    assert await told_to_b(lambda: a.keep_catalog(msgspec.structs.replace(catalog, body=b"[2]"))) == {"books"}
+    assert await told_to_b(lambda: a.announce_lists("books", ["tool"])) == {"books", list_hint("books", "tool")}

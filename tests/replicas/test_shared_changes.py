@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 import json
+import sys
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import yaml
 from tests.harness.gateway import Gateway
 from tests.harness.raw_client import RawClient
+from tests.replicas.in_process import gateways
+from tests.replicas.test_forwarding import events
 from tests.replicas.test_two_gateways import DEADLINE_S, TASKS, operator, pair
 
 from taskgate.core.errors import GatewayFault
@@ -49,6 +52,50 @@ async def test_a_change_on_a_holds_on_b(tmp_path: Path) -> None:
         await _scopes(both.a, both.b)
         await _grants(both.a, both.b)
         await _added_servers(both.b)
+
+
+CHANGING = """
+import json, sys
+TOOLS = ["change"]
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        able = {"tools": {"listChanged": True}}
+        info = {"name": "changing", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": able, "serverInfo": info}
+    elif message["method"] == "tools/list":
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+    else:
+        result = {"content": []}
+    if message["method"] == "tools/call":
+        TOOLS.append(f"more{len(TOOLS)}")
+        told = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        print(json.dumps(told), flush=True)
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+"""A server on standard streams, of which each gateway starts a program of its own."""
+
+
+async def test_lists_that_a_server_told_b_of_are_news_for_callers_of_a(tmp_path: Path) -> None:
+    """Also where the program that A has started lists what it listed before: the caller's next request may reach B."""
+    servers = {"own": {"command": sys.executable, "args": ["-c", CHANGING]}}
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        gateways(tmp_path, servers=servers) as stage,
+        stage.a.caller(stateless=False) as hears,
+        stage.b.caller() as calls,
+    ):
+        assert (await hears.request("tools/list")).result["tools"]
+        headers = {"accept": "text/event-stream", **hears.headers}
+        async with hears.http.stream("GET", hears.url, headers=headers) as stream:
+            told = events(stream.aiter_lines())
+            for _ in range(3):
+                assert "result" in (await calls.call("own__change")).reply
+                while (await anext(told))["method"] != "notifications/tools/list_changed":
+                    pass
+        listed = [tool["name"] for tool in (await hears.request("tools/list")).result["tools"]]
+        assert [name for name in listed if name.startswith("own__")] == ["own__change"], "the program of A is as it was"
 
 
 async def _tokens(a: Gateway, b: Gateway) -> None:

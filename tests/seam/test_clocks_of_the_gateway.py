@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from tests.seam import TASKS_EXTENSION, Call, Gateway, Upstream, seam, the_loop, until
 
+from taskgate import clock
+from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.tasks.task import Task
 from taskgate.core.tasks.transition import ContactLost, ErrorCame, ResultCame, TransitionEvent
-from taskgate.gateway.changes import look_out
+from taskgate.gateway.changes import ListHints, look_out
 from taskgate.store.postgres.presence import Wakeups
 from taskgate.upstreams.health import FIRST_S, LONGEST_S
 
@@ -163,6 +165,29 @@ async def test_what_other_gateways_did_is_looked_at_while_their_hints_keep_comin
     looking.cancel()
     assert [names for names in seen if names is not None] == [frozenset({f"t{number}"}) for number in range(40)]
     assert seen.count(None) in (9, 10)
+
+
+@seam
+async def test_lists_that_others_heard_of_are_asked_for_at_once_and_then_ever_so_often() -> None:
+    """A server may give every gateway another list each time: they must not drive each other for ever."""
+    asked = list[tuple[float, str, frozenset[EntryKind]]]()
+    hints = ListHints(lambda server, kinds: asked.append((clock.monotonic() - began, server, frozenset(kinds))))
+    began = clock.monotonic()
+    for _ in range(100):
+        hints.came("books", {EntryKind.TOOL})
+        hints.came("books", {EntryKind.PROMPT})
+        await asyncio.sleep(0.1)
+    hints.came("notes", ())
+    times = [at for at, server, _ in asked if server == "books"]
+    assert times[:5] == [0.0, 0.0, pytest.approx(0.1), pytest.approx(0.1), pytest.approx(0.2)]
+    assert all(later - earlier >= 1.7 for earlier, later in itertools.pairwise(times[4:]))
+    assert 9 <= len(times) <= 10, "five at once, and one every two seconds"
+    assert asked[-1][1] == "notes", "no server waits for another one"
+    assert asked[6][2] == {EntryKind.TOOL, EntryKind.PROMPT}, "what came meanwhile is not lost"
+    before = len(asked)
+    hints.close()
+    await asyncio.sleep(10)
+    assert len(asked) == before
 
 
 @seam

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from taskgate import clock
+from taskgate.core.budgets import BucketLevel, TokenBucket, take
+from taskgate.core.catalog.entry import EntryKind
 from taskgate.core.errors import GatewayFault
 from taskgate.core.tasks.state import TaskState
 from taskgate.gateway.catalog.catalogs import Catalogs
@@ -26,7 +29,7 @@ from taskgate.gateway.tasks.questions import TaskQuestions
 from taskgate.gateway.tasks.runs import Runs
 from taskgate.gateway.tasks.task_records import TaskRecords
 from taskgate.ports.outlet import CancelNote
-from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeups
+from taskgate.ports.replicas import APPROVALS, DEAD, LISTS, POLL_S, TASKS, Wakeups, read_list_hint
 from taskgate.ports.store import Store
 from taskgate.ports.task_store import TaskStore
 from taskgate.ports.upstream import Upstream
@@ -199,7 +202,37 @@ def shared_caches(
 _PAUSE_S: Final = 0.5
 _POLL_SHARE: Final = 10
 """Looking at everything takes at most one part in so many of the time."""
-_LISTS_S: Final = 2.0
+LISTS_ANEW: Final = TokenBucket(per_second=0.5, burst=5)
+"""How often lists are asked for because of what other gateways heard: a server may give each of us another list every time."""
+
+
+class ListHints:
+    """Servers to be asked for their lists again, at once or as soon as their turn has come."""
+
+    def __init__(self, changed: Callable[[str, Collection[EntryKind]], None]) -> None:
+        self._changed = changed
+        self._levels: dict[str, BucketLevel] = {}
+        self._waiting: dict[str, set[EntryKind]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def came(self, server: str, kinds: Collection[EntryKind]) -> None:
+        if server in self._waiting:
+            self._waiting[server].update(kinds)
+            return
+        self._levels[server], wait_s = take(LISTS_ANEW, self._levels.get(server), clock.monotonic())
+        if not wait_s:
+            self._changed(server, kinds)
+            return
+        self._waiting[server] = set(kinds)
+        self._timers[server] = asyncio.get_running_loop().call_later(wait_s, self._turn, server)
+
+    def _turn(self, server: str) -> None:
+        del self._timers[server]
+        self.came(server, self._waiting.pop(server))
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
 
 
 class OtherGateways:
@@ -222,7 +255,7 @@ class OtherGateways:
         self._approvals = approvals
         self._recovery = recovery
         self._caches = caches
-        self._catalogs = catalogs
+        self._list_hints = ListHints(partial(catalogs.changed, elsewhere=True))
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -237,6 +270,7 @@ class OtherGateways:
         ]
 
     async def close(self) -> None:
+        self._list_hints.close()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -273,11 +307,11 @@ class OtherGateways:
             self._approvals.changed_elsewhere(approval_id)
 
     async def _lists(self, names: frozenset[str] | None) -> None:
-        """Ask those servers again, not more than once in a while: a server may give each of us another list every time."""
-        for server in names or ():
-            self._catalogs.changed(server)
-        if names:
-            await clock.sleep(_LISTS_S)
+        told: dict[str, set[EntryKind]] = {}
+        for server, said in map(read_list_hint, names or ()):
+            told.setdefault(server, set()).update(kind for kind in EntryKind if kind.value == said)
+        for server, kinds in told.items():
+            self._list_hints.came(server, kinds)
 
     async def _dead(self, names: frozenset[str] | None) -> None:
         if names is not None:

@@ -39,10 +39,22 @@ SESSIONS: Final = "sessions"
 QUESTIONS: Final = "questions"
 """A question was asked, answered, taken or withdrawn: what waits at other gateways is read again."""
 LISTS: Final = "lists"
-"""A server offers something else than before: a server of the stateful generation tells only the conversation that it has."""
+"""A server offers something else than before: one of the stateful generation tells only the conversation that it has, and one on
+standard streams only the gateway that started it. Names are servers, or `list_hint`."""
 DEAD: Final = "dead"
 """Another gateway has died: its tasks can be claimed."""
 POLL_S: Final = 2.0
+
+
+def list_hint(server: str, kind: str) -> str:
+    """The name under LISTS for a list that its server said has changed."""
+    return f"{server}\n{kind}"
+
+
+def read_list_hint(name: str) -> tuple[str, str]:
+    """The server, and the kind of the list; empty where only the server is named."""
+    server, _, kind = name.partition("\n")
+    return server, kind
 
 
 class SeenRevisions(NamedTuple):

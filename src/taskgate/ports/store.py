@@ -17,7 +17,7 @@ What a body means is the gateway's business. A change and the audit row that pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -84,6 +84,10 @@ class KeptCatalog(msgspec.Struct, frozen=True):
 class CatalogStore(Protocol):
     def keep_catalog(self, catalog: KeptCatalog) -> None:
         """Write soon, in place of what was kept for that server before."""
+        ...
+
+    def announce_lists(self, server: str, kinds: Iterable[str]) -> None:
+        """Tell the other gateways on this store, soon, that the server said that these of its lists changed."""
         ...
 
     def catalog_confirmed(self, server: str, listed_ms: int) -> None:

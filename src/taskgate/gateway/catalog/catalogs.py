@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from taskgate import clock
@@ -262,9 +262,12 @@ class Catalogs:
         await asyncio.gather(*(asyncio.wait({fetch}, timeout=left) for fetch, left in waits.items() if left > 0))
         return bool(asked)
 
-    def changed(self, server: str, kinds: Iterable[EntryKind] = ()) -> None:
-        """The server says that a list changed, or may have become another: fetch again soon, once for a burst of such news."""
-        if server in self._upstreams and self._state(server).news(kinds):
+    def changed(self, server: str, kinds: Collection[EntryKind] = (), *, elsewhere: bool = False) -> None:
+        """The server says that a list changed, or may have become another: fetch again soon, once for a burst of such news.
+
+        `elsewhere`: it was said to another gateway on the same store.
+        """
+        if server in self._upstreams and self._state(server).news(kinds, elsewhere=elsewhere):
             self._fetch(server, COALESCE_S)
 
     def _state(self, server: str) -> ListState:
@@ -334,7 +337,7 @@ class Catalogs:
         if different and (before is not None or owed):
             self._events.publish(ListsChanged(server, different))
         if self._memory is not None and offer.complete and not offer.failed:
-            self._memory.keep(self._upstreams[server], offer)
+            self._memory.keep(self._upstreams[server], offer, state.tells())
 
     def _age_s(self, server: str, offer: Offer) -> float:
         """How old these lists may become; spread a little, so that not all servers are asked in one moment."""

@@ -13,7 +13,7 @@ What is kept belongs to one configuration of its server: a server of the same na
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -153,6 +153,8 @@ class ListState:
     owed: bool = False
     """Somebody who listed was answered without these lists: when they come, that is news."""
     announced: set[EntryKind] = field(default_factory=set)
+    untold: set[EntryKind] = field(default_factory=set)
+    """Those that the server announced to us, and that other gateways have not been told of."""
     fetch: asyncio.Task[None] | None = None
     began: float = 0.0
 
@@ -180,9 +182,11 @@ class ListState:
     def owes(self) -> None:
         self.owed = True
 
-    def news(self, kinds: Iterable[EntryKind]) -> bool:
-        """The server said that its lists changed, or may have become another. Whether it is to be asked because of that."""
+    def news(self, kinds: Collection[EntryKind], *, elsewhere: bool) -> bool:
+        """The server said that its lists changed, to us or `elsewhere`, or may have become another. Whether it is to be asked
+        because of that."""
         self.announced.update(kinds)
+        self.untold.update(() if elsewhere else kinds)
         if self.connecting or self.stale:
             return False
         self.stale, self.retry_at = True, 0.0
@@ -229,6 +233,12 @@ class ListState:
         self.announced.clear()
         return announced
 
+    def tells(self) -> frozenset[EntryKind]:
+        """What other gateways are to be told now."""
+        untold = frozenset(self.untold)
+        self.untold.clear()
+        return untold
+
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 
@@ -252,12 +262,18 @@ class CatalogMemory:
             found[kept.server] = offer
         return found
 
-    def keep(self, upstream: Upstream, offer: Offer) -> None:
-        """Nobody waits for it, and it may be lost: a store in trouble is not a reason to show nothing."""
+    def keep(self, upstream: Upstream, offer: Offer, announced: Collection[EntryKind]) -> None:
+        """Nobody waits for it, and it may be lost: a store in trouble is not a reason to show nothing.
+
+        `announced` is told to the other gateways on the store, also where this one sees no difference: one that sees another
+        program of the same server, or has looked in between, must tell its callers all the same.
+        """
         body = to_bytes(offer)
-        if len(body) > MOST_BYTES:
-            return
         try:
+            if announced:
+                self._store.announce_lists(upstream.id, sorted(announced))
+            if len(body) > MOST_BYTES:
+                return
             if self._kept.get(upstream.id) == (upstream.fingerprint, body):
                 self._store.catalog_confirmed(upstream.id, offer.listed_ms)
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,7 +28,7 @@ from taskgate.ports.approval_store import (
     StoredReceipt,
     UnknownApproval,
 )
-from taskgate.ports.replicas import LISTS
+from taskgate.ports.replicas import LISTS, list_hint
 from taskgate.ports.store import Erased, IdentityRecord, KeptCatalog, KeptScope, RecordedPage, Unfinished
 from taskgate.ports.store_answers import Advancing, StaleOwner, TooManyOpen
 from taskgate.store.batch import DeferredWrite, Locks, Transaction, tenants_of
@@ -221,14 +221,25 @@ def _of_scope(name: str) -> Locks:
 class CatalogView(StoreView):
     def keep_catalog(self, catalog: KeptCatalog) -> None:
         def write(tx: Transaction) -> None:
-            tx.run(
+            if tx.changes_one(
                 "keep_catalog",
                 server=catalog.server,
                 fingerprint=catalog.fingerprint,
                 listed_ms=catalog.listed_ms,
                 body=catalog.body,
-            )
-            tx.announce(LISTS, catalog.server)
+            ):
+                tx.announce(LISTS, catalog.server)
+            else:
+                tx.run("confirm_catalog", server=catalog.server, listed_ms=catalog.listed_ms)
+
+        self._defer(DeferredWrite(write))
+
+    def announce_lists(self, server: str, kinds: Iterable[str]) -> None:
+        names = (server, *(list_hint(server, kind) for kind in kinds))
+
+        def write(tx: Transaction) -> None:
+            for name in names:
+                tx.announce(LISTS, name)
 
         self._defer(DeferredWrite(write))
 
