@@ -1,0 +1,124 @@
+"""Runs that end although their task does not: another gateway has taken the task over, or the store was in trouble.
+
+What another gateway does is put into the store's answers: a store that one gateway has to itself has no other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.seam import Call, Gateway, Upstream, seam
+
+from taskgate.core.errors import GatewayFault
+from taskgate.core.tasks.task import Task
+from taskgate.gateway.tasks.engine import CLAIM_SHOWS_S
+
+READ = {"servers": {"notes": {"trust_annotations": True}}}
+
+
+def slow_server() -> Upstream:
+    server = Upstream()
+
+    @server.tool("slow", annotations={"readOnlyHint": True})
+    async def slow(call: Call) -> str:
+        await call.sleep(float(call.arguments["seconds"]))
+        return "done"
+
+    return server
+
+
+async def begun(gate: Gateway, seconds: float) -> str:
+    """A task whose call the server works on for so long."""
+    caller = await gate.caller("2025")
+    handle = (await caller.call("notes__slow", {"seconds": seconds}, task={"ttl": 3_600_000})).result["task"]
+    await gate.advance(0.5)
+    return str(handle["taskId"])
+
+
+async def shown(gate: Gateway, task_id: str) -> dict[str, Any]:
+    caller = await gate.caller("2025")
+    found: dict[str, Any] = (await caller.request("tasks/get", {"taskId": task_id})).result
+    return found
+
+
+def tasks_of(gate: Gateway) -> Any:
+    return gate.life.app.gateway.tasks
+
+
+@seam
+async def test_a_run_whose_task_another_gateway_has_gives_its_place_back_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever came of it would be refused, and it would keep others waiting for as long as its server takes."""
+    server = slow_server()
+    async with Gateway({"servers": {"notes": {"budgets": {"max_concurrency": 1}}}}, {"notes": server}) as gate:
+        tasks = tasks_of(gate)
+        first, second = await begun(gate, 3000), await begun(gate, 0.1)
+        assert server.count("slow") == 1
+        get = tasks.store.get
+
+        async def taken_over(task_id: str) -> Task | None:
+            task = await get(task_id)
+            return msgspec.structs.replace(task, owner="gw_other") if task is not None and task_id == first else task
+
+        monkeypatch.setattr(tasks.store, "get", taken_over)
+        await gate.life.app.gateway.others._look_at(first, announced=True)
+        await gate.advance(1)
+        assert (await shown(gate, second))["status"] == "completed", "its turn has come"
+        assert not tasks.runs.is_running(first)
+        assert (await shown(gate, first))["status"] == "working", "how it ends is the other gateway's to say"
+
+
+@seam
+async def test_tasks_of_a_claim_whose_answer_was_lost_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim was committed, so that nobody else will look for them, and nobody here was told which they are."""
+    server = slow_server()
+    async with Gateway(READ, {"notes": server}) as gate:
+        tasks = tasks_of(gate)
+        task_id = await begun(gate, 0.6)
+        tasks.runs.let_go(task_id)
+
+        async def lost() -> tuple[str, ...]:
+            raise GatewayFault("store_unavailable", "The answer was lost.")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(tasks.store, "claim", lost)
+            with pytest.raises(GatewayFault):
+                await tasks.recovery.take_over_dead()
+        await gate.advance(CLAIM_SHOWS_S - 2)
+        assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("working", 1)
+        await gate.advance(5)
+        assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 2)
+        running = await begun(gate, 100)
+        await gate.advance(2 * CLAIM_SHOWS_S)
+        assert tasks.runs.is_running(running), "it is looked for once"
+        assert server.count("slow") == 3
+
+
+@seam
+async def test_tasks_that_were_claimed_while_the_store_could_not_be_read_are_picked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = slow_server()
+    async with Gateway(READ, {"notes": server}) as gate:
+        tasks = tasks_of(gate)
+        task_id = await begun(gate, 0.6)
+        tasks.runs.let_go(task_id)
+        claims = [(task_id,), ()]
+
+        async def claimed() -> tuple[str, ...]:
+            return claims.pop(0)
+
+        async def unreadable(_task_id: str) -> Task | None:
+            raise GatewayFault("store_unavailable", "The store cannot be read.")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(tasks.store, "claim", claimed)
+            broken.setattr(tasks.records, "current", unreadable)
+            with pytest.raises(GatewayFault):
+                await tasks.recovery.take_over_dead()
+        await gate.advance(3)
+        assert ((await shown(gate, task_id))["status"], server.count("slow")) == ("completed", 2)
+        assert not tasks.runs.left
